@@ -185,7 +185,7 @@ def _boundaries(graph: "CapturedGraph", row: "RegionRow") -> Iterable[Boundary]:
         crossing = [tensor for tensor in plan.segments[first].outputs if tensor in read]
         maker = next((makers[tensor.name] for tensor in crossing if tensor.name in makers), None)
         module = "" if maker is None else _in_common([region.ops[maker].origin.module for region in row.regions])
-        reason, rule = _rule(why)
+        reason, rule = deciding_rule(why)
         yield Boundary(
             kind=graph.kind, region=row.region.index, count=count, segments=why.segments,
             tensors=tuple(tensor.name for tensor in crossing), bytes=count * sum(tensor.nbytes for tensor in crossing),
@@ -202,7 +202,7 @@ def _in_common(paths: Sequence[str]) -> str:
     return ".".join(level[0] if len(set(level)) == 1 else "*" for level in zip(*parts, strict=True))
 
 
-def _rule(why: "Why") -> tuple[str, str]:
+def deciding_rule(why: "Why") -> tuple[str, str]:
     """Return the code and the words of the refusal that decides, or how the two segments stand."""
     decisive = [verdict for verdict in Answer(why.verdicts).decisive if not verdict.accepted]
     if decisive:

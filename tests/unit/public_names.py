@@ -16,6 +16,8 @@ from fuser_lab.definition.loop_axis import LoopAxis
 from fuser_lab.definition.spec import Fill, TensorSpec
 from fuser_lab.dumps import Dump
 from fuser_lab.lab.comparison import Comparison
+from fuser_lab.lab.corpus import Corpus, CorpusEntry
+from fuser_lab.lab.profiling import PlanProfile
 from fuser_lab.lab.sweeps import Sweep
 from fuser_lab.nvfuser import sched as nvfuser_sched
 from fuser_lab.plan import Segment
@@ -32,7 +34,7 @@ PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuse
 RETURNED = (
     *(("", cls) for cls in (
         Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
-        Dump, LoopAxis, Explorer, Comparison, Sweep,
+        Dump, LoopAxis, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Sweep,
     )),
     ("nvfuser.", nvfuser_sched.Sched),
 )
@@ -110,15 +112,15 @@ _REASONS = {
         nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.check nvfuser_direct.idm.DisjointSets.join
     """,
     "made by the package, not by users": """
-        Comparison Dump LoopAxis Plan PlanComparison PlanDiff Prediction PreparedPlan Sched Segment ShownLog Shrunk
-        Sweep Tensor TensorSpec Timings Tuning examples.Example views.Frontier views.FrontierRow views.HeatMap
-        views.History views.HistoryRow views.MemoryOrder views.MemoryOrders views.OrderSensitivity views.OrderedPlan
-        views.Regression views.Regressions nvfuser.Scalar nvfuser.Sched nvfuser.Tensor nvfuser.Vector
-        nvfuser.nvfuser_version.Version nvfuser_direct.BroadcastOp nvfuser_direct.Expr nvfuser_direct.IterDomain
-        nvfuser_direct.KernelExecutor nvfuser_direct.Merge nvfuser_direct.ReshapeOp nvfuser_direct.Split
-        nvfuser_direct.SqueezeOp nvfuser_direct.TensorDomain nvfuser_direct.TensorView nvfuser_direct.Val
-        nvfuser_direct.idm.ValGraph nvfuser_direct.schedule.HeuristicParams teaching.Outcome teaching.Played
-        teaching.Score
+        Comparison Corpus CorpusEntry Dump LoopAxis Plan PlanProfile PlanComparison PlanDiff Prediction PreparedPlan
+        Sched Segment ShownLog Shrunk Sweep Tensor TensorSpec Timings Tuning examples.Example views.Frontier
+        views.FrontierRow views.HeatMap views.History views.HistoryRow views.MemoryOrder views.MemoryOrders
+        views.OrderSensitivity views.OrderedPlan views.Regression views.Regressions nvfuser.Scalar nvfuser.Sched
+        nvfuser.Tensor nvfuser.Vector nvfuser.nvfuser_version.Version nvfuser_direct.BroadcastOp nvfuser_direct.Expr
+        nvfuser_direct.IterDomain nvfuser_direct.KernelExecutor nvfuser_direct.Merge nvfuser_direct.ReshapeOp
+        nvfuser_direct.Split nvfuser_direct.SqueezeOp nvfuser_direct.TensorDomain nvfuser_direct.TensorView
+        nvfuser_direct.Val nvfuser_direct.idm.ValGraph nvfuser_direct.schedule.HeuristicParams teaching.Outcome
+        teaching.Played teaching.Score
     """,
     "refuses whatever it is given, as unsupported": """
         Sched.warp_specialize Tensor.circular_buffer Tensor.set_allocation_domain Tensor.set_device_mesh Tensor.swizzle

@@ -1,0 +1,375 @@
+"""`fuser_lab.profile`: a plan's segments with their counters, predictions and what bounds them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from fuser_lab.api import time
+from fuser_lab.arguments import ANYTHING, instance, listed, number, optional, takes
+from fuser_lab.calibration import machine_model
+from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.cost.traffic import CostModel
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import CodegenError, CompilationError, UnsupportedError
+from fuser_lab.json_text import json_text
+from fuser_lab.lab.ledger import Ledger
+from fuser_lab.lab.profiling import ncu
+from fuser_lab.lab.profiling.counters import LINE, counted
+from fuser_lab.lab.profiling.ncu import KernelCounters
+from fuser_lab.lab.views.view import View
+from fuser_lab.passes import PASSES
+from fuser_lab.plan import Plan, Segment
+from fuser_lab.planning import has_arrays
+from fuser_lab.report.plots import Load, loads
+from fuser_lab.report.records import Records
+from fuser_lab.report.tables import Table
+from fuser_lab.report.units import bytes_label, seconds_label
+from fuser_lab.runtime.arrays import describe
+from fuser_lab.runtime.binding import device_of
+from fuser_lab.schedule.registry import SCHEDULERS
+from fuser_lab.segmentation import STRATEGIES
+
+COUNTERS, FACTS, ROOFLINE = "counters", "compiled code", "roofline"
+_NEAR: Final = 0.6  # share of the roofline from which the roof counts as the bound
+_RUNS: Final = 5  # of a segment, between two readings of a counter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledSegment:
+    """One segment: what was counted, what is predicted, what was measured; NaN for what is not known.
+
+    Attributes
+    ----------
+    segment, scheduler, kernels
+        Number, scheduler and names of its launches.
+    bytes, operations
+        Bytes read and written, and arithmetic operations, both counted from the fusion.
+    predicted
+        Least seconds for these on the device, by its data sheet or by the calibrated model of the CPU.
+    seconds
+        Measured seconds.
+    dram_bytes, l2_bytes
+        Bytes that hardware counters saw.
+    occupancy, registers, shared, spilled
+        Share of a multiprocessor's warps, registers of a thread, bytes of shared memory of a block, and bytes spilled
+        by a thread: the largest of its launches, the least for the occupancy.
+    stall, bank_conflicts
+        What warps wait for most, and conflicts of shared memory.
+    bound
+        ``"memory"``, ``"L2"``, ``"arithmetic"``, ``"launches"``, ``"latency"``, or ``""`` where nothing runs.
+    sentence
+        What bounds it, with the numbers that say so.
+    source
+        ``"counters"``, ``"compiled code"`` or ``"roofline"``: where this is from.
+    """
+
+    segment: int
+    scheduler: str
+    kernels: tuple[str, ...]
+    bytes: int
+    operations: int
+    predicted: float
+    seconds: float = math.nan
+    dram_bytes: float = math.nan
+    l2_bytes: float = math.nan
+    occupancy: float = math.nan
+    registers: float = math.nan
+    shared: float = math.nan
+    spilled: float = math.nan
+    stall: str = ""
+    bank_conflicts: float = math.nan
+    bound: str
+    sentence: str
+    source: str
+
+
+_COLUMNS: Final = (
+    ("segment", "segment"), ("scheduler", "scheduler"), ("bytes", "bytes counted"), ("dram_bytes", "DRAM bytes"),
+    ("l2_bytes", "L2 bytes"), ("operations", "operations"), ("predicted", "at best [s]"), ("seconds", "measured [s]"),
+    ("occupancy", "occupancy"), ("registers", "registers"), ("shared", "shared [bytes]"),
+    ("spilled", "spilled [bytes]"), ("stall", "stall"), ("bank_conflicts", "bank conflicts"), ("bound", "bound by"),
+    ("sentence", "why"), ("source", "source"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PlanProfile(View):
+    """The segments of a plan in order; ``device`` is what ran, or what they were compiled for."""
+
+    what: ClassVar[str] = "a profile"
+    plan: str
+    device: str
+    rows: tuple[ProfiledSegment, ...]
+    why_no_counters: str = ""
+
+    @property
+    def note(self) -> str:
+        """What bounds each segment."""
+        lines = [f"S{row.segment}: {row.sentence}" for row in self.rows]
+        if self.why_no_counters:
+            lines.append(f"Without hardware counters: {self.why_no_counters}")
+        return "\n".join((f"{self.plan} on {self.device}.", *lines))
+
+    def _table(self) -> Table:
+        rows = tuple(
+            (
+                f"S{r.segment}", r.scheduler, bytes_label(r.bytes), _bytes(r.dram_bytes), _bytes(r.l2_bytes),
+                seconds_label(r.predicted), "" if math.isnan(r.seconds) else seconds_label(r.seconds),
+                "" if math.isnan(r.occupancy) else f"{r.occupancy:.0%}", _count(r.registers), _bytes(r.shared),
+                _bytes(r.spilled), r.stall, _count(r.bank_conflicts), r.bound, r.source,
+            )
+            for r in self.rows
+        )
+        columns = (
+            "segment", "scheduler", "counted", "DRAM", "L2", "at best", "measured", "occupancy", "registers", "shared",
+            "spilled", "stall", "bank conflicts", "bound by", "source",
+        )
+        kept = [n for n, name in enumerate(columns) if name in {"segment", "bound by"} or any(row[n] for row in rows)]
+        shown = tuple(columns[n] for n in kept)
+        numeric = frozenset(shown) - {"segment", "scheduler", "stall", "bound by", "source"}
+        return Table(columns=shown, rows=tuple(tuple(row[n] for n in kept) for row in rows), numeric=numeric)
+
+    def _records(self) -> Records:
+        rows = tuple(tuple(getattr(row, field) for field, _ in _COLUMNS) for row in self.rows)
+        return Records(columns=tuple(name for _, name in _COLUMNS), rows=rows)
+
+
+@takes(
+    plan=instance(Plan), inputs=optional(listed(ANYTHING, "a list of arrays and numbers")),
+    seconds=number(0), ledger=optional(instance(Ledger)),
+)
+def profile(
+    plan: Plan, inputs: Sequence[Any] | None = None, *, seconds: float = 0.2, ledger: Ledger | None = None,
+) -> PlanProfile:
+    """Return what bounds each segment of a plan, with the counters and predictions that say so.
+
+    On a GPU, Nsight Compute (``ncu``) counts bytes of memory and L2, occupancy, stalls and bank conflicts of each
+    launch, in another process with inputs of the same description. Without it, or without arrays, the compiled code
+    tells registers, shared memory, spills and occupancy on the plan's target; no GPU is needed. On the CPU, bytes are
+    those of cache misses where the system lets a process count them; otherwise the measured time is compared with the
+    roofline of this machine (`fuser_lab.calibration.machine_model`; Williams, Waterman and Patterson 2009).
+
+    Parameters
+    ----------
+    plan
+        Its segments are profiled inside one run of all.
+    inputs
+        Arrays decide where it runs; None or descriptions run nothing.
+    seconds
+        Maximum time of each measurement of times.
+    ledger
+        A ledger that also stores one row per segment.
+
+    Raises
+    ------
+    InputError
+        If the inputs do not fit.
+    SegmentationError
+        If the plan runs and no scheduler accepts some segment.
+    """
+    abstract = inputs is None or any(isinstance(one, TensorSpec) for one in inputs) or not has_arrays(inputs)
+    if inputs is None or abstract:
+        found = _compiled(plan)
+    elif str(device_of([describe(value) for value in inputs])).startswith("cuda"):
+        found = _on_gpu(plan, inputs, seconds)
+    else:
+        found = _on_cpu(plan, inputs, seconds)
+    if ledger is not None:
+        _stored(found, plan, ledger)
+    return found
+
+
+def _compiled(plan: Plan, why: str = "", measured: dict[int, float] | None = None, device: str = "") -> PlanProfile:
+    target = plan.oracle.device
+    model = CostModel.of(target)
+    rows = []
+    for segment, load in zip(plan.segments, loads(plan), strict=True):
+        took = (measured or {}).get(segment.index, math.nan)
+        predicted = _at_best(load, model, target.fp32 * 1e12)
+        bound, sentence = _by_roofline(load, model, predicted, took, target.fp32 * 1e12, target.name)
+        facts: dict[str, Any] = {}
+        names: tuple[str, ...] = ()
+        try:
+            launches = () if segment.scheduler in EVALUATED else segment.launches()
+        except (CodegenError, CompilationError, UnsupportedError) as error:
+            launches = ()
+            sentence += f" Its code is not known: {error}"
+        if launches:
+            names = tuple(one.name for one in launches)
+            least = min(launches, key=lambda one: one.occupancy)
+            facts = {
+                "occupancy": least.occupancy, "registers": float(max(one.registers for one in launches)),
+                "shared": float(max(one.shared for one in launches)),
+                "spilled": float(max(one.spilled for one in launches)),
+            }
+            sentence += f" {len(launches)} launches: " if len(launches) > 1 else " "
+            sentence += (
+                f"{least.resident} blocks fit a multiprocessor, limited by {least.limit}, so at most "
+                f"{least.occupancy:.0%} of its warps are active"
+            )
+            blocks = max(one.blocks for one in launches)
+            few = f"; {blocks} blocks leave {target.sms - blocks} of {target.sms} multiprocessors idle"
+            sentence += f"{few if blocks < target.sms else ''}."
+            if facts["spilled"]:
+                sentence += f" Threads spill {facts['spilled']:.0f} bytes to memory."
+        rows.append(ProfiledSegment(
+            segment=segment.index, scheduler=_scheduler(segment), kernels=names, bytes=load.bytes,
+            operations=load.operations, predicted=predicted, seconds=took, bound=bound, sentence=sentence,
+            source=FACTS if launches else ROOFLINE, **facts,
+        ))
+    return PlanProfile(plan=plan.name, device=device or target.name, rows=tuple(rows), why_no_counters=why)
+
+
+def _on_gpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
+    times = time(plan, inputs, seconds=seconds, progress=False)
+    took = {row.segment: row.median for row in times.rows if row.segment is not None and row.samples}
+    device = times.rows[-1].device
+    try:
+        kernels = ncu.measured(_script(plan))
+        return counted_profile(_compiled(plan, measured=took, device=device), kernels)
+    except UnsupportedError as error:
+        return _compiled(plan, str(error), took, device)
+
+
+def _script(plan: Plan) -> str:
+    if plan.oracle.schedulers != SCHEDULERS or plan.passes != PASSES or plan.strategy not in STRATEGIES:
+        msg = "profile: ncu runs the plan in another process, which has no schedulers, passes or strategies of yours."
+        raise UnsupportedError(msg)
+    return plan.to_python()
+
+
+def counted_profile(known: PlanProfile, kernels: Sequence[KernelCounters]) -> PlanProfile:
+    """Return a profile with the counters of a run's launches, which belong to the segments in order.
+
+    Raises
+    ------
+    UnsupportedError
+        If there are not as many launches as the segments' kernels.
+    """
+    expected = sum(len(row.kernels) for row in known.rows)
+    ours = [one for one in kernels if any(name in one.name for row in known.rows for name in row.kernels)]
+    if len(ours) != expected:
+        msg = f"profile: ncu saw {len(ours)} launches of the plan's {expected} kernels."
+        raise UnsupportedError(msg)
+    left = iter(ours)
+    return PlanProfile(
+        plan=known.plan, device=known.device,
+        rows=tuple(_counted(row, [next(left) for _ in row.kernels]) for row in known.rows),
+    )
+
+
+def _counted(row: ProfiledSegment, kernels: Sequence[KernelCounters]) -> ProfiledSegment:
+    if not kernels:
+        return row
+    longest = max(kernels, key=lambda one: one.seconds)
+    stall = longest.top_stall
+    said = longest.sentence(row.bytes if len(kernels) == 1 else 0)
+    if len(kernels) > 1:
+        said = f"Of {len(kernels)} launches, the longest is {longest.name}. {said}"
+    return ProfiledSegment(
+        segment=row.segment, scheduler=row.scheduler, kernels=row.kernels, bytes=row.bytes, operations=row.operations,
+        predicted=row.predicted, seconds=sum(one.seconds for one in kernels),
+        dram_bytes=sum(one.dram_bytes for one in kernels), l2_bytes=sum(one.l2_bytes for one in kernels),
+        occupancy=longest.occupancy, registers=max(one.registers for one in kernels), shared=row.shared,
+        spilled=row.spilled, stall=f"{stall[0]} {stall[1]:.0%}" if stall else "",
+        bank_conflicts=sum(one.bank_conflicts for one in kernels), bound=longest.bound, sentence=said, source=COUNTERS,
+    )
+
+
+def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
+    times = time(plan, inputs, seconds=seconds, progress=False)
+    took = {row.segment: row.median for row in times.rows if row.segment is not None and row.samples}
+    missed, why = _missed(plan, inputs)
+    rows = []
+    for segment, load in zip(plan.segments, loads(plan), strict=True):
+        model = machine_model("cpu", max(load.bytes, 1))
+        predicted = _at_best(load, model, math.inf)
+        measured = took.get(segment.index, math.nan)
+        bound, sentence = _by_roofline(load, model, predicted, measured, math.inf, "this CPU")
+        dram = missed.get(segment.index, math.nan)
+        if dram > 0 and load.bytes:
+            sentence += (
+                f" Cache misses are worth {bytes_label(round(dram))}, {dram / load.bytes:.2f} times the bytes counted."
+            )
+        rows.append(ProfiledSegment(
+            segment=segment.index, scheduler=_scheduler(segment), kernels=(), bytes=load.bytes,
+            operations=load.operations, predicted=predicted, seconds=measured, dram_bytes=dram, bound=bound,
+            sentence=sentence, source=ROOFLINE if math.isnan(dram) else COUNTERS,
+        ))
+    return PlanProfile(plan=plan.name, device=times.rows[-1].device, rows=tuple(rows), why_no_counters=why)
+
+
+def _missed(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
+    """Return the bytes of cache misses of each segment, by hardware counters, or why there are none."""
+    bound = plan.prepared("cpu").bind(list(inputs))
+    found: dict[int, float] = {}
+    try:
+        with counted() as read:
+            for segment, step in zip(plan.segments, bound.steps, strict=True):
+                step()
+                before = read()
+                for _ in range(_RUNS):
+                    step()
+                found[segment.index] = (read() - before) * LINE / _RUNS
+    except UnsupportedError as error:
+        return {}, str(error)
+    return found, ""
+
+
+def _at_best(load: Load, model: CostModel, peak: float) -> float:
+    """Return the longer of the times for bytes and for operations, and at least that of a launch."""
+    return max(load.bytes / model.bandwidth, load.operations / peak, model.launch if load.bytes else 0.0)
+
+
+def _by_roofline(
+    load: Load, model: CostModel, predicted: float, took: float, peak: float, device: str,
+) -> tuple[str, str]:
+    moving, computing = load.bytes / model.bandwidth, load.operations / peak
+    if not load.bytes:
+        return "", "Nothing is read or written."
+    roof = "launches" if model.launch >= max(moving, computing) else "memory" if moving >= computing else "arithmetic"
+    what = {
+        "launches": f"a launch takes {seconds_label(model.launch)}",
+        "memory": f"{bytes_label(load.bytes)} take {seconds_label(moving)} at {model.bandwidth / 1e9:.0f} GB/s",
+        "arithmetic": f"{load.operations:.3g} operations take {seconds_label(computing)}",
+    }[roof]
+    if math.isnan(took):
+        return roof, f"By the roofline of {device}, bound by {_NAMES[roof]}: {what}."
+    share = predicted / took if took > 0 else math.nan
+    if share >= _NEAR:
+        return roof, f"Bound by {_NAMES[roof]}: {what}, and it took {seconds_label(took)}."
+    return "latency", (
+        f"Bound by latency or computation: {what}, but it took {seconds_label(took)}, {1 / share:.1f} times as long."
+    )
+
+
+_NAMES: Final = {"memory": "memory", "arithmetic": "arithmetic", "launches": "starting and ending"}
+
+
+def _scheduler(segment: Segment) -> str:
+    return segment.scheduler.value if segment.scheduler else "none"
+
+
+def _stored(found: PlanProfile, plan: Plan, ledger: Ledger) -> None:
+    for row in found.rows:
+        values = dict(zip((name for _, name in _COLUMNS), (getattr(row, f) for f, _ in _COLUMNS), strict=True))
+        counters = {
+            name: value for name, value in values.items()
+            if not (isinstance(value, float) and math.isnan(value)) and name not in {"segment", "scheduler", "why"}
+        }
+        segment = plan.segments[row.segment]
+        ledger.append({
+            "plan": found.plan, "segment": row.segment, "scheduler": row.scheduler, "plan_hash": plan.hash,
+            "plan_python": plan.to_python(), "ops": len(segment.exprs), "bytes_in": segment.bytes_in,
+            "bytes_out": segment.bytes_out, "median": None if math.isnan(row.seconds) else row.seconds,
+            "device": found.device, "subject": "profile", "note": row.sentence, "tags": json_text(counters),
+        })
+
+
+def _bytes(value: float) -> str:
+    return "" if math.isnan(value) else bytes_label(round(value))
+
+
+def _count(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:,.0f}"
