@@ -16,6 +16,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.errors import ArgumentTypeError, InputError
 
 NAME = "fuser_lab"
+_WHO = "fuser_lab backend"  # in messages
 
 
 class _Last(threading.local):
@@ -34,8 +35,8 @@ _LAST = _Last()
 _MATMULS = ("torch", "record")
 
 
-def options_of(given: Mapping[str, Any] | None) -> CaptureOptions:
-    """Return the options of `backend` as they were given to ``torch.compile``.
+def options_of(given: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOptions:
+    """Return the options of `backend` as they were given to ``torch.compile``; ``who`` begins each message.
 
     Raises
     ------
@@ -45,36 +46,36 @@ def options_of(given: Mapping[str, Any] | None) -> CaptureOptions:
         If a value is of another type.
     """
     known = {**COMMON, "left_to_torch": (), "matmuls": "torch", "annotate": ()}
-    chosen = chosen_of("fuser_lab backend", known, given)
+    chosen = chosen_of(who, known, given)
     if chosen["matmuls"] not in _MATMULS:
-        msg = f"fuser_lab backend: matmuls must be 'torch' or 'record', given {shown(chosen['matmuls'])}."
+        msg = f"{who}: matmuls must be 'torch' or 'record', given {shown(chosen['matmuls'])}."
         raise InputError(msg)
     return CaptureOptions(
         wishes=Wishes(
             min_region_ops=chosen["min_region_ops"], max_region_ops=chosen["max_region_ops"],
-            left=_op_names(chosen["left_to_torch"]), records_matmuls=chosen["matmuls"] == "record",
+            left=_op_names(who, chosen["left_to_torch"]), records_matmuls=chosen["matmuls"] == "record",
         ),
         cutting=cutting_of(chosen), check=chosen["check"],
-        annotate=patterns_of("fuser_lab backend", chosen["annotate"]),
+        annotate=patterns_of(who, chosen["annotate"]),
     )
 
 
-def _op_names(given: Any) -> frozenset[str]:
+def _op_names(who: str, given: Any) -> frozenset[str]:
     if isinstance(given, str) or not isinstance(given, Iterable):
-        msg = f"fuser_lab backend: left_to_torch must be a list of ops or their names, given {shown(given)}."
+        msg = f"{who}: left_to_torch must be a list of ops or their names, given {shown(given)}."
         raise ArgumentTypeError(msg)
     torch = torch_for("the fuser_lab backend")
-    return frozenset(_op_name(torch, op) for op in given)
+    return frozenset(_op_name(who, torch, op) for op in given)
 
 
-def _op_name(torch: Any, given: Any) -> str:
+def _op_name(who: str, torch: Any, given: Any) -> str:
     """Return an op's name, as ``"aten.gelu"``, ``"gelu"``, an op of torch's, or a function of its name."""
     is_op = isinstance(given, torch._ops.OpOverload | torch._ops.OpOverloadPacket)  # noqa: SLF001
     name = given if isinstance(given, str) else str(given) if is_op else str(getattr(given, "__name__", ""))
     space, *rest = name.split(".") if "." in name else ("aten", name)
     bare = rest[0]
     if not bare.isidentifier() or not any(hasattr(getattr(torch.ops, space, None), n) for n in (bare, f"_{bare}")):
-        msg = f"fuser_lab backend: left_to_torch has {shown(given)}, which is not an op of torch's, as 'aten.gelu' is."
+        msg = f"{who}: left_to_torch has {shown(given)}, which is not an op of torch's, as 'aten.gelu' is."
         raise InputError(msg)
     return name
 
@@ -108,7 +109,7 @@ def backend(
     """
     torch_for("the fuser_lab backend")
     if mode not in {None, "default"}:
-        msg = f"fuser_lab backend: unknown mode {mode!r}; pass options instead, such as {{'strategy': 'saving'}}."
+        msg = f"{_WHO}: unknown mode {mode!r}; pass options instead, such as {{'strategy': 'saving'}}."
         raise InputError(msg)
     chosen = options_of(options)
     before, root = _LAST.capture, _root()
@@ -123,7 +124,7 @@ def backend(
     _LAST.capture, _LAST.root, _LAST.is_broken = capture, root, is_broken
     made = compiled(gm, example_inputs, capture)
     if not is_broken:
-        capture.names.check("fuser_lab backend", chosen.annotate)
+        capture.names.check(_WHO, chosen.annotate)
     return made
 
 

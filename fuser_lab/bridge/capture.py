@@ -2,6 +2,7 @@
 
 import heapq
 import importlib
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, origin_of, target_of
 
 _KEPT_SIZES = 64
+_KINDS_OF_BREAKS = ("Failed to trace builtin operator", "Dynamic shape operator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,10 @@ def _told(reason: str) -> str:
         return "control flow depends on the value of a tensor"
     if reason.startswith("step_unsupported"):
         return "torch does not capture what is called there, and runs the rest of this function in eager mode"
-    return " ".join(reason.split("\n", 1)[0].split()).rstrip(".")
+    first = " ".join(reason.split("\n", 1)[0].split()).rstrip(".")
+    # The first line names a kind of break; the explanation names what it was.
+    explained = re.search(r"^ *Explanation: (.*)", reason, re.MULTILINE)
+    return explained[1].strip().rstrip(".") if explained and first in _KINDS_OF_BREAKS else first
 
 
 def compiled(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callable[..., Any]:

@@ -152,6 +152,8 @@ class ModelCosts:
     def __repr__(self) -> str:
         """Return the sums and the ten most expensive boundaries as text."""
         lines = [self.headline]
+        if not self.boundaries:
+            return self.headline
         for title, sums in (("by module", self.by_module), ("by reason", self.by_reason)):
             lines += [f"{title}:", *(f"  {bytes_label(n)}: {name or '(no module)'}" for name, n in sums.items())]
         lines += ["most expensive boundaries:", *(f"  {boundary}" for boundary in self.boundaries[:MOST_BOUNDARIES])]

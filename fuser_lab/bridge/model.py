@@ -111,7 +111,7 @@ def from_torch(
     """
     torch = torch_for("from_torch")
     given = dict(keywords or {})
-    capture = Capture(options_of(options))
+    capture = Capture(options_of(options, "from_torch"))
     exported = isinstance(function, torch.export.ExportedProgram)
     if not exported and not callable(function):
         msg = f"from_torch: function must be a function, a module or an exported program, given {shown(function)}."

@@ -124,22 +124,29 @@ def region_rows(regions: Sequence["Region"]) -> tuple[RegionRow, ...]:
 def headline(graphs: Sequence["CapturedGraph"]) -> str:
     """Return how many graphs and regions there are, and where the ops are, in a line."""
     regions = [region for graph in graphs for region in graph.regions]
-    equal = len({region.signature for region in regions})
+    distinct = len({region.signature for region in regions})
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(graph.kind for graph in graphs).items())
     shares = shares_of(graphs)
     library = graphs[0].library if graphs else "torch"
-    return (
-        f"{plural(len(graphs), 'graph')} ({kinds}): {plural(len(regions), 'region')}, {equal} of them different, with "
-        f"{plural(shares.in_regions, 'op')}; {library} runs {shares.own_kernels} with kernels of its own and "
-        f"{shares.others} others; {plural(shares.free, 'view')} and constants cost nothing"
-    )
+    equal = f" ({distinct} distinct)" if distinct < len(regions) else ""
+    told = [
+        f"{plural(len(regions), 'region')}{equal} with {plural(shares.in_regions, 'op')}" if regions else "no regions",
+    ]
+    left = ((shares.own_kernels, "with kernels of its own"), (shares.others, "without a lowering here"))
+    if any(count for count, _ in left):
+        parts = [f"{plural(count, 'op')} {which}" for count, which in left if count]
+        told.append(f"{library} runs {' and '.join(parts)}")
+    if shares.free:
+        some = f"{shares.free} views and constants cost" if shares.free > 1 else "1 view or constant costs"
+        told.append(f"{some} nothing")
+    return f"{plural(len(graphs), 'graph')} ({kinds}): {'; '.join(told)}"
 
 
 def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> str:
     """Return the map of a model as text."""
     lines = [headline(graphs), *(str(one) for one in breaks)]
     for graph in graphs:
-        lines.append(f"{graph.kind}:")
+        lines.append(f"{graph.kind}:" if graph.regions else f"{graph.kind}: no regions")
         lines += [
             f"  {row.label}" + (f"; {graph.library} runs it: {row.region.failed}" if row.region.failed else "")
             for row in region_rows(graph.regions)[:MOST_LINES]

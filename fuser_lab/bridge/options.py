@@ -21,19 +21,27 @@ def chosen_of(who: str, known: Mapping[str, Any], given: Mapping[str, Any] | Non
     Raises
     ------
     InputError
-        If there is no such option, or a strategy, target or options are not what `segment` takes.
+        If there is no such option, if ``min_region_ops`` exceeds ``max_region_ops``, or if `segment` does not accept
+        a strategy, target or options.
     ArgumentTypeError
         If a number of ops is not an int of 1 or more, or ``check`` is not True or False.
     """
     for name in given or {}:
         if name not in known:
-            msg = f"{who}: unknown option {name!r}; choose from {', '.join(known)}."
+            own = "; keyword arguments of the function go into keywords={...}" if who.startswith("from_") else ""
+            msg = f"{who}: unknown option {name!r}; choose from {', '.join(known)}{own}."
             raise InputError(msg)
     chosen = {**known, **(given or {})}
     for name in ("min_region_ops", "max_region_ops"):
         if type(chosen[name]) is not int or chosen[name] < 1:
             msg = f"{who}: {name} must be an int of 1 or more, given {shown(chosen[name])}."
             raise ArgumentTypeError(msg)
+    if chosen["min_region_ops"] > chosen["max_region_ops"]:
+        msg = (
+            f"{who}: min_region_ops must not exceed max_region_ops, "
+            f"given {chosen['min_region_ops']} and {chosen['max_region_ops']}."
+        )
+        raise InputError(msg)
     if type(chosen["check"]) is not bool:
         msg = f"{who}: check must be True or False, given {shown(chosen['check'])}."
         raise ArgumentTypeError(msg)

@@ -1,6 +1,7 @@
 """A region of a graph of torch's: tensors with the strides that torch traced, on the device that they are on."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -135,21 +136,23 @@ class TorchRegion(Region):
             self._again, self._prepared = prepared.repeat, prepared
         return [laid(x, strides) for x, strides in zip(self._finished(outputs), self._out_strides, strict=True)]
 
-    def _is_as_exact(self, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any]) -> bool:
-        """Whether results are at most a few times as far from torch's in double precision as torch's own are."""
+    def inexactness(self, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any]) -> float:
+        """Return how far results are from torch's in double precision, by four times the distance of torch's own."""
         try:
             exact = self.fallback(*(x.double() if x.is_floating_point() else x for x in inputs))
         except RuntimeError:  # of an op that is given tensors of two dtypes then
-            return False
+            return math.inf
+        worst = 0.0
         for ours, theirs, right in zip(outputs, expected, exact, strict=True):
             if not theirs.is_floating_point():
                 if not ours.equal(theirs):
-                    return False
+                    return math.inf
             elif theirs.numel():
-                error, allowed = ((x.double() - right).abs().max() for x in (ours, theirs))
+                error, allowed = (float((x.double() - right).abs().max()) for x in (ours, theirs))
                 if not error <= _TIMES_AS_FAR * allowed:  # nor if one of them is NaN
-                    return False
-        return True
+                    return error / (_TIMES_AS_FAR * allowed) if allowed else math.inf
+                worst = max(worst, error / (_TIMES_AS_FAR * allowed)) if error else worst
+        return worst
 
     def _made(self, prepared: "PreparedPlan") -> list[Any]:
         """Return the outputs of a region that reads nothing: no input says which library makes them."""

@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="what is in each model, and what is left to torch")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| model | calls | regions (different) | in regions | crossing | capture s | certificates s |")
+    print("| model | calls | regions (distinct) | in regions | crossing | capture s | certificates s |")
     print("|---" * 7 + "|")
     for name, make in models().items():
         if chosen.names and name not in chosen.names:

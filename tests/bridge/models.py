@@ -335,7 +335,7 @@ def row(name: str, make: Callable[[], tuple[Any, Any]], dtype: Any = None) -> di
 
 
 HEAD = (
-    "| model | regions (different) | segments | ops in regions | left, without kernels of their own | share | "
+    "| model | regions (distinct) | segments | ops in regions | left, without kernels of their own | share | "
     "forward error | gradient error | eager / ours ms | first step s |"
 )
 

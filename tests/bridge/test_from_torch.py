@@ -139,6 +139,27 @@ def test_data_dependent_control_flow_ends_a_graph_and_says_where():
         _ = found.definition
 
 
+def test_a_call_that_torch_does_not_trace_is_named():
+    def function(x):
+        y = x + 1
+        print(end="")
+        z = y * 2
+        return z + z.nonzero().sum()
+
+    reasons = [ended.reason for ended in fl.from_torch(function, torch.ones(4)).graph_breaks]
+    assert any("builtin operator `print`" in reason for reason in reasons)
+    assert any("nonzero" in reason for reason in reasons)
+
+
+def test_the_map_as_text_names_what_there_is_and_nothing_else():
+    lines = str(fl.from_torch(lambda x, w: x @ w, torch.ones(2, 2), torch.ones(2, 2))).splitlines()
+    assert lines[:2] == [
+        "1 graph (1 inference): no regions; torch runs 1 op with kernels of its own", "inference: no regions",
+    ]
+    text = str(fl.from_torch(lambda x: (x.sin() * 2, (x + 1).exp(), x.t()), torch.ones(2, 3)))
+    assert text.startswith("1 graph (1 inference): 2 regions with 4 ops; 1 view or constant costs nothing\n")
+
+
 def test_nothing_of_the_users_changes():
     norm = torch.nn.BatchNorm1d(4)
     x = torch.randn(6, 4)
@@ -251,7 +272,11 @@ def test_meta_tensors_are_captured_with_nothing_that_runs():
         (lambda x: fl.from_torch(torch.nn.LSTM(4, 4), x[None], backward=True), InputError,
          "torch captured no op of LSTM; it does not capture training of torch.nn.LSTM"),
         (lambda x: copy.deepcopy(fl.from_torch(torch.sin, x)), UnsupportedError, "cannot be copied or pickled"),
-        (lambda x: fl.from_torch(torch.sin, x, speed=3), InputError, "unknown option 'speed'; choose from strategy"),
+        (lambda x: fl.from_torch(torch.sin, x, speed=3), InputError, "from_torch: unknown option 'speed'; choose from"),
+        (lambda x: fl.from_torch(torch.softmax, x, dim=0), InputError,
+         "annotate; keyword arguments of the function go into keywords={...}."),
+        (lambda x: fl.from_torch(torch.sin, x, min_region_ops=3, max_region_ops=2), InputError,
+         "min_region_ops must not exceed max_region_ops, given 3 and 2"),
         (lambda x: fl.from_torch(torch.sin, x, matmuls="no"), InputError, "matmuls must be 'torch' or 'record'"),
         (lambda x: fl.from_torch(torch.sin, x, min_region_ops=0), ArgumentTypeError, "min_region_ops must be an int"),
         (lambda x: fl.from_torch(torch.sin, x, left_to_torch="sin"), ArgumentTypeError, "must be a list of ops"),
