@@ -28,6 +28,7 @@ _PUBLIC = {
     "Ledger": "fuser_lab.lab.ledger",
     "MemoryType": "fuser_lab.ir.transform",
     "ParallelType": "fuser_lab.ir.transform",
+    "OPEN_SCHEDULERS": "fuser_lab.codegen.one_kernel",
     "PASSES": "fuser_lab.passes",
     "Pass": "fuser_lab.passes",
     "Plan": "fuser_lab.plan",

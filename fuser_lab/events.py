@@ -51,13 +51,17 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRecord:
-    """One scheduler's answer, by name; ``params`` are the names and numbers in its sentence."""
+    """One scheduler's answer, by name; ``params`` are the names and numbers in its sentence.
+
+    ``beyond`` are nvFuser's rules that an open scheduler accepts the candidate in spite of.
+    """
 
     scheduler: str
     accepted: bool
     code: str = ""
     text: str = ""
     params: Params = ()
+    beyond: Names = ()
 
     @property
     def reason(self) -> str:
@@ -374,6 +378,7 @@ def _to_dict(attempt: Attempt) -> dict[str, Any]:
                 "code": v.code,
                 "text": v.text,
                 "params": dict(v.params),
+                **({"beyond": list(v.beyond)} if v.beyond else {}),
             }
             for v in attempt.verdicts
         ],
@@ -394,6 +399,9 @@ def _from_dict(data: dict[str, Any]) -> Attempt:
         outcome=Outcome(data["outcome"]),
         code=data["code"],
         text=data["text"],
-        verdicts=tuple(VerdictRecord(**{**v, "params": tuple(v["params"].items())}) for v in data["verdicts"]),
+        verdicts=tuple(
+            VerdictRecord(**{**v, "params": tuple(v["params"].items()), "beyond": tuple(v.get("beyond", ()))})
+            for v in data["verdicts"]
+        ),
         seconds=data["seconds"],
     )

@@ -52,6 +52,7 @@ from fuser_lab.report.units import tensor_bytes
 from fuser_lab.schedule.own import written
 from fuser_lab.schedule.parameters import LoopChange, NestChoice, checked
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
+from fuser_lab.schedule.sets import known_set
 from fuser_lab.segment_definitions import SegmentDefinitions
 from fuser_lab.segmentation import (
     STRATEGIES,
@@ -133,6 +134,11 @@ class Segment:
     def verdicts(self) -> tuple[Verdict, ...]:
         """The answer of each scheduler, in the order in which they were asked."""
         return self.group.verdicts
+
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """Codes of nvFuser's rules that the segment breaks, where an open scheduler accepted it (`OPEN_SCHEDULERS`)."""
+        return tuple(code.value for verdict in self.verdicts[-1:] for code in verdict.beyond)
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
@@ -945,7 +951,7 @@ class Plan:
     def _needed(self) -> list[str]:
         """Return comments that list the schedulers and passes that the code needs."""
         needed = []
-        if self.oracle.schedulers != SCHEDULERS:
+        if self.oracle.schedulers != SCHEDULERS and known_set(self.oracle.schedulers) is None:
             needed += [
                 "# User-defined schedulers cannot be written as code. The next line needs those of the plan:",
                 f"# schedulers = {written(self.oracle.schedulers)}",
@@ -971,7 +977,8 @@ class Plan:
             shown = ", ".join(f"{n}={_option(getattr(self.options, n))}" for n in changed)
             found += f", options=fl.SegmenterOptions({shown})"
         if self.oracle.schedulers != SCHEDULERS:
-            found += ", schedulers=schedulers"
+            named_set = known_set(self.oracle.schedulers)
+            found += f", schedulers={'schedulers' if named_set is None else repr(named_set)}"
         if self.passes != PASSES:
             found += ", passes=passes"
         return found

@@ -125,7 +125,8 @@ def segment(
         Options of the segmenter; nvFuser's by default.
     schedulers
         Schedulers asked for each candidate, in this order, until one accepts; nvFuser's by default. `with_rule` adds
-        a rule to these. Your own scheduler has a ``type``, which selects its kernels, and
+        a rule to these; `OPEN_SCHEDULERS` also accept what nvFuser refuses and our lowering makes one kernel of. Your
+        own scheduler has a ``type``, which selects its kernels, and
         ``can_schedule(facts, device)``.
     passes
         Passes that rewrite the fusion before it is cut, in this order; nvFuser's by default. Your own pass is a

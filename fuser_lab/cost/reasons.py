@@ -12,6 +12,11 @@ class ReasonCode(enum.Enum):
     DISABLED = "disabled"
     OWN_RULE = "own_rule"
 
+    # Open schedulers
+    BEYOND = "beyond"
+    NOT_LOWERED = "not_lowered"
+    READ_AGAIN = "read_again"
+
     # The common gate
     MATMUL_INSIDE = "matmul_inside"
     EVALUATED_ONLY = "evaluated_only"
@@ -139,6 +144,12 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.SEGMENT_SET_INSIDE: "{tensor} is made by segment_set and used inside the candidate",
     ReasonCode.DISABLED: "this scheduler is disabled",
     ReasonCode.OWN_RULE: "{text}",
+    ReasonCode.BEYOND: "one kernel of fuser_lab, beyond nvFuser's rules {rules}",
+    ReasonCode.NOT_LOWERED: "fuser_lab has no kernel for this either: {why}",
+    ReasonCode.READ_AGAIN: (
+        "the kernel of fuser_lab for this would read tensors again: it would move {moved} bytes, and its inputs and "
+        "outputs have {least}"
+    ),
     ReasonCode.MATMUL_INSIDE: "{tensor} is made by {op}, which only the matmul scheduler may fuse",
     ReasonCode.EVALUATED_ONLY: "{tensor} is made by {op}, which no kernel of this scheduler can contain",
     ReasonCode.NOT_CONNECTED: (

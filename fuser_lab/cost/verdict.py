@@ -56,7 +56,8 @@ class Verdict:
     A refusal has a reason and a ``core``: names of expressions that suffice for it. ``monotone`` promises that every
     larger candidate is refused as well; it is set only for reasons on a short whitelist. An acceptance has the
     parameters that the segmenter needs: whether values are ``persistent``, kept on chip across a reduction, and whether
-    blocks of the whole grid do that together, ``cross_grid``.
+    blocks of the whole grid do that together, ``cross_grid``. ``beyond`` are nvFuser's rules that the candidate breaks,
+    where an open scheduler accepts it nevertheless.
     """
 
     scheduler: SchedulerType
@@ -66,6 +67,7 @@ class Verdict:
     monotone: bool = False
     persistent: bool = False
     cross_grid: bool = False
+    beyond: tuple[ReasonCode, ...] = ()
 
     def __post_init__(self) -> None:
         """Require a reason for every refusal."""
@@ -86,9 +88,12 @@ class Verdict:
 
 def accept(
     scheduler: SchedulerType, why: Reason | None = None, *, persistent: bool = False, cross_grid: bool = False,
+    beyond: tuple[ReasonCode, ...] = (),
 ) -> Verdict:
     """Return an acceptance, optionally with a note."""
-    return Verdict(scheduler=scheduler, accepted=True, reason=why, persistent=persistent, cross_grid=cross_grid)
+    return Verdict(
+        scheduler=scheduler, accepted=True, reason=why, persistent=persistent, cross_grid=cross_grid, beyond=beyond,
+    )
 
 
 def refuse(scheduler: SchedulerType, why: Reason, *core: str, monotone: bool = False) -> Verdict:
@@ -135,7 +140,8 @@ class Answer:
     def brief(self) -> str:
         """The text without schedulers for other kinds of fusions."""
         if self.chosen is not None:
-            return f"accepted as {self.chosen.value}"
+            rules = ", ".join(code.value for code in self.verdicts[-1].beyond)
+            return f"accepted as {self.chosen.value}" + (f", beyond nvFuser's rules {rules}" if rules else "")
         found: dict[str, list[str]] = {}
         decisive = self.decisive
         for verdict in decisive:

@@ -50,6 +50,10 @@ def explain_text(plan: Any, *, log: bool = False, certificate: bool = False) -> 
     parts = [plan_text(plan), f"target: {said.target}; options: {options}"]
     ops = [f"S{s.index}: " + ", ".join(f"{e.name} = {e.op.name}" for e in s.exprs) for s in said.segments]
     parts.append("\n".join(ops))
+    parts += [
+        f"S{s.index} goes beyond nvFuser's rules {', '.join(s.beyond)}: nvFuser would not make one kernel of it."
+        for s in said.segments if s.beyond
+    ]
     boundaries = said.boundaries()
     for why in boundaries:
         crossing = between(said.segmented, *why.segments)
@@ -89,6 +93,7 @@ def explain_data(plan: Any, *, certificate: bool = False) -> dict[str, Any]:
             {
                 "index": s.index,
                 "scheduler": s.scheduler.value if s.scheduler else None,
+                "beyond": list(s.beyond),
                 "exprs": [{"name": e.name, "op": e.op.name} for e in s.exprs],
                 "inputs": [tv.name for tv in s.inputs],
                 "outputs": [tv.name for tv in s.outputs],
@@ -132,6 +137,7 @@ def verdict_data(verdict: Verdict) -> dict[str, Any]:
         "code": verdict.code,
         "text": verdict.text,
         "params": dict(verdict.reason.params) if verdict.reason is not None else {},
+        **({"beyond": [code.value for code in verdict.beyond]} if verdict.beyond else {}),
     }
 
 

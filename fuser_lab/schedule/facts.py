@@ -1,5 +1,6 @@
 """Facts about a candidate for schedulers, each computed when it is first needed."""
 
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from fuser_lab.analysis.aliasing import first_not_view
@@ -14,15 +15,25 @@ from fuser_lab.segmentation.oracle import Candidate
 
 Refusal = tuple[Reason, tuple[str, ...]]
 
+# Facts that depend on no rule, and are the same whichever rules are lifted.
+_INDEPENDENT = (
+    "inputs", "exact", "patterns", "flow", "buffers", "not_view", "inexact_gather", "gather", "indexed", "index_input",
+    "indexed_before_reduction", "indexed_innermost", "unique_broadcasts", "reference", "pattern_mismatch",
+    "expanded_after", "inner_groups", "inner_tensors", "neighbourhoods",
+)
+
 
 class CandidateFacts:
     """A candidate with facts about it; a refusal is a reason with the names of expressions that suffice for it."""
 
     def __init__(
         self, candidate: Candidate, fusion_links: FusionLinks, *, memory_promotion: bool = False,
-        fuse_matmul: bool = False,
+        fuse_matmul: bool = False, lifted: frozenset[ReasonCode] = frozenset(),
     ) -> None:
         self.candidate = candidate
+        self._fusion_links = fusion_links
+        self.lifted = lifted
+        self.exceeded: dict[ReasonCode, None] = {}
         self.memory_promotion = memory_promotion
         self.fuse_matmul = fuse_matmul
         self.links: list[Link] = fusion_links.of(candidate.exprs)
@@ -38,6 +49,33 @@ class CandidateFacts:
         self.reserved = next((link for kind, link in first.items() if kind.is_reserved), None)
         self.scatter = first.get(OpKind.SCATTER)
         self.attention = first.get(OpKind.ATTENTION)
+
+    def lifting(self, rules: frozenset[ReasonCode]) -> "CandidateFacts":
+        """Return the facts about the same candidate for schedulers that ignore some rules; it has its own record.
+
+        Of what only the array library evaluates, a gather alone can be in a kernel: sorts, scans and scatters have no
+        element that a kernel could compute, and an embedding has its index first, which the other rules do not expect.
+        """
+        if self.reserved is not None or any(link.op == "embedding_fwd" for link in self.links):
+            rules -= {ReasonCode.EVALUATED_ONLY}
+        other = CandidateFacts(
+            self.candidate, self._fusion_links, memory_promotion=self.memory_promotion, fuse_matmul=self.fuse_matmul,
+            lifted=rules,
+        )
+        for name in _INDEPENDENT:
+            if name in self.__dict__:
+                other.__dict__[name] = self.__dict__[name]
+        return other
+
+    def first_broken(self, rules: Iterable[Refusal | None]) -> Refusal | None:
+        """Return the first refusal whose rule is not lifted; ``exceeded`` collects the broken rules that are."""
+        for refusal in rules:
+            if refusal is None:
+                continue
+            if refusal[0].code not in self.lifted:
+                return refusal
+            self.exceeded[refusal[0].code] = None
+        return None
 
     @property
     def outputs(self) -> tuple[TensorView, ...]:
@@ -100,9 +138,10 @@ class CandidateFacts:
         if matmul is not None:
             return reason(ReasonCode.MATMUL_INSIDE, tensor=matmul.name, op=matmul.op), (matmul.name,)
         alone = self.reserved or self.inexact_gather
-        if alone is not None:
-            return reason(ReasonCode.EVALUATED_ONLY, tensor=alone.name, op=alone.op), (alone.name,)
-        return self.shape_gate
+        if alone is None:
+            return self.shape_gate
+        why = reason(ReasonCode.EVALUATED_ONLY, tensor=alone.name, op=alone.op), (alone.name,)
+        return self.first_broken((why, self.shape_gate))
 
     @cached_property
     def greedy_gate(self) -> Refusal | None:
@@ -117,22 +156,24 @@ class CandidateFacts:
     @cached_property
     def shape_gate(self) -> Refusal | None:
         """Why no kernel has loops for these expressions, whatever their ops compute, or None."""
+        return self.first_broken(self._shape_gates())
+
+    def _shape_gates(self) -> Iterator[Refusal | None]:
         exact = self.exact
         if exact.components > 1:
             first, second = self._strangers()
             parts = exact.components
-            return reason(ReasonCode.NOT_CONNECTED, parts=parts, first=first, second=second), self.names
+            yield reason(ReasonCode.NOT_CONNECTED, parts=parts, first=first, second=second), self.names
         if exact.self_mapped is not None:
             name, a, b = exact.self_mapped
-            return reason(ReasonCode.SELF_MAPPED, tensor=name, a=a, b=b), self.names
+            yield reason(ReasonCode.SELF_MAPPED, tensor=name, a=a, b=b), self.names
         resize, indexed = self.resize, self.indexing or self.scatter
         if resize is not None and indexed is not None:
             why = reason(
                 ReasonCode.RESIZE_AND_INDEXING, resize=resize.name, resize_op=resize.op, indexed=indexed.name,
                 indexed_op=indexed.op,
             )
-            return why, (resize.name, indexed.name)
-        return None
+            yield why, (resize.name, indexed.name)
 
     @cached_property
     def reshapes(self) -> Refusal | None:

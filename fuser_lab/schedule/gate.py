@@ -1,5 +1,7 @@
 """The checks that all schedulers with kernels share (nvFuser: Schedule::canSchedule)."""
 
+from collections.abc import Iterator
+
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
 
@@ -9,4 +11,10 @@ def common_gate(facts: CandidateFacts, *, reshapes: bool = True) -> Refusal | No
     No matrix product, connected through values and shared tensor inputs, no tensor with two axes in one loop, and,
     unless ``reshapes`` is False, no two reshapes that take one axis apart in different ways.
     """
-    return facts.gate or (facts.reshapes if reshapes else None)
+    return facts.first_broken(_gates(facts, reshapes=reshapes))
+
+
+def _gates(facts: CandidateFacts, *, reshapes: bool) -> Iterator[Refusal | None]:
+    yield facts.gate
+    if reshapes:
+        yield facts.reshapes

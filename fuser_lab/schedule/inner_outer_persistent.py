@@ -1,6 +1,6 @@
 """InnerOuterPersistent: rows are kept while they are reduced and added to column sums (backward passes)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -31,23 +31,14 @@ class InnerOuterPersistent:
             return no(self.type, ReasonCode.NO_REDUCTION)
         if not facts.inputs:
             return no(self.type, ReasonCode.NO_TENSOR_INPUT)
-        refusal = common_gate(facts) or facts.index_input or facts.indexed_before_reduction
+        refusal = facts.first_broken(_rules_of_any(facts))
         if refusal is not None:
             return refused(self.type, refusal)
         inner = [p for p in facts.patterns if p.inner]
         outer = [p for p in facts.patterns if not p.inner]
         if not inner or not outer:
             return no(self.type, ReasonCode.ONE_KIND_OF_REDUCTION, kind="inner" if inner else "outer")
-        refusal = (
-            _not_complementary(inner, outer)
-            or facts.unique_broadcasts
-            or _no_shared_input(facts)
-            or _tied_elsewhere(facts)
-            or needs_buffer(facts)
-            or _widened(facts, inner[0])
-            or reshape_mixes(facts)
-            or facts.expanded_after
-        )
+        refusal = facts.first_broken(_rules(facts, inner, outer))
         return refused(self.type, refusal) if refusal is not None else self._fits(facts, device, inner, outer)
 
     def _fits(
@@ -80,6 +71,25 @@ class InnerOuterPersistent:
             )
         why = reason(ReasonCode.ROWS_AND_SUMS_FIT, bytes=size, tensors=names, sums=sums, moved=moved)
         return accept(self.type, why, persistent=True)
+
+
+def _rules_of_any(facts: CandidateFacts) -> Iterator[Refusal | None]:
+    yield common_gate(facts)
+    yield facts.index_input
+    yield facts.indexed_before_reduction
+
+
+def _rules(
+    facts: CandidateFacts, inner: Sequence[ReductionPattern], outer: Sequence[ReductionPattern],
+) -> Iterator[Refusal | None]:
+    yield _not_complementary(inner, outer)
+    yield facts.unique_broadcasts
+    yield _no_shared_input(facts)
+    yield _tied_elsewhere(facts)
+    yield needs_buffer(facts)
+    yield _widened(facts, inner[0])
+    yield reshape_mixes(facts)
+    yield facts.expanded_after
 
 
 def _not_complementary(inner: Sequence[ReductionPattern], outer: Sequence[ReductionPattern]) -> Refusal | None:

@@ -10,6 +10,7 @@ from fuser_lab.errors import InputError
 from fuser_lab.schedule.base import Rule, RuledScheduler, Scheduler, no
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.registry import SCHEDULER_LIST, SCHEDULERS
+from fuser_lab.schedule.sets import known_set
 from fuser_lab.segmentation.signatures import check_called
 
 
@@ -57,6 +58,9 @@ def with_rule(
 
 def written(schedulers: Sequence[Scheduler]) -> str:
     """Return schedulers as a Python expression that names rules and classes."""
+    found = known_set(schedulers)
+    if found is not None:
+        return repr(found)
     rules = {id(one.rule): one.rule for one in schedulers if isinstance(one, RuledScheduler)}
     plain = tuple(one.scheduler if isinstance(one, RuledScheduler) else one for one in schedulers)
     if len(rules) == 1 and plain == SCHEDULERS:

@@ -1,6 +1,6 @@
 """Rules shared by the schedulers that keep values on chip across a reduction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from fuser_lab.analysis.reductions import ReductionFlow
 from fuser_lab.cost.device import KIB, Device
@@ -30,20 +30,24 @@ def refusal_of_any_size(
         return no(scheduler, ReasonCode.NO_REDUCTION)
     if not facts.inputs:
         return no(scheduler, ReasonCode.NO_TENSOR_INPUT)
-    refusal = (
-        common_gate(facts)
-        or facts.index_input
-        or facts.indexed_before_reduction
-        or kind(facts)
-        or facts.pattern_mismatch
-        or needs_buffer(facts)
-        or facts.unique_broadcasts
-        or broadcast_elsewhere(facts)
-        or reshape_mixes(facts)
-        or facts.covered_by_reduction(inputs=False)
-        or facts.expanded_after
-    )
+    refusal = facts.first_broken(_rules(facts, kind))
     return None if refusal is None else refused(scheduler, refusal)
+
+
+def _rules(
+    facts: CandidateFacts, kind: Callable[[CandidateFacts], Refusal | None],
+) -> Iterator[Refusal | None]:
+    yield common_gate(facts)
+    yield facts.index_input
+    yield facts.indexed_before_reduction
+    yield kind(facts)
+    yield facts.pattern_mismatch
+    yield needs_buffer(facts)
+    yield facts.unique_broadcasts
+    yield broadcast_elsewhere(facts)
+    yield reshape_mixes(facts)
+    yield facts.covered_by_reduction(inputs=False)
+    yield facts.expanded_after
 
 
 def keep_exp_up_to(device: Device) -> int:

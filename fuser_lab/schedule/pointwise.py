@@ -1,5 +1,6 @@
 """PointWise: one loop nest over all elements of the widest output."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fuser_lab.cost.device import Device
@@ -7,7 +8,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept
 from fuser_lab.ir import TensorView
 from fuser_lab.schedule.base import no, refused
-from fuser_lab.schedule.facts import CandidateFacts
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 
 
@@ -22,8 +23,14 @@ class PointWise:
         reduction = facts.reduction
         if reduction is not None:
             return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
-        refusal = common_gate(facts) or facts.index_input or facts.unique_broadcasts
+        refusal = facts.first_broken(_rules(facts))
         if refusal is not None:
             return refused(self.type, refusal)
         reference = facts.reference
         return accept(self.type) if isinstance(reference, TensorView) else refused(self.type, reference)
+
+
+def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
+    yield common_gate(facts)
+    yield facts.index_input
+    yield facts.unique_broadcasts

@@ -1,5 +1,6 @@
 """Reduction: one pass over the operand, nothing kept."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fuser_lab.analysis.reductions import mixing_reshape
@@ -23,20 +24,22 @@ class Reduction:
             return no(self.type, ReasonCode.NO_REDUCTION)
         if not facts.inputs:
             return no(self.type, ReasonCode.NO_TENSOR_INPUT)
-        refusal = (
-            common_gate(facts)
-            or facts.index_input
-            or facts.indexed_before_reduction
-            or _kept(facts)
-            or facts.pattern_mismatch
-            or facts.unique_broadcasts
-            or _widened_again(facts)
-            or _new_input(facts)
-            or reshape_mixes(facts)
-            or facts.covered_by_reduction(inputs=True)
-            or facts.expanded_after
-        )
+        refusal = facts.first_broken(_rules(facts))
         return refused(self.type, refusal) if refusal is not None else accept(self.type)
+
+
+def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
+    yield common_gate(facts)
+    yield facts.index_input
+    yield facts.indexed_before_reduction
+    yield _kept(facts)
+    yield facts.pattern_mismatch
+    yield facts.unique_broadcasts
+    yield _widened_again(facts)
+    yield _new_input(facts)
+    yield reshape_mixes(facts)
+    yield facts.covered_by_reduction(inputs=True)
+    yield facts.expanded_after
 
 
 def reshape_mixes(facts: CandidateFacts) -> Refusal | None:

@@ -14,13 +14,14 @@ from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.schedule.base import RuledScheduler, Scheduler, no
 from fuser_lab.schedule.expr_eval import ExprEval
-from fuser_lab.schedule.facts import CandidateFacts
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.greedy import Greedy
 from fuser_lab.schedule.inner_outer_persistent import InnerOuterPersistent
 from fuser_lab.schedule.inner_persistent import InnerPersistent
 from fuser_lab.schedule.lasting import lasting_reason
 from fuser_lab.schedule.matmul import Matmul
 from fuser_lab.schedule.no_op import NoOp
+from fuser_lab.schedule.open import OpenScheduler
 from fuser_lab.schedule.outer_persistent import OuterPersistent
 from fuser_lab.schedule.pointwise import PointWise
 from fuser_lab.schedule.reduction import Reduction
@@ -163,7 +164,9 @@ class SchedulerRegistry:
         self.fuse_matmul = fuse_matmul
         self.schedulers = _checked(schedulers)
         # An added rule can only refuse, so monotone refusals of nvFuser's schedulers remain valid.
-        self._refuses_as_nvfuser = all(_without_rules(s) in SCHEDULERS for s in self.schedulers)
+        plain = [_without_rules(s) for s in self.schedulers]
+        self._refuses_as_nvfuser = all(s in SCHEDULERS or isinstance(s, OpenScheduler) for s in plain)
+        self._lifted = frozenset(code for s in plain if isinstance(s, OpenScheduler) for code in s.lifted)
         self._known: OrderedDict[int, _Known] = OrderedDict()
         self._lock = threading.Lock()  # the explorer looks ahead in a thread
 
@@ -215,16 +218,20 @@ class SchedulerRegistry:
             verdicts.append(accept(SchedulerType.EXPR_EVAL, why))
         elif not self._refuses_as_nvfuser:
             return Answer(tuple(verdicts))
-        elif facts.gate is not None and facts.gate[0].code in MONOTONE:
+        elif (gate := self._gate(facts)) is not None and gate[0].code in MONOTONE:
             # All schedulers with kernels apply the gate, so its monotone refusals hold for each of them, whatever
             # reason they gave first; an exempt scheduler has to promise that itself.
-            core, exempt = facts.gate[1], _EXEMPT.get(facts.gate[0].code)
+            core, exempt = gate[1], _EXEMPT.get(gate[0].code)
             return Answer(
                 tuple(
                     v if v.monotone or v.scheduler is exempt else replace(v, core=core, monotone=True) for v in verdicts
                 ),
             )
-        lasting = lasting_reason(facts) if len(exprs) > 1 else None
+        lasting = lasting_reason(facts) if len(exprs) > 1 and not self._lifted else None
         if lasting is not None:
             return Answer(tuple(replace(v, monotone=True) for v in verdicts), lasting)
         return Answer(tuple(verdicts))
+
+    def _gate(self, facts: CandidateFacts) -> Refusal | None:
+        """Return why no scheduler of these may hold a candidate, not even an open one, or None."""
+        return facts.lifting(self._lifted).gate if self._lifted else facts.gate

@@ -1,5 +1,6 @@
 """Resize: slices, pads and cats inside one loop nest, each element recomputed where it is needed."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fuser_lab.cost.device import Device
@@ -25,7 +26,7 @@ class Resize:
         reduction = facts.reduction
         if reduction is not None:
             return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
-        refusal = common_gate(facts, reshapes=False) or facts.unique_broadcasts or _resized_broadcast(facts)
+        refusal = facts.first_broken(_rules(facts))
         if refusal is not None:
             return refused(self.type, refusal)
         reference = facts.reference
@@ -38,6 +39,12 @@ class Resize:
             first, second = list(groups.values())[:2]
             return no(self.type, ReasonCode.TRANSPOSE_LIKE, *facts.names, first=first, second=second)
         return accept(self.type)
+
+
+def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
+    yield common_gate(facts, reshapes=False)
+    yield facts.unique_broadcasts
+    yield _resized_broadcast(facts)
 
 
 def _resized_broadcast(facts: CandidateFacts) -> Refusal | None:

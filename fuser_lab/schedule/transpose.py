@@ -1,5 +1,6 @@
 """Transpose: tiles go through shared memory, so that reads and writes both follow memory."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -8,7 +9,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import TensorView
 from fuser_lab.schedule.base import no, refused
-from fuser_lab.schedule.facts import CandidateFacts
+from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 
 SIDE = 32
@@ -26,7 +27,7 @@ class Transpose:
         reduction = facts.reduction
         if reduction is not None:
             return no(self.type, ReasonCode.HAS_REDUCTION, reduction.name, tensor=reduction.name, op=reduction.op)
-        refusal = common_gate(facts) or facts.index_input or facts.indexed_innermost or facts.unique_broadcasts
+        refusal = facts.first_broken(_rules(facts))
         if refusal is not None:
             return refused(self.type, refusal)
         if not isinstance(facts.reference, TensorView):
@@ -72,6 +73,13 @@ class Transpose:
                 side=SIDE,
             )
         return accept(self.type, reason(ReasonCode.TRANSPOSED_IN_TILES, first=first.name, second=second.name))
+
+
+def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
+    yield common_gate(facts)
+    yield facts.index_input
+    yield facts.indexed_innermost
+    yield facts.unique_broadcasts
 
 
 def _loops(facts: CandidateFacts, tensor: TensorView) -> list[int]:

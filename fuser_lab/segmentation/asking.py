@@ -30,6 +30,7 @@ def records(answer: Answer) -> tuple[VerdictRecord, ...]:
             code=v.code,
             text=v.text,
             params=v.reason.params if v.reason is not None else (),
+            beyond=tuple(code.value for code in v.beyond),
         )
         for v in answer.verdicts
     )

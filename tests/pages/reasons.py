@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 import fuser_lab as fl
+from fuser_lab.codegen.one_kernel import OneKernel
+from fuser_lab.cost.device import DEFAULT
 from fuser_lab.cost.reasons import MONOTONE, OTHER_KIND, ReasonCode
-from fuser_lab.cost.verdict import Answer, SchedulerType
+from fuser_lab.cost.verdict import Answer, SchedulerType, refuse
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.dtypes import DataType
 from fuser_lab.schedule.registry import SchedulerRegistry
@@ -23,7 +25,7 @@ ACCEPTING = frozenset(
         *(ReasonCode.VIEWS_OF_INPUTS, ReasonCode.LIBRARY_CALL, ReasonCode.EVALUATED_ALONE, ReasonCode.MATMUL_FUSED),
         *(ReasonCode.NOTHING_TO_COMPUTE, ReasonCode.TRANSPOSED_IN_TILES, ReasonCode.BUFFER_FITS),
         *(ReasonCode.BUFFER_NEEDS_CLUSTER, ReasonCode.COLUMNS_FIT, ReasonCode.COLUMNS_ACROSS_BLOCKS),
-        *(ReasonCode.ROWS_AND_SUMS_FIT, ReasonCode.GREEDY_BLOCK),
+        *(ReasonCode.ROWS_AND_SUMS_FIT, ReasonCode.GREEDY_BLOCK, ReasonCode.BEYOND),
     },
 )
 
@@ -213,6 +215,27 @@ EXAMPLES: dict[ReasonCode, Example] = {
     R.OWN_RULE: Example(
         source="fd.add_output(ops.neg(ops.exp(tensor(8))))", remedy="change the rule passed with `schedulers=`.",
         cut={"schedulers": RULED},
+    ),
+    R.BEYOND: Example(
+        source=(
+            "x, i = tensor(64, 32), tensor(16, dtype=DataType.Int)\n"
+            "fd.add_output(ops.neg(ops.index_select(ops.exp(x), i, 0)))"
+        ),
+        remedy="nothing: leave out `schedulers=` to see what nvFuser would do.", cut={"schedulers": fl.OPEN_SCHEDULERS},
+    ),
+    R.NOT_LOWERED: Example(
+        source=(
+            "open schedulers ask the lowering last, after the rules that no kernel can break; it refuses what these "
+            "overlook."
+        ),
+        remedy="leave the expressions in separate segments.",
+    ),
+    R.READ_AGAIN: Example(
+        source=(
+            "e = ops.exp(tensor(4096, 1024))\n"
+            "fd.add_output(ops.div(e, ops.sum(e, dims=[0], keepdim=True)))"
+        ),
+        remedy="leave the two in separate segments, which move as many bytes.", cut={"schedulers": fl.OPEN_SCHEDULERS},
     ),
     R.MATMUL_INSIDE: Example(
         source=_product("fd.add_output(ops.neg(p))"),
@@ -608,8 +631,21 @@ def _no_output() -> Answer:
     return SchedulerRegistry(disabled=frozenset(others)).ask(unread)
 
 
+def _not_lowered() -> Answer:
+    """Return what the lowering says of a matrix product."""
+    with FusionBuilder() as fd:
+        fd.add_output(fd.ops.matmul(tensor(fd, 8, 8), tensor(fd, 8, 8)))
+    product, kind = candidate(fd.fusion, fd.fusion.exprs), SchedulerType.POINTWISE
+    why = OneKernel().refusal(product, kind, DEFAULT)
+    assert why is not None
+    others = SchedulerRegistry(disabled=frozenset({SchedulerType.EXPR_EVAL})).ask(product).verdicts
+    return Answer((*others[:1], refuse(kind, why)))
+
+
 # What no plan brings about, asked for directly.
-DIRECT: dict[ReasonCode, Callable[[], Answer]] = {R.ACROSS_CUT: _across_cut, R.NO_OUTPUT: _no_output}
+DIRECT: dict[ReasonCode, Callable[[], Answer]] = {
+    R.ACROSS_CUT: _across_cut, R.NO_OUTPUT: _no_output, R.NOT_LOWERED: _not_lowered,
+}
 
 if __name__ == "__main__":
     sys.stdout.write(page())

@@ -1,0 +1,91 @@
+"""Whether the lowering makes one kernel of a candidate, and the schedulers that accept whatever it can."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from fuser_lab.codegen.kernel_ir import Kernel, Role
+from fuser_lab.codegen.lower import lower
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import Reason, SchedulerType, reason
+from fuser_lab.errors import CodegenError
+from fuser_lab.schedule.base import Scheduler
+from fuser_lab.schedule.open import LIFTABLE, opened
+from fuser_lab.schedule.parameters import NestChoice
+from fuser_lab.schedule.registry import SCHEDULERS
+from fuser_lab.schedule.sets import SchedulerSet, register
+from fuser_lab.schedule.state import Style
+from fuser_lab.segmentation.oracle import Candidate
+from fuser_lab.targets import names, target_of
+
+MORE_BYTES = 8  # a kernel may move this part more than its inputs and outputs, for what its phases exchange
+
+
+@dataclass(frozen=True, slots=True)
+class OneKernel:
+    """Lowers a candidate for each target and counts the bytes that the kernel moves on a GPU."""
+
+    def refusal(self, candidate: Candidate, scheduler: SchedulerType, device: Device) -> Reason | None:
+        """Return why the candidate is not one kernel, or None.
+
+        It is one if every target has a kernel for it, and the kernel for the device moves hardly more bytes than one
+        read of each input and one write of each output: phases that each read an input again could as well be kernels.
+        """
+        return _refusal(candidate, scheduler if scheduler in _OWN_LOWERING else SchedulerType.REDUCTION, device)
+
+
+# Schedulers whose segments are lowered in a way of their own; the others share one.
+_OWN_LOWERING = frozenset({SchedulerType.OUTER_PERSISTENT, SchedulerType.INNER_OUTER_PERSISTENT})
+
+
+@lru_cache(maxsize=16)  # the schedulers are asked about one candidate after the other
+def _refusal(candidate: Candidate, scheduler: SchedulerType, device: Device) -> Reason | None:
+    least = sum(tv.nbytes for tv in (*candidate.tensor_inputs, *candidate.outputs))
+    for target in sorted(names(), key=lambda name: not target_of(name).has_blocks):
+        try:
+            kernel = lower(candidate.narrowed, scheduler, target, "asked", {}, device=device)
+        except CodegenError as error:
+            return reason(ReasonCode.NOT_LOWERED, why=str(error).rstrip("."))
+        moved = bytes_moved(kernel) if target_of(target).has_blocks else least
+        if moved > least + least // MORE_BYTES:
+            return reason(ReasonCode.READ_AGAIN, moved=moved, least=least)
+    return None
+
+
+def bytes_moved(kernel: Kernel) -> int:
+    """Return the bytes that the phases of a GPU kernel read and write, each phase each of its buffers once.
+
+    An input that several passes over a row need is counted for each of them, except for the part that stays on chip.
+    """
+    moved = sum(
+        buffer.size * buffer.dtype.itemsize for phase in kernel.phases for buffer in phase.buffers
+        if buffer.role in {Role.INPUT, Role.OUTPUT, Role.WORKSPACE}
+    )
+    return moved + sum(map(_read_again, kernel.nests))
+
+
+def _read_again(nest: NestChoice) -> int:
+    """Return the bytes that later passes over rows read again."""
+    space, chosen = nest.space, nest.schedule
+    again = space.passes - 1 - chosen.online
+    if not space.reduced or again < 1:
+        return 0
+    part = 1.0
+    if chosen.persistent and chosen.style is Style.ROWS:
+        steps = -(-space.depth // (space.vector * prod(chosen.threads)))
+        part = max(steps - chosen.registers - chosen.shared, 0) / max(steps, 1)
+    return int(again * part * space.rows * space.depth * space.input_bytes)
+
+
+def with_lifted(*rules: ReasonCode) -> tuple[Scheduler, ...]:
+    """Return nvFuser's schedulers, followed by open ones without some of nvFuser's rules."""
+    return opened(SCHEDULERS, rules, OneKernel())
+
+
+OPEN_SCHEDULERS = register(SchedulerSet("OPEN_SCHEDULERS", with_lifted(*LIFTABLE)))
+"""nvFuser's schedulers, then open ones: these accept what nvFuser refuses where our lowering makes one kernel of it.
+
+Pass them to `fuser_lab.segment` as ``schedulers``. Each acceptance names the rules of nvFuser that it goes beyond
+(``segment.beyond``), and plans made with them are marked in their log, code and explanation.
+"""

@@ -1,0 +1,89 @@
+"""Open schedulers: nvFuser's with some of its rules lifted, where a lowering can do without them."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import Reason, SchedulerType, Verdict, accept, reason, refuse
+from fuser_lab.schedule.base import Scheduler
+from fuser_lab.schedule.facts import CandidateFacts
+from fuser_lab.segmentation.oracle import Candidate
+
+# Rules of nvFuser's schedulers with kernels that say what a kernel of nvFuser cannot do, or does not do because it
+# would be slow. The others say what a scheduler is for, or hold for every kernel: matrix products, hints and cuts.
+LIFTABLE: tuple[ReasonCode, ...] = (
+    ReasonCode.EVALUATED_ONLY, ReasonCode.SELF_MAPPED, ReasonCode.RESIZE_AND_INDEXING, ReasonCode.CYCLIC_RESHAPE,
+    ReasonCode.CONFLICTING_RESHAPES, ReasonCode.INDEX_INPUT, ReasonCode.INDEXED_BEFORE_REDUCTION,
+    ReasonCode.BROADCAST_NOT_UNIQUE, ReasonCode.OUTPUT_NOT_COVERED,
+    ReasonCode.INPUT_NOT_COVERED, ReasonCode.RESIZED_BROADCAST, ReasonCode.RESIZED_WITH_BROADCAST,
+    ReasonCode.RESIZE_BETWEEN_OUTPUTS, ReasonCode.TRANSPOSE_LIKE,
+    ReasonCode.RESHAPE_MIXES, ReasonCode.PATTERN_MISMATCH, ReasonCode.PERSISTENT_BUFFER,
+    ReasonCode.BROADCAST_AFTER_REDUCTION, ReasonCode.BROADCAST_ELSEWHERE, ReasonCode.NEW_INPUT_AFTER_REDUCTION,
+    ReasonCode.EXPANDED_AFTER_REDUCTION, ReasonCode.REDUCTIONS_OF_BOTH_KINDS, ReasonCode.BUFFER_TOO_LARGE,
+    ReasonCode.NOT_ENOUGH_BLOCKS, ReasonCode.COLUMNS_TOO_LARGE, ReasonCode.COLUMNS_NOT_WELFORD,
+    ReasonCode.COLUMNS_NOT_VECTORIZED, ReasonCode.COLUMNS_NO_GRID, ReasonCode.NOT_ENOUGH_COLUMNS,
+    ReasonCode.NOT_COMPLEMENTARY, ReasonCode.NO_SHARED_INPUT, ReasonCode.SHARED_CONSUMER, ReasonCode.CONNECTED_BESIDES,
+    ReasonCode.OUTER_BEFORE_INNER, ReasonCode.ROWS_AND_SUMS_TOO_LARGE,
+)
+
+
+class Lowering(Protocol):
+    """What an open scheduler asks whether a candidate can be one kernel."""
+
+    def refusal(self, candidate: Candidate, scheduler: SchedulerType, device: Device) -> Reason | None:
+        """Return why the candidate cannot be one kernel of a scheduler's kind on a device, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenScheduler:
+    """Accepts what a scheduler accepts without the rules ``lifted``, if the lowering makes one kernel of it.
+
+    The acceptance names the rules that it goes beyond. A candidate that the scheduler itself accepts, or refuses for
+    another rule, is refused with the reason of the scheduler.
+    """
+
+    scheduler: Scheduler
+    lifted: tuple[ReasonCode, ...]
+    lowering: Lowering
+
+    @property
+    def type(self) -> SchedulerType:
+        """The scheduler's type, which selects the kernel."""
+        return self.scheduler.type
+
+    def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return the acceptance with the rules that it goes beyond, or the refusal with its reason."""
+        opened = facts.lifting(frozenset(self.lifted))
+        verdict = self.scheduler.can_schedule(opened, device)
+        beyond = tuple(opened.exceeded)
+        if not verdict.accepted and verdict.reason is not None:
+            if verdict.reason.code not in opened.lifted:
+                return verdict
+            beyond = (*beyond, verdict.reason.code)  # rules about sizes and outputs come last
+        why = self.lowering.refusal(facts.candidate, self.type, device)
+        if why is not None:
+            return refuse(self.type, why, *facts.names)
+        if not beyond:
+            return verdict
+        told = reason(ReasonCode.BEYOND, rules=", ".join(code.value for code in beyond))
+        return accept(self.type, told, persistent=verdict.persistent, beyond=beyond)
+
+
+def opened(
+    schedulers: tuple[Scheduler, ...], lifted: tuple[ReasonCode, ...], lowering: Lowering,
+) -> tuple[Scheduler, ...]:
+    """Return nvFuser's schedulers, followed by those with kernels without the rules ``lifted``.
+
+    What nvFuser accepts is accepted by the same scheduler as before. Of the open ones, those that keep rows are asked
+    before the one that keeps nothing. There is no open Transpose: what it can hold, PointWise can, and the lowering
+    chooses tiles where they are faster.
+    """
+    by_type = {scheduler.type: scheduler for scheduler in schedulers}
+    return (*schedulers, *(OpenScheduler(by_type[kind], lifted, lowering) for kind in _ORDER))
+
+
+_ORDER = (
+    SchedulerType.RESIZE, SchedulerType.POINTWISE, SchedulerType.INNER_PERSISTENT, SchedulerType.OUTER_PERSISTENT,
+    SchedulerType.INNER_OUTER_PERSISTENT, SchedulerType.REDUCTION,
+)
