@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from fuser_lab.codegen.cpu_tiles import CpuTiles
+from fuser_lab.codegen.cpu_tiles import CpuTiles, blocks_up, by_registers
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import simplify, thresholds
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Store, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Store, Transpose, walk
 from fuser_lab.codegen.nest_lowering import Fold, Places, extent_of
 from fuser_lab.codegen.nests import flattened, trial
 from fuser_lab.codegen.vectorize import SMALL
@@ -21,6 +21,7 @@ CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
 MOST_STRETCHES = 6
 BAND = 16  # rows of which a transposed input is read at once: a cache line of Float
+PART_OF_BAND = 64  # columns that are transposed together, in the first-level cache
 PITCH = 4  # elements between the rows of a band, so that a column does not fall into one set of the cache
 UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 
@@ -138,24 +139,38 @@ class CpuNest(CpuTiles):
         """Write rows in bands: what lies across them is read for a whole band, along memory, into rows of scratch."""
         values, nest, count, depth = self._values, self._nest, self.space.rows, self.space.depth
         rows = min(max(self.schedule.grain, BAND), count)
-        pitch = depth + PITCH
+        wide = blocks_up(rows)
+        part = min(blocks_up(depth), PART_OF_BAND)
+        pitch = -(-depth // part) * part + PITCH
         group = self._loop(stack, "group", -(-count // rows), self._outer)
         buffers = self._allocate(depth)
         tiles = {
-            tv: Buffer(name=f"{tv.name}_band", dtype=tv.dtype.compute, size=rows * pitch, role=Role.SCRATCH)
+            tv: Buffer(name=f"{tv.name}_band", dtype=tv.dtype.compute, size=wide * pitch, role=Role.SCRATCH)
             for tv in across
         }
-        for tile in tiles.values():
-            values.emit(Alloc(buffer=tile))
+        parts = {
+            dtype: Buffer(name=f"part_{dtype.name.lower()}", dtype=dtype, size=part * wide, role=Role.SCRATCH)
+            for dtype in dict.fromkeys(tile.dtype for tile in tiles.values()) if by_registers(dtype)
+        }
+        for buffer in (*tiles.values(), *parts.values()):
+            values.emit(Alloc(buffer=buffer))
         start, stop = self._chunk(group, rows, count, guarded=True)
         for tensor, tile in tiles.items():
-            with values.loop("r", depth, ParallelType.SERIAL) as r, values.loop(
-                "row", stop, ParallelType.SIMD, start=start, largest=count,
-            ) as row:
-                places = {**self._flat(nest.kept, row), **self._flat(nest.reduced, r)}
-                value = values.value(tensor, nest.at(tensor, places))
-                position = simplify((row - start) * pitch + r, values.scope.ranges)
-                values.emit(Store(buffer=tile, position=position, value=value))
+            moved = parts.get(tile.dtype)
+            with values.loop("part", -(-depth // part), ParallelType.SERIAL) as number:
+                first, last = self._chunk(number, part, depth)
+                with values.loop("r", last, ParallelType.SERIAL, start=first, largest=depth) as r, values.loop(
+                    "row", stop, ParallelType.SIMD, start=start, largest=count,
+                ) as row:
+                    places = {**self._flat(nest.kept, row), **self._flat(nest.reduced, r)}
+                    value = values.value(tensor, nest.at(tensor, places))
+                    cell = (row - start) * pitch + r if moved is None else (r - first) * wide + (row - start)
+                    position = simplify(cell, values.scope.ranges)
+                    values.emit(Store(buffer=moved or tile, position=position, value=value))
+                if moved is not None:
+                    values.emit(Transpose(
+                        source=moved, target=tile, start=number * part, rows=part, columns=wide, pitches=(wide, pitch),
+                    ))
         row = stack.enter_context(
             values.loop("row", stop, ParallelType.SERIAL, start=start, largest=count, pinned=True),
         )

@@ -2,21 +2,23 @@
 
 A core takes a tile of two axes. What is fast along ``across`` is read along it into a tile of scratch memory that the
 first-level cache holds; then all elements are computed along ``along``; results that are fast along ``across`` are
-kept in a tile and written along it. So whole cache lines are read and written.
+kept in a tile and written along it. So whole cache lines are read and written. From one order to the other a tile goes
+through vector registers, in blocks of `TRANSPOSED` rows and columns.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Role, Store
+from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Role, Store, Transpose
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
-from fuser_lab.codegen.turned import TurnedNest
+from fuser_lab.codegen.turned import Turn, TurnedNest
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
-from fuser_lab.ir.term import Term
+from fuser_lab.ir.term import Term, index
 from fuser_lab.schedule.state import ParallelType, Space
 
 _APART = 4  # elements between the rows of a tile, so that a column does not fall into one set of the cache
@@ -24,11 +26,38 @@ _APART = 4  # elements between the rows of a tile, so that a column does not fal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One side of a tile: an axis, and where the tile begins and ends on it."""
+    """One side of a tile: an axis, where the tile begins and ends on it, and how many elements of a tile it fills."""
 
     axis: Axis
     first: Term
     last: Term
+    filled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tile:
+    """The memory of a tensor's tile: in the order in which elements are computed, and in the order of the tensor.
+
+    They are the same where a tile is not moved through registers.
+    """
+
+    computed: Buffer
+    moved: Buffer
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether it has two orders."""
+        return self.computed is not self.moved
+
+
+def by_registers(dtype: DataType) -> bool:
+    """Whether scratch memory of a dtype can be transposed in vector registers: vectors have no complex elements."""
+    return not dtype.is_complex
+
+
+def blocks_up(count: int) -> int:
+    """Return a number of rows or columns rounded up to whole blocks of a `Transpose`."""
+    return -(-count // TRANSPOSED) * TRANSPOSED
 
 
 class CpuTiles(TurnedNest):
@@ -43,49 +72,96 @@ class CpuTiles(TurnedNest):
         return replace(space, turned=(turn.across.extent, turn.along.extent), itemsize=size)
 
     def _tiles(self) -> Launch:
-        turn, values, tile = self._transposed, self._values, self.schedule.tile
+        turn, values, side = self._transposed, self._values, self.schedule.tile
         assert turn is not None
-        over, down = -(-turn.along.extent // tile), -(-turn.across.extent // tile)
+        over, down = -(-turn.along.extent // side), -(-turn.across.extent // side)
         count = over * down * prod(a.extent for a in turn.others)
         many = ParallelType.PARALLEL if self.schedule.parallel else ParallelType.SERIAL
         tiles = {tv: self._tile_of(tv) for tv in (*turn.inputs, *turn.outputs)}
         with ExitStack() as stack:
             unit = stack.enter_context(values.loop("unit", count, many, pinned=True))
-            for buffer in tiles.values():
+            for buffer in dict.fromkeys(b for tile in tiles.values() for b in (tile.computed, tile.moved)):
                 values.emit(Alloc(buffer=buffer))
             numbers = (self._remainder(self._quotient(unit, over), down), self._remainder(unit, over))
             across, along = (
                 self._ends(name, axis, number)
                 for name, axis, number in zip(("across", "along"), (turn.across, turn.along), numbers, strict=True)
             )
-            known = flattened(turn.others, self._quotient(unit, over * down), values.scope.ranges)
+            known = flattened(self._visited(turn), self._quotient(unit, over * down), values.scope.ranges)
             for tensor in turn.inputs:
-                with self._each(known, along, across) as (places, cell):
+                tile = tiles[tensor]
+                with self._each(known, along, across) as (places, slots):
                     value = values.value(tensor, self._nest.at(tensor, places))
-                    values.emit(Store(buffer=tiles[tensor], position=cell, value=value))
-            with self._each(known, across, along) as (places, cell):
+                    cell = self._cell(slots, along if tile.is_moved else across)
+                    values.emit(Store(buffer=tile.moved, position=cell, value=value))
+                if tile.is_moved:
+                    values.emit(self._transpose(tile.moved, tile.computed, along, across))
+            with self._each(known, across, along) as (places, slots):
+                cell = self._cell(slots, across)
                 for tensor in turn.inputs:
                     at = values.simplified(self._nest.at(tensor, places))
-                    values.given[tensor.name, at] = Load(tensor.dtype, tiles[tensor], cell)
+                    values.given[tensor.name, at] = Load(tensor.dtype, tiles[tensor].computed, cell)
                 for tensor in self._nest.full:
                     at = self._nest.at(tensor, places)
                     if tensor in turn.outputs:
-                        values.emit(Store(buffer=tiles[tensor], position=cell, value=values.value(tensor, at)))
+                        values.emit(
+                            Store(buffer=tiles[tensor].computed, position=cell, value=values.value(tensor, at)),
+                        )
                     else:
                         values.store(tensor, at, self._layouts[tensor])
             for tensor in turn.outputs:
-                with self._each(known, along, across) as (places, cell):
+                tile = tiles[tensor]
+                if tile.is_moved:
+                    values.emit(self._transpose(tile.computed, tile.moved, across, along))
+                with self._each(known, along, across) as (places, slots):
                     at = values.simplified(self._nest.at(tensor, places))
                     position = simplify(self._layouts[tensor].position(at), values.scope.ranges)
-                    value = Load(tensor.dtype, tiles[tensor], cell)
+                    value = Load(tensor.dtype, tile.moved, self._cell(slots, along if tile.is_moved else across))
                     values.emit(Store(buffer=self._buffers[tensor.name], position=position, value=value))
         return Launch()
 
-    def _tile_of(self, tensor: TensorView) -> Buffer:
-        return Buffer(
-            name=f"{tensor.name}_tile", dtype=tensor.dtype.compute, size=self.schedule.tile * self._pitch,
-            role=Role.SCRATCH,
+    def _tile_of(self, tensor: TensorView) -> _Tile:
+        dtype = tensor.dtype.compute
+        computed = self._scratch(f"{tensor.name}_tile", dtype)
+        moved = self.schedule.tile % TRANSPOSED == 0 and by_registers(dtype)
+        # All tensors of a dtype take turns in the memory of the other order: little stays in the first-level cache.
+        return _Tile(computed=computed, moved=self._scratch(f"rows_{dtype.name.lower()}", dtype) if moved else computed)
+
+    def _scratch(self, name: str, dtype: DataType) -> Buffer:
+        return Buffer(name=name, dtype=dtype, size=self.schedule.tile * self._pitch, role=Role.SCRATCH)
+
+    def _transpose(self, source: Buffer, target: Buffer, slow: _Side, fast: _Side) -> Transpose:
+        """Return what moves a tile whose rows are places of ``slow`` into one whose columns are."""
+        return Transpose(
+            source=source, target=target, start=index(0), rows=slow.filled, columns=fast.filled,
+            pitches=(self._pitch, self._pitch),
         )
+
+    def _visited(self, turn: Turn) -> tuple[Axis, ...]:
+        """Return the axes that are not cut into tiles, the last of them fast in the tensor with the shortest runs.
+
+        A tile has a run of neighbours for each round of its outer loop; where runs are short, those of one tile and
+        the next should be neighbours, so that the processor fetches them ahead.
+        """
+        steps = {tv: self._steps_of(turn, tv) for tv in (*turn.outputs, *self._nest.full, *turn.inputs)}
+        known = {tv: strides for tv, strides in steps.items() if strides is not None}
+        if not known:
+            return turn.others
+        shortest = min(known.values(), key=lambda strides: self._run(turn, strides))
+        return tuple(sorted(turn.others, key=lambda axis: -shortest[axis]))
+
+    def _steps_of(self, turn: Turn, tensor: TensorView) -> dict[Axis, int] | None:
+        steps = self._steps(tensor)
+        return None if steps is None else {a: abs(steps.get(turn.parts[a.name][-1].name, 0)) for a in turn.axes}
+
+    def _run(self, turn: Turn, strides: Mapping[Axis, int]) -> int:
+        """Return how many neighbours in memory a tile has of a tensor with these strides."""
+        run = 1
+        for axis in sorted(turn.axes, key=lambda axis: strides[axis]):
+            if strides[axis] != run or axis in turn.others:
+                continue
+            run *= min(axis.extent, self.schedule.tile)
+        return run
 
     @property
     def _pitch(self) -> int:
@@ -95,11 +171,17 @@ class CpuTiles(TurnedNest):
     def _ends(self, name: str, axis: Axis, number: Term) -> _Side:
         """Return one side of a tile, its beginning and end named."""
         first, last = self._chunk(number, self.schedule.tile, axis.extent)
-        return _Side(axis=axis, first=self._named(name, first), last=self._named(f"{name}_end", last))
+        filled = blocks_up(min(axis.extent, self.schedule.tile))
+        return _Side(axis=axis, first=self._named(name, first), last=self._named(f"{name}_end", last), filled=filled)
+
+    def _cell(self, slots: Mapping[Axis, Term], slow: _Side) -> Term:
+        """Return a place in a tile whose rows are places of ``slow``."""
+        row, column = (at for _, at in sorted(slots.items(), key=lambda slot: slot[0] is not slow.axis))
+        return row * self._pitch + column
 
     @contextmanager
-    def _each(self, known: Places, slow: _Side, fast: _Side) -> Iterator[tuple[Places, Term]]:
-        """Open loops over a tile; yield the place in the nest, and in the tile, whose rows go along ``along``."""
+    def _each(self, known: Places, slow: _Side, fast: _Side) -> Iterator[tuple[Places, Mapping[Axis, Term]]]:
+        """Open loops over a tile; yield the place in the nest, and the place in the tile by axis."""
         turn, values = self._transposed, self._values
         assert turn is not None
         with ExitStack() as stack:
@@ -112,5 +194,4 @@ class CpuTiles(TurnedNest):
                 )
                 places[side.axis.name] = at
                 slots[side.axis] = at - side.first
-            cell = slots[turn.across] * self._pitch + slots[turn.along]
-            yield self._spread(places), cell
+            yield self._spread(places), slots

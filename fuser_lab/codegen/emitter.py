@@ -22,6 +22,7 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Statement,
     Store,
+    Transpose,
     Uniforms,
     VectorLoad,
     VectorStore,
@@ -211,6 +212,8 @@ class Emitter:
                 self.reduce(statement)
             case VectorLoad() | VectorStore():
                 self.vector(statement)
+            case Transpose():
+                self.transpose(statement)
             case Uniforms():
                 self.uniforms(statement)
             case Barrier():
@@ -441,6 +444,11 @@ class Emitter:
     def barrier(self) -> None:
         """Print a barrier of a block."""
         raise NotImplementedError
+
+    def transpose(self, statement: Transpose) -> None:
+        """Print the transposition of a tile."""
+        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        raise CodegenError(msg)
 
     def uniforms(self, statement: Uniforms) -> None:
         """Print what draws several random numbers."""

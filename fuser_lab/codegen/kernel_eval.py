@@ -27,6 +27,7 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Statement,
     Store,
+    Transpose,
     Uniforms,
     VectorLoad,
     VectorStore,
@@ -123,6 +124,8 @@ class Lanes:
                 self._vector_load(statement)
             case VectorStore():
                 self._vector_store(statement)
+            case Transpose():
+                self._transpose(statement)
             case Uniforms():
                 self._uniforms(statement)
             case Barrier():
@@ -273,6 +276,17 @@ class Lanes:
         for k in range(store.count):
             element = Load(store.words.dtype, store.words, store.slot + k)
             self._store(Store(buffer=store.buffer, position=store.position + k, value=element))
+
+    def _transpose(self, move: Transpose) -> None:
+        active = np.flatnonzero(self._mask)[:, None]
+        read, written = self._moved(move)
+        self._scratch[move.target.name][active, written[active[:, 0]]] = self._scratch[move.source.name][active, read]
+
+    def _moved(self, move: Transpose) -> tuple[Array, Array]:
+        """Return the elements that a transposition reads, and those that it writes, one row per thread."""
+        row, column = np.indices((move.rows, move.columns)).reshape(2, -1)
+        start = self._spread_out(self._eval(move.start))[:, None]
+        return row * move.pitches[0] + column, start + column * move.pitches[1] + row
 
     def _uniforms(self, draw: Uniforms) -> None:
         if (self._spread_out(self._eval(draw.position))[self._mask] % _PER_RUN).any():

@@ -18,6 +18,7 @@ from fuser_lab.schedule.parameters import NestChoice
 from fuser_lab.schedule.state import Evict, LoopSchedule, ParallelType
 
 ALIGNED = 16  # bytes that memory begins at a multiple of, unless it is said otherwise: those of the widest access
+TRANSPOSED = 8  # rows and columns of the blocks that a `Transpose` moves through registers
 LARGEST_STATIC = 16 << 10  # bytes of a buffer in shared memory that the kernel's text sizes; all of them have 48 KiB
 
 
@@ -138,6 +139,22 @@ class VectorStore(Statement):
     slot: Term
     count: int
     width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transpose(Statement):
+    """``target[start + column * pitches[1] + row] = source[row * pitches[0] + column]`` for all rows and columns.
+
+    Both are SCRATCH buffers. ``rows`` and ``columns`` are multiples of `TRANSPOSED`; elements that nothing has been
+    stored to are moved too.
+    """
+
+    source: Buffer
+    target: Buffer
+    start: Term
+    rows: int
+    columns: int
+    pitches: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +301,8 @@ def terms_of(statement: Statement) -> tuple[Term, ...]:
             return (position, slot)
         case Uniforms(seed=seed, offset=offset, position=position, slot=slot):
             return (seed, offset, position, slot)
+        case Transpose(start=start):
+            return (start,)
         case If(condition=condition):
             return (condition,)
         case Loop(start=start, stop=stop):

@@ -26,6 +26,7 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Statement,
     Store,
+    Transpose,
     walk,
 )
 from fuser_lab.codegen.layout import layout_of
@@ -242,6 +243,18 @@ class _Watcher(Lanes):
     def _store(self, statement: Store) -> None:
         super()._store(statement)
         self._touch(statement.buffer, statement.position, write=True)
+
+    def _transpose(self, move: Transpose) -> None:
+        super()._transpose(move)
+        read, written = self._moved(move)
+        for thread in np.flatnonzero(self._mask).tolist():
+            for buffer, elements in ((move.source, read), (move.target, written[thread])):
+                self._touches.append(
+                    Touch(
+                        buffer=buffer.name, write=buffer is move.target, threads=(thread,) * len(elements),
+                        elements=tuple(elements.tolist()),
+                    ),
+                )
 
     def _touch(self, buffer: Buffer, position: Any, *, write: bool) -> None:
         if buffer.role is Role.WORDS or not self._mask.any():

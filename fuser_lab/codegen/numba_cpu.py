@@ -1,7 +1,7 @@
 """The CPU printer: `prange` over threads, plain inner loops that LLVM vectorizes."""
 
 from fuser_lab.codegen.emitter import COMPLEX_FUNCTIONS, CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
-from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Let, Loop, Phase, Reduce, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Let, Loop, Phase, Reduce, Transpose, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -16,7 +16,7 @@ _INTRINSICS = (
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
     "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "running_product",
-    "running_sum", "scratch", "shift_left", "shift_right", "trunc",
+    "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc",
 )
 _POLYNOMIALS = ("erf32", "exp32", "log32", "tanh32")
 _THREADS = ("Threaded", "prange")
@@ -127,6 +127,12 @@ class CpuEmitter(Emitter):
             self._on_stack -= nbytes
             text = f"np.empty({buffer.size}, np.{'bool_' if name == 'boolean' else name})"
         self._line(f"{buffer.name} = {text}", statement.origin)
+
+    def transpose(self, statement: Transpose) -> None:
+        """Print the call that moves a tile through vector registers."""
+        where = f"{statement.source.name}, {statement.target.name}, {self.subscript(statement.start)}"
+        sizes = ", ".join(map(str, (statement.rows, statement.columns, *statement.pitches)))
+        self._line(f"transpose({where}, {sizes})", statement.origin)
 
     def reduce(self, statement: Reduce) -> None:
         """Refuse: CPU kernels combine through memory."""

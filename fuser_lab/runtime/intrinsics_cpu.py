@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import float32, float64, int64, types, uint32, uint64
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+from fuser_lab.codegen.kernel_ir import TRANSPOSED
 from fuser_lab.dtypes import DataType, integer_of_nan
 from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
 from fuser_lab.runtime.complex_functions import complex_functions
@@ -184,6 +186,65 @@ def scratch(context: Any, size: Any, kind: Any) -> Any:
         return result._getvalue()  # noqa: SLF001 - how Numba's own code does it
 
     return array(size, kind), generate
+
+
+@intrinsic(prefer_literal=True)
+def transpose(
+    context: Any, source: Any, target: Any, start: Any, rows: Any, columns: Any, pitch: Any, target_pitch: Any,
+) -> Any:
+    """Set ``target[start + column * target_pitch + row] = source[row * pitch + column]`` for all rows and columns.
+
+    Their numbers and the pitches are constants.
+
+    Blocks of 8 x 8 elements go through vector registers: three rounds, in each of which pairs of rows exchange half of
+    their elements (the recursive transposition of 2 x 2 blocks; Eklundh 1972). Written as loops over elements, one of
+    both sides would be accessed element by element.
+    """
+    side = TRANSPOSED
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.VectorType(context.get_data_type(source.dtype), side)
+        itemsize = context.get_abi_sizeof(vector.element)
+        kinds = zip((source, target), args[:2], strict=True)
+        memory = [context.make_array(kind)(context, builder, array).data for kind, array in kinds]
+        index = context.get_value_type(types.intp)
+
+        def constant(value: int) -> Any:
+            return ir.Constant(index, value)
+
+        def pointer(base: Any, row: Any, number: int, pitch: Any, column: Any) -> Any:
+            first = builder.mul(builder.add(row, constant(number)), constant(pitch.literal_value))
+            return builder.bitcast(builder.gep(base, [builder.add(first, column)]), vector.as_pointer())
+
+        def over(count: Any) -> Any:
+            return cgutils.for_range_slice(
+                builder, constant(0), constant(count.literal_value), constant(side), intp=index,
+            )
+
+        with over(rows) as (row, _), over(columns) as (column, _):
+            block = [builder.load(pointer(memory[0], row, n, pitch, column), align=itemsize) for n in range(side)]
+            place = builder.add(args[2], row)
+            for n, line in enumerate(_exchanged(builder, block)):
+                builder.store(line, pointer(memory[1], column, n, target_pitch, place), align=itemsize)
+        return context.get_dummy_value()
+
+    return types.void(source, target, types.uintp, rows, columns, pitch, target_pitch), generate
+
+
+def _exchanged(builder: Any, block: list[Any]) -> list[Any]:
+    """Return the rows of a transposed block, given its rows as vectors."""
+    side = len(block)
+    distance = 1
+    while distance < side:
+        mask = ir.VectorType(ir.IntType(32), side)
+        upper = ir.Constant(mask, [k if not k & distance else side + k - distance for k in range(side)])
+        lower = ir.Constant(mask, [k + distance if not k & distance else side + k for k in range(side)])
+        for n in (n for n in range(side) if not n & distance):
+            a, b = block[n], block[n + distance]
+            block[n] = builder.shuffle_vector(a, b, upper)
+            block[n + distance] = builder.shuffle_vector(a, b, lower)
+        distance *= 2
+    return block
 
 
 @intrinsic

@@ -10,7 +10,7 @@ from backend.reductions import backward
 
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Loop, Store, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Loop, Store, Transpose, terms_of, walk
 from fuser_lab.codegen.layout import dense_strides, layout_of
 from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
@@ -125,6 +125,18 @@ def test_rows_of_tiles_are_whole_cache_lines() -> None:
     source = generate(build(transpose_add, [(128, 128)] * 2, D.Float), S.TRANSPOSE, "cpu").source
     assert "T0_tile = scratch(" in source
     assert "T0_tile[uintp((i - across) * 68 + (j - along))]" in source
+
+
+def test_tiles_go_through_registers_in_the_order_of_the_shortest_runs() -> None:
+    # A tile reads runs of 64 elements of the input, and writes 1,024 neighbours of the output.
+    x = numbers((2, 5, 16, 6, 64), D.BFloat16)
+    fusion = build(lambda fd, x: fd.ops.neg(fd.ops.permute(x, [0, 3, 1, 4, 2])), [x.shape], D.BFloat16)
+    moves = [s for s in walk(check(fusion, S.TRANSPOSE, [x]).phases[0].body) if isinstance(s, Transpose)]
+    assert [(move.source.name, move.target.name, move.rows, move.columns) for move in moves] == [
+        ("rows_float", "T0_tile", 16, 64),
+    ]
+    source = generate(fusion, S.TRANSPOSE, "cpu").source
+    assert "T0[uintp(unit // 6 * 6144 + j * 384 + unit % 6 * 64 + i)]" in source
 
 
 # Rows and columns at once
