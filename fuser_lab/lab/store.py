@@ -78,10 +78,13 @@ class Journal:
         """Make a journal in a ledger's folder."""
         self.path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.jsonl"
         self.pid = os.getpid()
-        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self.size = 0
+        made = self.path if fcntl is None else self.path.with_suffix(".unlocked")
+        self._file = os.open(made, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         if fcntl is not None:
+            # Locked before others see it: an unlocked journal is packed as that of a writer that has ended.
             fcntl.flock(self._file, fcntl.LOCK_EX)
+            made.rename(self.path)
 
     def append(self, row: Row) -> None:
         """Write a row; it is in the file when this returns."""

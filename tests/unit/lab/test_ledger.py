@@ -93,6 +93,21 @@ def test_writers_do_not_lose_each_others_rows(tmp_path):
     assert counted(ledger) == Counter((name, number) for name in names for number in range(200))
 
 
+@pytest.mark.skipif(store.fcntl is None, reason="without locks of files, nobody packs")
+def test_a_packer_does_not_take_a_journal_that_is_being_made(tmp_path, monkeypatch):
+    locked = store.fcntl.flock
+
+    def late(file, kind):
+        if kind == store.fcntl.LOCK_EX:  # of a writer; a packer does not wait for its locks
+            fl.Ledger(tmp_path).pack()
+        locked(file, kind)
+
+    monkeypatch.setattr(store.fcntl, "flock", late)
+    with fl.Ledger(tmp_path) as ledger:
+        ledger.append({"plan": "a", "segment": 0})
+        assert counted(ledger) == {("a", 0): 1}
+
+
 def test_a_writer_that_is_killed_loses_no_row_that_it_was_told_of(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, tmp_path, "100000", "a", "tell"], stdout=subprocess.PIPE, text=True,
