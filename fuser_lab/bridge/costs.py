@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fuser_lab.arguments import PATH, takes
 from fuser_lab.bridge.model_view import region_rows
 from fuser_lab.cost.verdict import Answer
+from fuser_lab.events import DecisionLog
 from fuser_lab.json_text import json_text
 from fuser_lab.report.html import document, fragment
 from fuser_lab.report.markup import element
@@ -16,6 +17,8 @@ from fuser_lab.report.records import Records, records_csv, words
 from fuser_lab.report.save import save
 from fuser_lab.report.tables import Table, table_element
 from fuser_lab.report.units import bytes_label
+from fuser_lab.segmentation.hints import BY_HINT
+from fuser_lab.segmentation.why import Relation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,12 +190,12 @@ def _boundaries(graph: "CapturedGraph", row: "RegionRow") -> Iterable[Boundary]:
         crossing = [tensor for tensor in plan.segments[first].outputs if tensor in read]
         maker = next((makers[tensor.name] for tensor in crossing if tensor.name in makers), None)
         module = "" if maker is None else _in_common([region.ops[maker].origin.module for region in row.regions])
-        reason, rule = deciding_rule(why)
+        rule = deciding_rule(why, plan.decisions)
         yield Boundary(
             kind=graph.kind, region=row.region.index, count=count, segments=why.segments,
             tensors=tuple(tensor.name for tensor in crossing), bytes=count * sum(tensor.nbytes for tensor in crossing),
-            module=module, line="" if maker is None else str(row.region.ops[maker].origin), reason=reason, rule=rule,
-            why=str(why),
+            module=module, line="" if maker is None else str(row.region.ops[maker].origin), reason=rule.code,
+            rule=str(rule), why=str(why),
         )
 
 
@@ -204,9 +207,30 @@ def _in_common(paths: Sequence[str]) -> str:
     return ".".join(level[0] if len(set(level)) == 1 else "*" for level in zip(*parts, strict=True))
 
 
-def deciding_rule(why: "Why") -> tuple[str, str]:
-    """Return the code and the words of the refusal that decides, or how the two segments stand."""
-    decisive = [verdict for verdict in Answer(why.verdicts).decisive if not verdict.accepted]
-    if decisive:
-        return decisive[0].code, f"{decisive[0].scheduler.value}: {decisive[0].text}"
-    return why.relation.value, why.text.partition("\n")[0]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidingRule:
+    """The refusal that keeps two segments apart: its code, the scheduler that refuses or ``"segmenter"``, its text.
+
+    If nothing refused them, the code is the relation of the two segments, such as ``"never tried"``.
+    """
+
+    code: str
+    by: str
+    text: str
+
+    def __str__(self) -> str:
+        """Return one line."""
+        return f"{self.by}: {self.text}"
+
+
+def deciding_rule(why: "Why", log: DecisionLog) -> DecidingRule:
+    """Return the refusal that decides why two segments of a plan are apart; ``log`` is the plan's decisions."""
+    refusals = [verdict for verdict in Answer(why.verdicts).decisive if not verdict.accepted]
+    last = log[why.attempts[-1]] if why.attempts else None
+    if refusals:
+        code, by, text = refusals[0].code, refusals[0].scheduler.value, refusals[0].text
+        return DecidingRule(code=code, by="segmenter" if code in BY_HINT else by, text=text)
+    if why.relation is Relation.REFUSED and last is not None and last.code:
+        # A scheduler would accept both: a hint has come before it, or the segments were others then.
+        return DecidingRule(code=last.code, by="segmenter", text=last.text.removeprefix("every scheduler: "))
+    return DecidingRule(code=why.relation.value, by="segmenter", text=why.text.partition("\n")[0])

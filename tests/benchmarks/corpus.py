@@ -31,8 +31,10 @@ from fuser_lab.lab.environment import environment, now
 from fuser_lab.presegmentation import bytes_moved
 
 Row = dict[str, Any]
+Place = tuple[str, str, int]  # the fusion of a boundary, who refused, and the bytes that cross
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "corpus.md"
+REASONS: Final = ROOT / "docs" / "reasons.md"
 STATES: Final = 4000  # of the search for a certificate
 MOST_OPS: Final = 200  # above it, a certificate is not searched for
 MOST_BYTES: Final = 1 << 28  # of the inputs and outputs of what is run here
@@ -74,7 +76,8 @@ def plan_row(entry: Any, states: int) -> Row:
         first, second = why.segments
         read = set(plan.segments[second].inputs)
         crossing = sum(tensor.nbytes for tensor in plan.segments[first].outputs if tensor in read)
-        boundaries.append([*deciding_rule(why), crossing])
+        rule = deciding_rule(why, plan.decisions)
+        boundaries.append([rule.code, rule.by, crossing])
     return {
         "ops": entry.ops, "segments": [s.scheduler.value if s.scheduler else "none" for s in plan.segments],
         "moved": bytes_moved(plan), "io": entry.bytes, "crossing": plan.bytes_crossing, "boundaries": boundaries,
@@ -177,7 +180,7 @@ def page(corpus: Any, rows: Rows) -> str:
     beside = [row for (part, _, _), row in rows.known.items() if part == "torch"]
     where = environment().to_dict()
     machine = f"{where['cpu']}, {os.cpu_count()} cores shared with other work, {now()[:10]}"
-    parts = [_head(corpus), _plans(good, len(plans)), _reasons(good), _certificates(good)]
+    parts = [_head(corpus), _plans(good, len(corpus)), _reasons(good), _certificates(good)]
     parts.append(_kernels(kernels, machine))
     parts.append(_torch(beside, machine))
     failed = [row for row in (*plans, *kernels, *beside) if "failed" in row]
@@ -257,39 +260,51 @@ def _fusions(rows: Sequence[Row], name: str) -> int:
 
 
 def _reasons(rows: Sequence[Row]) -> str:
-    nbytes: Counter[str] = Counter()
-    places: Counter[str] = Counter()
-    fusions: dict[str, set[str]] = {}
-    rules: dict[str, Counter[str]] = {}
+    found: dict[str, list[Place]] = {}
     for row in rows:
-        for code, rule, crossing in row["boundaries"]:
-            nbytes[code] += crossing
-            places[code] += 1
-            fusions.setdefault(code, set()).add(row["name"])
-            rules.setdefault(code, Counter())[rule.partition(":")[0]] += crossing
-    total = nbytes.total() or 1
-    lines = "\n".join(
-        f"| {_linked(code)} | {', '.join(name for name, _ in rules[code].most_common(3))} | {count / 1e9:,.1f} | "
-        f"{count / total:.1%} | {places[code]} | {len(fusions[code])} |"
-        for code, count in nbytes.most_common()
-    )
+        for code, by, crossing in row["boundaries"]:
+            found.setdefault(code, []).append((row["name"], by, crossing))
+    total = sum(map(_crossing, found.values()))
+    ranked = sorted(found.items(), key=lambda item: -_crossing(item[1]))
+    lines = "\n".join(_reason(code, places, total) for code, places in ranked)
+    said = f"""
+        Segments of {sum(bool(row["boundaries"]) for row in rows)} fusions meet at {sum(map(len, found.values()))}
+        boundaries. The refusal that decides why two segments are apart is that of the scheduler that came closest, or
+        the segmenter's own: a `segment_set`, or a cycle through another segment. This ranks nvFuser's rules by the
+        bytes that pass from one segment to the other, {total / 1e9:,.0f} GB; a tensor that several segments read counts
+        at each boundary. A few fusions with large attention scores weigh most, so the table also tells how many
+        fusions a rule concerns. The example is the fusion in which the rule costs most."""
     return f"""## Refusals by reason
 
-Where two segments are apart, the refusal that decides is that of the scheduler that came closest. Bytes are those that
-pass from one segment to the other, counted once. This ranks nvFuser's rules by what they cost over the corpus; a few
-entries with large attention scores weigh most, so the last column tells how many fusions a rule concerns.
+{_filled_text(said)}
 
-| reason | schedulers | GB | share | boundaries | fusions |
-|---|---|---|---|---|---|
+| reason | refused by | GB | share | boundaries | fusions | example |
+|---|---|---|---|---|---|---|
 {lines}
 """
 
 
+def _reason(code: str, places: Sequence[Place], total: int) -> str:
+    by = Counter(who for _, who, _ in places)
+    fusions: Counter[str] = Counter()
+    for name, _, crossing in places:
+        fusions[name] += crossing
+    who = ", ".join(name for name, _ in by.most_common())
+    nbytes = _crossing(places)
+    return (
+        f"| {_linked(code)} | {who} | {nbytes / 1e9:,.2f} | {nbytes / (total or 1):.1%} | {len(places)} | "
+        f"{len(fusions)} | `{fusions.most_common(1)[0][0]}` |"
+    )
+
+
+def _crossing(places: Iterable[Place]) -> int:
+    return sum(crossing for _, _, crossing in places)
+
+
 def _linked(code: str) -> str:
-    known = f'"{code}"' in (ROOT / "docs" / "reasons.md").read_text() or f"`{code}`" in (
-        ROOT / "docs" / "reasons.md"
-    ).read_text()
-    return f"[{code}](reasons.md#{code})" if known else code.replace("_", " ")
+    """Return the name of a reason, with a link where the page of reasons has it."""
+    name = code.replace("_", " ")
+    return f"[{name}](reasons.md#{code})" if f"\n## {code}\n" in REASONS.read_text() else name
 
 
 def _certificates(rows: Sequence[Row]) -> str:

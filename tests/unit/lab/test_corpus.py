@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
+from fuser_lab.bridge.costs import deciding_rule
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.repro.writing import script_text
 from fuser_lab.errors import InputError
@@ -74,6 +75,30 @@ def test_a_small_form_runs():
     places = {np.allclose(one, kept, rtol=1e-4, atol=1e-5): one for one in (step, moved)}
     assert True in places
     np.testing.assert_allclose(places[False], p - 0.1 * (g + 0.9 * kept), rtol=1e-3, atol=1e-4)
+
+
+def with_a_hint(fd, x):
+    return fd.ops.neg(fd.ops.segment_set(fd.ops.exp(x)))
+
+
+def with_a_cycle(fd, x):
+    a = fd.ops.add(x, 1.0)
+    return fd.ops.add(a, fd.ops.sum(fd.ops.sum(a, dims=[0]), dims=[0]))
+
+
+@pytest.mark.parametrize(("compute", "rules"), [
+    (with_a_hint, {"segmenter: T2 is made by segment_set and used inside the candidate": "segment_set_inside"}),
+    (with_a_cycle, {
+        "segmenter: segment 0 and segment 2 are apart; one segment for both would close a cycle through segment 1.":
+            "cycle",
+    }),
+])
+def test_the_rule_that_keeps_segments_apart_has_a_name(compute, rules):
+    with fl.FusionDefinition() as fd:
+        fd.add_output(compute(fd, fd.define_tensor([64, 32], contiguity=True)))
+    plan = fl.segment(fd)
+    found = {str(rule): rule.code for rule in (deciding_rule(why, plan.decisions) for why in plan.boundaries())}
+    assert found.items() >= rules.items(), found
 
 
 def test_the_command_captures_functions_again():
