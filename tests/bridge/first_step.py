@@ -46,6 +46,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--backend", help="measure this one in this process")
     chosen = parser.parse_args()
+    known = {**OWN, **dict(of_transformers())}
+    if chosen.name not in known:
+        parser.error(f"no model {chosen.name!r}; choose from {', '.join(known)} (others need transformers)")
     if chosen.backend:
         warnings.simplefilter("ignore")
         print(*first_step(chosen.name, chosen.backend))

@@ -109,3 +109,16 @@ def test_a_write_to_what_is_saved_is_an_error_as_in_eager():
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
     assert frames() == [1, 1]
+
+
+def test_what_torch_gives_otherwise_than_it_traced_is_laid_as_traced():
+    @torch.library.custom_op("fuser_lab_tests::doubled_by_columns", mutates_args=())
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).t().contiguous().t()
+
+    doubled.register_fake(torch.empty_like)
+    run = torch.compile(lambda x: doubled(x).tanh() + 1, backend="fuser_lab")
+    for _ in range(3):
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(run(x), (x * 2).tanh() + 1)
+    assert frames() == [1]
