@@ -199,7 +199,7 @@ def _paint_wire(
     tip = f"M{_p((tx - half, ty - 8))} L{_p((tx, ty))} L{_p((tx + half, ty - 8))}Z"
     group.append(element("path", css="fl-tip", d=tip))
     text = bytes_label(link.bytes)
-    room = measure.sans_width(text, 10.5)
+    room = measure.sans_width(text, measure.DETAIL_SIZE)
     lx, ly = tx - 6 - room if on_left else tx + 6, ty - 12
     if all(abs(ly - oy) > 13 or lx > ox + ow or ox > lx + room for ox, oy, ow in labels):
         labels.append((lx, ly, room))

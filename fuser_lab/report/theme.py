@@ -172,16 +172,18 @@ _GRAPH_RULES: Final = (
     ".fl-plot .fl-bar-results{fill:var(--fl-good)}"
 )
 # What the map of a model adds to a drawn graph.
+# Stronger than the rules of the explorer of a region, whose style sheet may come later in the page.
 MAP_RULES: Final = (
-    ".fl-map .fl-frame{fill:var(--fl-panel);stroke:var(--fl-line);stroke-width:1.2}"
-    ".fl-map .fl-frame.fl-odd{fill:var(--fl-paper)}"
-    ".fl-map .fl-shape{fill:var(--fl-node);stroke:var(--fl-wire);stroke-width:1.4}"
-    ".fl-map .fl-sheet{fill:var(--fl-node);stroke:var(--fl-wire);stroke-width:1.1}"
-    ".fl-map .fl-region .fl-shape{stroke:var(--fl-hue)}.fl-map .fl-region .fl-strip{fill:var(--fl-hue)}"
-    ".fl-map .fl-torch .fl-shape{fill:var(--fl-panel);stroke:var(--fl-line)}"
-    ".fl-map .fl-name{fill:var(--fl-ink);font-weight:600;font-size:13px}"
-    f".fl-map .fl-detail{{fill:var(--fl-muted);font-size:{DETAIL_SIZE}px}}"
-    ".fl-map .fl-wire{fill:none;stroke:var(--fl-wire)}.fl-map .fl-back{stroke-dasharray:4 4}"
-    ".fl-map .fl-tip{fill:var(--fl-wire)}"
-    ".fl-map .fl-tag{fill:var(--fl-muted);font-size:10.5px;paint-order:stroke;stroke:var(--fl-paper);stroke-width:3px}"
+    ".fl-svg.fl-map .fl-frame{fill:var(--fl-panel);stroke:var(--fl-line);stroke-width:1.2}"
+    ".fl-svg.fl-map .fl-frame.fl-odd{fill:var(--fl-paper)}"
+    ".fl-svg.fl-map .fl-shape{fill:var(--fl-node);stroke:var(--fl-wire);stroke-width:1.4}"
+    ".fl-svg.fl-map .fl-sheet{fill:var(--fl-node);stroke:var(--fl-wire);stroke-width:1.1}"
+    ".fl-svg.fl-map .fl-region .fl-shape{stroke:var(--fl-hue)}.fl-svg.fl-map .fl-region .fl-strip{fill:var(--fl-hue)}"
+    ".fl-svg.fl-map .fl-torch .fl-shape{fill:var(--fl-panel);stroke:var(--fl-line)}"
+    ".fl-svg.fl-map .fl-name{fill:var(--fl-ink);font-weight:600;font-size:13px}"
+    f".fl-svg.fl-map .fl-detail{{fill:var(--fl-muted);font-size:{DETAIL_SIZE}px}}"
+    ".fl-svg.fl-map .fl-wire{fill:none;stroke:var(--fl-wire)}.fl-svg.fl-map .fl-back{stroke-dasharray:4 4}"
+    ".fl-svg.fl-map .fl-tip{fill:var(--fl-wire)}"
+    f".fl-svg.fl-map .fl-tag{{fill:var(--fl-muted);font-size:{DETAIL_SIZE}px}}"
+    ".fl-svg.fl-map .fl-tag{paint-order:stroke;stroke:var(--fl-paper);stroke-width:3px}"
 )

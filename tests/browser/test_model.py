@@ -38,6 +38,29 @@ found = fl.from_torch(Model(), torch.randn(16, 32))
 shown = fl.explore(found)
 shown
 """
+# Words of the map that are too small, or meet, and what is not where it belongs once an explorer is below the map.
+FAULTS = """(root) => {
+  const faults = [];
+  const box = (e) => e.getBoundingClientRect();
+  const apart = (a, b, from, to) => a[from] >= b[to] - 1 || b[from] >= a[to] - 1;
+  const meet = (a, b) => !apart(a, b, "left", "right") && !apart(a, b, "top", "bottom");
+  const scale = root.querySelector("svg").getScreenCTM().a;
+  const words = [...root.querySelectorAll(".fm-picture text")].filter((t) => t.getClientRects().length);
+  if (!words.length) faults.push("no words");
+  for (const t of words) {
+    const { fontSize, fill } = getComputedStyle(t);
+    if (parseFloat(fontSize) * scale < 10.95) faults.push(`${t.textContent} is ${parseFloat(fontSize) * scale} px`);
+    if (fill === getComputedStyle(root).backgroundColor) faults.push(`${t.textContent} is not seen`);
+  }
+  words.forEach((a, n) => words.slice(n + 1).forEach((b) => {
+    if (meet(box(a), box(b))) faults.push(`${a.textContent} meets ${b.textContent}`);
+  }));
+  const [picture, side] = [".fm-picture", ".fm-side"].map((part) => box(root.querySelector(part)));
+  const isBeside = !meet(picture, side) && Math.abs(picture.top - side.top) <= 1;
+  if (!isBeside) faults.push("the details are not beside the picture");
+  if (picture.top > box(root.querySelector(".fm-bar")).bottom + 1) faults.push("a gap above the picture");
+  return faults;
+}"""
 
 
 def test_a_region_is_opened_by_its_module_cut_and_run(open_explorer, shots):
@@ -73,6 +96,15 @@ def test_a_region_is_opened_by_its_module_cut_and_run(open_explorer, shots):
     assert "silu(" in inspector.locator("h3").inner_text()
     explorer.locator(".fl-edge.fl-inside .fl-hit").first.dispatch_event("click")
     explorer.locator(".fx-status").get_by_text("Cut at").wait_for()
+    for size in ((1440, 900), (1280, 720)):
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        root.get_by_role("button", name="Fit").click()
+        faults = root.evaluate(FAULTS)
+        for _ in range(3):
+            root.get_by_role("button", name="−").click()
+            faults += root.evaluate(FAULTS)
+        page.screenshot(path=shots / f"model-map-{size[0]}.png")
+        assert faults == []
     explorer.get_by_role("button", name="Run").click()
     explorer.get_by_text("Done. The table shows medians.").wait_for()
     page.screenshot(path=shots / "model-region.png")

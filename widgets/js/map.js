@@ -1,7 +1,40 @@
 // The map of a model in the page: Python draws, this sends what the user clicks and keys, and keeps the focus.
 
 const PARTS = ["bar", "picture", "side", "below"];
+const LEAST = 11; // pixels: smaller words are not drawn
+const TALLEST = 25; // pixels of the drawing that a name may be enlarged to, so that it stays in its box
 const STEPS = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 };
+
+/** Keep words readable: as a map shrinks, names grow against it, to their first part if need be, and all else goes. */
+function drawWords(svg, scaled) {
+  const words = [...svg.querySelectorAll("text")];
+  for (const word of words) {
+    word.style.fontSize = word.style.display = "";
+    word.dataset.words ??= word.textContent;
+    word.dataset.y ??= word.getAttribute("y");
+    if (word.textContent !== word.dataset.words) word.textContent = word.dataset.words;
+    word.setAttribute("y", word.dataset.y);
+  }
+  const sizes = words.map((word) => parseFloat(getComputedStyle(word).fontSize));
+  words.forEach((word, n) => {
+    const isName = word.classList.contains("fl-name");
+    const size = Math.max(sizes[n], LEAST / scaled);
+    const box = word.parentNode.querySelector(":scope > .fl-shape, :scope > .fl-frame");
+    if (!isName || !box || size > TALLEST) {
+      if (sizes[n] * scaled < LEAST) word.style.display = "none";
+      return;
+    }
+    const { y, height, width } = box.getBBox();
+    if (scaled < 1 && box.matches(".fl-shape")) word.setAttribute("y", y + height / 2 + 0.35 * size); // alone in its box
+    if (size === sizes[n]) return;
+    word.style.fontSize = `${size}px`;
+    const fits = [word.dataset.words, word.dataset.words.split(" · ")[0]].some((text) => {
+      if (word.textContent !== text) word.textContent = text;
+      return word.getComputedTextLength() <= width - 16;
+    });
+    if (!fits) word.style.display = "none";
+  });
+}
 
 function render({ model, el }) {
   const root = document.createElement("div");
@@ -34,8 +67,10 @@ function render({ model, el }) {
     if (!svg) return;
     const { width, height } = svg.viewBox.baseVal;
     const fit = Math.min(1, (parts.picture.clientWidth - 4) / width || 1);
-    svg.setAttribute("width", width * Math.max(fit, 0.45) * zoom);
-    svg.setAttribute("height", height * Math.max(fit, 0.45) * zoom);
+    const scaled = Math.max(fit, 0.45) * zoom;
+    svg.setAttribute("width", width * scaled);
+    svg.setAttribute("height", height * scaled);
+    if (svg.isConnected) drawWords(svg, scaled); // has no styles before
   };
   const draw = () => {
     const view = model.get("view");
