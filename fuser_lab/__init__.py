@@ -46,6 +46,7 @@ _PUBLIC = {
     "load_dump": "fuser_lab.dumps",
     "load_repro": "fuser_lab.api",
     "profile": "fuser_lab.lab.profiling",
+    "price": "fuser_lab.pricing",
     "report": "fuser_lab.api",
     "segment": "fuser_lab.planning",
     "shrink": "fuser_lab.shrinking",

@@ -15,10 +15,14 @@ from fuser_lab.api import diff, load_repro, report, segment
 from fuser_lab.api import example as load_example
 from fuser_lab.arguments import shown
 from fuser_lab.cost.device import DEVICES
+from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.ir import Number
 from fuser_lab.json_text import json_text
+from fuser_lab.lab.corpus import corpus
 from fuser_lab.plan import Plan
+from fuser_lab.pricing import price
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
@@ -114,6 +118,29 @@ def _explain(arguments: argparse.Namespace) -> int:
     else:
         print(explain_text(plan, log=arguments.log, certificate=arguments.certificate))
     return 0 if all(s.scheduler for s in plan.segments) else 1
+
+
+def _price(arguments: argparse.Namespace) -> int:
+    """Print what each rule costs in a script's fusion, or over the corpus."""
+    from fuser_lab.price_page import prices_markdown
+
+    if (arguments.file is None) == (arguments.corpus is None):
+        msg = "price: give either FILE or --corpus, not both or neither."
+        raise InputError(msg)
+    fd: object
+    inputs: list[TensorSpec | Number] | None
+    if arguments.corpus is not None:
+        fd, inputs = corpus(arguments.corpus), None
+    else:
+        fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
+    found = price(fd, inputs, measure=arguments.measure, strategy=arguments.strategy, target=arguments.target)
+    if arguments.issue is not None:
+        print(found.issue(arguments.issue))
+    elif arguments.json:
+        print(json_text(found.to_dict(), indent=1))
+    else:
+        print(prices_markdown(found) if arguments.markdown else found, end="" if arguments.markdown else "\n")
+    return 0
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -301,6 +328,21 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--log", action="store_true", help="also print every attempt")
     form.add_argument("--json", action="store_true", help="print plan, boundaries and the whole decision log as JSON")
     explain.set_defaults(call=_explain)
+    text = "print what each rule of nvFuser costs that refused a merge: the gain if it alone were lifted"
+    prices = commands.add_parser("price", help=text)
+    text = "a repro script, or an issue that contains one; - for stdin"
+    prices.add_argument("file", nargs="?", metavar="FILE", help=text)
+    prices.add_argument("--name", help="selects one of several definitions by its function, class or variable")
+    text = "add up the prices of the corpus, or of its entries whose names match a pattern of the shell"
+    prices.add_argument("--corpus", nargs="?", const="*", metavar="PATTERN", help=text)
+    prices.add_argument("--strategy", default="bottom_up", type=_strategy, help=f"one of {', '.join(STRATEGIES)}")
+    prices.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
+    prices.add_argument("--measure", action="store_true", help="also time the plans of each rule's example here")
+    form = prices.add_mutually_exclusive_group()
+    form.add_argument("--issue", metavar="RULE", help="print the text of an issue about a rule, with its example")
+    form.add_argument("--markdown", action="store_true", help="print the page docs/prices.md")
+    form.add_argument("--json", action="store_true", help="print JSON")
+    prices.set_defaults(call=_price)
     text = "compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with ours; exit status 0 if all agree"
     agree = commands.add_parser("agree", help=text)
     agree.add_argument("files", nargs="+", metavar="FILE", help="a dump, possibly in a log or an issue; - for stdin")

@@ -256,6 +256,7 @@ def calls(w: World) -> dict[str, Call]:
     measurement = ledger.add(w.times)
     swept = fl.sweep((fd, INPUTS), work="segment", name="calls")
     softmax_fd, rows = fl.example("softmax", "small")
+    priced = fl.price(*fl.example("reshape_decides", "full"))
     found = {
         # fuser_lab
         "segment": Call(known(fl.segment), (fd, INPUTS), {
@@ -287,6 +288,13 @@ def calls(w: World) -> dict[str, Call]:
         "corpus": Call(known(fl.corpus), ("example/*",), {"kind": "example", "origin": "softmax"}),
         "Corpus.select": Call(known(fl.corpus().select), ("example/*",), {"kind": "example", "origin": "softmax"}),
         "CorpusEntry.load": Call(known(fl.corpus("example/softmax")[0].load), (), {"small": True}),
+        "price": Call(known(fl.price), (fd, INPUTS), {
+            "measure": False, "strategy": "top_down", "target": "A100", "options": SegmenterOptions(),
+            "progress": lambda done, total, name: None,
+        }),
+        "Prices.row": Call(known(priced.row), ("reshape_mixes",)),
+        "Prices.issue": Call(known(priced.issue), ("reshape_mixes",), {"most_plans": 0}),
+        "Prices.save": Call(known(priced.save), (w.folder / "prices.csv",)),
         "explore": Call(known(_closed(fl.explore)), (fd, INPUTS), {"title": "a", "target": None}),
         "report": Call(known(fl.report), (plan, w.folder / "a.html", w.times), {"title": "a"}),
         "example": Call(known(fl.example), ("softmax", "small")),

@@ -21,6 +21,7 @@ from fuser_lab.lab.profiling import PlanProfile
 from fuser_lab.lab.sweeps import Sweep
 from fuser_lab.nvfuser import sched as nvfuser_sched
 from fuser_lab.plan import Segment
+from fuser_lab.pricing import Prices
 from fuser_lab.report.diff import PlanComparison
 from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.shown_log import ShownLog
@@ -34,7 +35,7 @@ PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuse
 RETURNED = (
     *(("", cls) for cls in (
         Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
-        Dump, LoopAxis, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Sweep,
+        Dump, LoopAxis, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Prices, Sweep,
     )),
     ("nvfuser.", nvfuser_sched.Sched),
 )
@@ -113,7 +114,7 @@ _REASONS = {
     """,
     "made by the package, not by users": """
         Comparison Corpus CorpusEntry Dump LoopAxis Plan PlanProfile PlanComparison PlanDiff Prediction PreparedPlan
-        Sched Segment ShownLog Shrunk Sweep Tensor TensorSpec Timings Tuning examples.Example views.Frontier
+        Prices Sched Segment ShownLog Shrunk Sweep Tensor TensorSpec Timings Tuning examples.Example views.Frontier
         views.FrontierRow views.HeatMap views.History views.HistoryRow views.MemoryOrder views.MemoryOrders
         views.OrderSensitivity views.OrderedPlan views.Regression views.Regressions nvfuser.Scalar nvfuser.Sched
         nvfuser.Tensor nvfuser.Vector nvfuser.nvfuser_version.Version nvfuser_direct.BroadcastOp nvfuser_direct.Expr

@@ -1,0 +1,65 @@
+"""The page of prices: what each rule of nvFuser costs over the corpus, as Markdown."""
+
+import textwrap
+
+from fuser_lab.cost.amounts import bytes_label, seconds_label
+from fuser_lab.pricing import Prices, RulePrice
+
+COMMAND = "python -m fuser_lab price --corpus --markdown > docs/prices.md"
+_WIDTH = 120
+
+
+def prices_markdown(prices: Prices) -> str:
+    """Return the page of prices over several fusions."""
+    what = (
+        "nvFuser's schedulers refuse some merges that one kernel could compute. `fl.price(fd, inputs)` segments a "
+        "fusion with all rules, then again without each rule that refused a merge, and reports the bytes and the "
+        "predicted time that this saves. Without a rule, a scheduler accepts what it accepts otherwise, provided that "
+        "fuser_lab's lowering makes one kernel of it that reads no tensor again: nothing is priced that cannot run. "
+        "`fl.segment(..., schedulers=fl.OPEN_SCHEDULERS)` cuts without all of these rules, and `segment.beyond` names "
+        "those that a segment breaks."
+    )
+    over = (
+        f"The table covers {prices.fusions} fusions of the [corpus](corpus.md) at real sizes, cut bottom-up for the "
+        f"{prices.target}: predicted at {seconds_label(prices.seconds)} under nvFuser's rules. The model of bytes and "
+        "launches predicts times, at the bandwidth of the data sheet; nothing on this page is measured. A rule *gains* "
+        "in a fusion if the plan without it is predicted to be faster. The segmenter is greedy, so lifting a rule can "
+        "also make a plan slower, which counts against the rule. Lifting all rules together gains in "
+        f"{prices.together.gaining} fusions. It is not the sum of the rows, because one merge can need two rules to be "
+        "lifted, two rules can prevent the same merge, and the greedy segmenter then merges in another order."
+    )
+    lines = [f"<!-- Made by `{COMMAND}`. -->", "", "# What each rule costs", ""]
+    for paragraph in (what, over):
+        lines += [*textwrap.wrap(paragraph, _WIDTH, break_on_hyphens=False), ""]
+    lines += [
+        "| rule | fusions | gaining | refused attempts | bytes saved | time saved | largest gain |",
+        "|---|---|---|---|---|---|---|",
+        *(_row(row) for row in prices.rows if row.example is not None), _row(prices.together), "",
+    ]
+    others = [row for row in prices.rows if row.example is None]
+    if others:
+        told = ", ".join(f"[{row.rule}](reasons.md#{row.rule}) ({row.refusals})" for row in others)
+        text = f"No fusion gains from lifting one of these rules alone (refused attempts in parentheses): {told}."
+        lines += [*textwrap.wrap(text, _WIDTH, break_on_hyphens=False, break_long_words=False), ""]
+    lines += [
+        "```python",
+        "prices = fl.price(fd, inputs)                  # one fusion: a table, prices.to_pandas(), prices.save(path)",
+        "prices = fl.price(fd, inputs, measure=True)    # also times the plans of each rule's example on this machine",
+        'prices = fl.price(fl.corpus("llama*"))         # over entries of the corpus: a ranking',
+        'print(prices.issue("index_input"))             # the text of an issue, with a reduced example',
+        "```", "",
+        "`python -m fuser_lab price FILE` prints the table of a repro script, `--issue RULE` the text of an issue.", "",
+    ]
+    return "\n".join(lines)
+
+
+def _row(row: RulePrice) -> str:
+    example = row.example
+    most = "" if example is None else f"`{example.name}`, {bytes_label(example.bytes)}"
+    name = row.rule if " " in row.rule else f"[{row.rule}](reasons.md#{row.rule})"
+    sign = "-" if row.bytes < 0 else ""
+    slower = "-" if row.seconds < 0 else ""
+    return (
+        f"| {name} | {row.fusions} | {row.gaining} | {row.refusals:,} | {sign}{bytes_label(abs(row.bytes))} | "
+        f"{slower}{seconds_label(abs(row.seconds))} | {most} |"
+    )

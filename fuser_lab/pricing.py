@@ -1,0 +1,464 @@
+"""What each rule of nvFuser costs: the plan of a fusion beside the one without the rule."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.api import time
+from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, PATH, TEXT, instance, listed, optional, shown, takes, whole
+from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS, with_lifted
+from fuser_lab.cost.amounts import bytes_label, seconds_label
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.reasons import OTHER_KIND
+from fuser_lab.cost.traffic import model_of
+from fuser_lab.definition.repro import script_text
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import InputError
+from fuser_lab.events import DecisionLog
+from fuser_lab.lab.corpus import Corpus, CorpusEntry
+from fuser_lab.plan import Plan
+from fuser_lab.planning import has_arrays, segment
+from fuser_lab.report import save
+from fuser_lab.report.html import table_html
+from fuser_lab.report.records import Records
+from fuser_lab.report.tables import Table, table_text
+from fuser_lab.report.units import plural
+from fuser_lab.schedule.open import LIFTABLE
+from fuser_lab.segmentation import SegmenterOptions, Strategy
+from fuser_lab.shrinking import shrink
+from fuser_lab.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALL = "all together"
+_OTHER_KIND = frozenset(code.value for code in OTHER_KIND)
+_LIFTABLE = {code.value: code for code in LIFTABLE}
+_NOT_LIFTED = "no kernel of fuser_lab does without it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedExample:
+    """A fusion that gains from a rule's being lifted: its plan under nvFuser's rules, and the plan without this one.
+
+    ``name`` is that of the entry of the corpus, empty for a fusion that was given. ``given`` are its inputs.
+    ``sentence`` is the refusal, in the words of nvFuser's scheduler.
+    """
+
+    name: str
+    before: Plan
+    after: Plan
+    given: tuple[Any, ...]
+    sentence: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the plan without the rule saves."""
+        return _moved(self.before) - _moved(self.after)
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds that it saves on the plans' target."""
+        return _seconds(self.before) - _seconds(self.after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulePrice:
+    """What lifting one rule alone would save, summed over fusions.
+
+    Attributes
+    ----------
+    rule
+        Code of the reason (docs/reasons.md), or ``"all together"``.
+    fusions
+        Number of fusions in which it refused a merge.
+    gaining
+        Number of those whose plan is predicted to be faster without it.
+    refusals
+        Number of attempts that it refused.
+    bytes
+        Bytes that the plans without it save; negative if they move more.
+    seconds
+        Predicted seconds that they save, by the model of bytes and launches.
+    example
+        The fusion that gains most; None if none does.
+    measured
+        Seconds that the example's plan saves when both are timed on this machine; NaN if they were not.
+    note
+        Why the rule has no price, or on which device the example was timed.
+    """
+
+    rule: str
+    fusions: int
+    gaining: int
+    refusals: int
+    bytes: int = 0
+    seconds: float = 0.0
+    example: PricedExample | None = None
+    measured: float = math.nan
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """The rules that refused a merge in some fusions, the most expensive first.
+
+    Attributes
+    ----------
+    rows
+        One per rule.
+    together
+        What all rules together cost; not the sum of the rows, because one merge can need two rules to be lifted.
+    fusions
+        Number of fusions.
+    seconds
+        Predicted seconds of all of them under nvFuser's rules.
+    target
+        Name of the device that the predictions are for.
+    """
+
+    rows: tuple[RulePrice, ...]
+    together: RulePrice
+    fusions: int
+    seconds: float
+    target: str
+
+    def __iter__(self) -> Iterator[RulePrice]:
+        """Iterate over the rules."""
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        """Return the number of rules."""
+        return len(self.rows)
+
+    @takes(rule=TEXT)
+    def row(self, rule: str) -> RulePrice:
+        """Return the row of a rule.
+
+        Raises
+        ------
+        InputError
+            If the rule refused nothing.
+        """
+        found = next((one for one in (*self.rows, self.together) if one.rule == rule), None)
+        if found is None:
+            names = ", ".join(one.rule for one in self.rows) or "no rule refused a merge"
+            msg = f"Prices: the rule {shown(rule)} refused no merge here; there are: {names}."
+            raise InputError(msg)
+        return found
+
+    @takes(rule=TEXT, most_plans=whole(0))
+    def issue(self, rule: str, *, most_plans: int = 60) -> str:
+        """Return the text of an issue about a rule for nvFuser's developers, in Markdown, with the example's script.
+
+        Parameters
+        ----------
+        rule
+            Code of a reason that has an example.
+        most_plans
+            Maximum number of plans to make while the example is reduced to a smaller fusion that still gains; 0 keeps
+            the example as it is.
+
+        Raises
+        ------
+        InputError
+            If the rule refused nothing, or no fusion gains from lifting it.
+        """
+        row = self.row(rule)
+        if row.example is None or rule == ALL:
+            msg = f"Prices.issue: {rule!r} has no example that gains from lifting this rule alone."
+            raise InputError(msg)
+        return _issue(row, row.example, self, most_plans)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return one row per rule, and one for all together; bytes, and times in microseconds."""
+        import pandas as pd
+
+        found = self._records()
+        return pd.DataFrame.from_records(list(found.rows), columns=list(found.columns))
+
+    @takes(path=PATH)
+    def save(self, path: str | Path) -> Path:
+        """Write the table as .csv, .json, .html or .txt, and return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        """
+        writers = save.table_writers(self._table(), self._records, self.to_dict, note=self.note, title="prices")
+        return save.save("prices", path, writers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table for JSON; times in microseconds, None where nothing was measured."""
+        found = self._records()
+        rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+        plain = [{key: None if isinstance(v, float) and math.isnan(v) else v for key, v in row.items()} for row in rows]
+        return {
+            "schema": "fuser_lab.prices", "version": 1, "target": self.target, "fusions": self.fusions,
+            "seconds": self.seconds, "rules": plain,
+        }
+
+    @property
+    def note(self) -> str:
+        """Which model the predictions are by."""
+        return (
+            f"{plural(self.fusions, 'fusion')}, predicted at {seconds_label(self.seconds)} under nvFuser's rules. The "
+            f"model of bytes and launches predicts the gain of lifting one rule alone, for {self.target}."
+        )
+
+    def __repr__(self) -> str:
+        """Return the table as text."""
+        return f"{table_text(self._table())}\n{self.note}"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the table as text and as HTML."""
+        return {"text/plain": repr(self), "text/html": table_html(self._table(), note=self.note)}
+
+    def _table(self) -> Table:
+        columns = ["rule", "fusions", "gaining", "refusals", "bytes", "time", "example", "measured", "note"]
+        rows = [
+            (
+                one.rule, str(one.fusions), str(one.gaining), str(one.refusals), _signed(bytes_label, one.bytes),
+                _signed(seconds_label, one.seconds), _named(one.example),
+                "" if math.isnan(one.measured) else _signed(seconds_label, one.measured), one.note,
+            )
+            for one in (*self.rows, self.together)
+        ]
+        kept = [n for n, name in enumerate(columns) if name not in {"measured", "note"} or any(row[n] for row in rows)]
+        return Table(
+            columns=tuple(columns[n] for n in kept), rows=tuple(tuple(row[n] for n in kept) for row in rows),
+            numeric=frozenset({"fusions", "gaining", "refusals", "bytes", "time", "measured"}),
+            strong=frozenset({len(rows) - 1}),
+        )
+
+    def _records(self) -> Records:
+        columns = (
+            "rule", "fusions", "gaining", "refusals", "saved [bytes]", "saved [us]", "example", "example [bytes]",
+            "example [us]", "measured [us]", "note",
+        )
+        rows = tuple(
+            (
+                one.rule, one.fusions, one.gaining, one.refusals, one.bytes, one.seconds * 1e6, _named(one.example),
+                0 if one.example is None else one.example.bytes,
+                0.0 if one.example is None else one.example.seconds * 1e6, one.measured * 1e6, one.note,
+            )
+            for one in (*self.rows, self.together)
+        )
+        return Records(columns=columns, rows=rows)
+
+
+@takes(
+    inputs=optional(listed(ANYTHING, "a list of arrays and numbers", lazy=True)), measure=FLAG,
+    strategy=TEXT.worded("a strategy's name"), target=optional(TEXT.worded("a device's name") | instance(Device)),
+    options=optional(instance(SegmenterOptions, accepted="SegmenterOptions")), progress=optional(FUNCTION),
+)
+def price(
+    fd: object,
+    inputs: Sequence[Any] | None = None,
+    *,
+    measure: bool = False,
+    strategy: Strategy = "bottom_up",
+    target: str | Device | None = None,
+    options: SegmenterOptions | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Prices:
+    """Return what each rule of nvFuser costs that refused a merge: the gain if this rule alone were lifted.
+
+    Without a rule, a scheduler accepts what it would accept otherwise, provided that our lowering makes one kernel of
+    it (`OPEN_SCHEDULERS`). The fusion is segmented with all rules, and again without each of them.
+
+    Parameters
+    ----------
+    fd
+        A definition or a fusion; or entries of `corpus`, whose prices are added up.
+    inputs
+        As for `segment`; None for entries of the corpus.
+    measure
+        Whether the plans of each rule's example are also timed on this machine: with the given arrays, or arrays as
+        described; for entries of the corpus in their small form, if there is one.
+    strategy, target, options
+        As for `segment`.
+    progress
+        Called as ``progress(done, total, name)`` after each entry of the corpus.
+
+    Raises
+    ------
+    InputError
+        If inputs do not fit, or are given for entries of the corpus.
+    """
+    make = partial(segment, strategy=strategy, target=target, options=options)
+    entries = (fd,) if isinstance(fd, CorpusEntry) else tuple(fd) if isinstance(fd, Corpus) else ()
+    if entries and inputs is not None:
+        msg = "price: entries of the corpus have inputs of their own; leave out inputs."
+        raise InputError(msg)
+    sums = _Sums()
+    if not entries:
+        sums.add("", fd, None if inputs is None else list(inputs), make)
+    for done, entry in enumerate(entries, start=1):
+        sums.add(entry.name, *entry.load(), make)
+        if progress is not None:
+            progress(done, len(entries), entry.name)
+    found = sums.prices()
+    if not measure:
+        return found
+    small = {entry.name: entry for entry in entries if entry.small_script}
+    timed = [_measured(row, small, make) for row in (*found.rows, found.together)]
+    return replace(found, rows=tuple(timed[:-1]), together=timed[-1])
+
+
+class _Sums:
+    """Prices of rules, added up fusion by fusion."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, RulePrice] = {}
+        self._together = RulePrice(rule=ALL, fusions=0, gaining=0, refusals=0)
+        self._fusions, self._seconds, self._target = 0, 0.0, ""
+
+    def add(self, name: str, definition: object, given: Sequence[Any] | None, make: Callable[..., Plan]) -> None:
+        """Add the prices of one fusion."""
+        before = make(definition, given)
+        self._fusions += 1
+        self._seconds += _seconds(before)
+        self._target = before.target
+        refusals, sentences = _refusals(before.decisions)
+        if len(before.segments) < 2:  # what was refused on the way did not keep anything apart in the end
+            return
+        inputs = tuple(before.inputs if given is None else given)
+
+        def without(schedulers: Any, sentence: str) -> PricedExample:
+            after = make(definition, given, schedulers=schedulers)
+            return PricedExample(name=name, before=before, after=after, given=inputs, sentence=sentence)
+
+        for code, count in refusals.items():
+            row = self._rows.get(code, RulePrice(rule=code, fusions=0, gaining=0, refusals=0))
+            rule = _LIFTABLE.get(code)
+            if rule is None:
+                self._rows[code] = replace(
+                    row, fusions=row.fusions + 1, refusals=row.refusals + count, note=_NOT_LIFTED,
+                )
+                continue
+            self._rows[code] = _added(row, without(with_lifted(rule), sentences[code]), count)
+        if any(code in _LIFTABLE for code in refusals):
+            self._together = _added(self._together, without(OPEN_SCHEDULERS, ""), sum(refusals.values()))
+
+    def prices(self) -> Prices:
+        """Return the table of what was added."""
+        rows = sorted(self._rows.values(), key=lambda row: (-row.seconds, -row.refusals, row.rule))
+        return Prices(
+            rows=tuple(rows), together=self._together, fusions=self._fusions, seconds=self._seconds,
+            target=self._target,
+        )
+
+
+def _added(row: RulePrice, example: PricedExample, refusals: int) -> RulePrice:
+    """Return a row with one more fusion."""
+    gain = example.seconds
+    best = row.example
+    if gain > 0 and (best is None or gain > best.seconds):
+        best = example
+    return replace(
+        row, fusions=row.fusions + 1, gaining=row.gaining + (gain > 0), refusals=row.refusals + refusals,
+        bytes=row.bytes + example.bytes, seconds=row.seconds + gain, example=best,
+    )
+
+
+def _refusals(log: DecisionLog) -> tuple[Counter[str], dict[str, str]]:
+    """Return how many attempts each rule refused, and the sentence of the first."""
+    counts: Counter[str] = Counter()
+    sentences: dict[str, str] = {}
+    for attempt in log:
+        if attempt.accepted or len(attempt.names) < 2:
+            continue
+        refused = [v for v in attempt.verdicts if not v.accepted and v.code not in _OTHER_KIND]
+        counts.update({v.code for v in refused})
+        for verdict in refused:
+            sentences.setdefault(verdict.code, f"{verdict.scheduler}: {verdict.text}")
+    return counts, sentences
+
+
+def _measured(row: RulePrice, small: dict[str, CorpusEntry], make: Callable[..., Plan]) -> RulePrice:
+    """Return a row with what its example's plans take on this machine."""
+    example = row.example
+    if example is None:
+        return row
+    plans, given = [example.before, example.after], list(example.given)
+    if example.name in small:
+        fd, given = small[example.name].load(small=True)
+        plans = [make(fd, given), make(fd, given, schedulers=example.after.oracle.schedulers)]
+    if not has_arrays(given):
+        given = [value.materialize() if isinstance(value, TensorSpec) else value for value in given]
+    before, after = time([plan.renamed(n) for plan, n in zip(plans, ("with", "without"), strict=True)], given,
+                         progress=False).totals
+    form = "small form on " if example.name in small else ""
+    return replace(row, measured=before.median - after.median, note=f"{form}{before.device}")
+
+
+def _issue(row: RulePrice, example: PricedExample, prices: Prices, most_plans: int) -> str:
+    """Return the text of an issue."""
+    before, after = example.before, example.after
+    script = script_text(before.definition, before.inputs)
+    told = ""
+    if most_plans:
+        code = _LIFTABLE[row.rule]
+        make = partial(segment, strategy=before.method, target=before.oracle.device, options=before.options)
+
+        def gains(plan: Plan) -> bool:
+            other = make(plan.definition, list(plan.inputs), schedulers=with_lifted(code))
+            return _seconds(plan) > _seconds(other)
+
+        small = shrink(
+            before.definition, list(before.inputs), keep=gains, most_plans=most_plans, strategy=before.method,
+            target=before.oracle.device, options=before.options,
+        )
+        script = small.script
+        told = f" The script below is a smaller form of it ({small.ops[1]} of {small.ops[0]} ops)."
+    source = f"`{example.name}` of fuser_lab's corpus" if example.name else "the fusion below"
+    over = (
+        "" if prices.fusions == 1 else
+        f"\n\nOver {prices.fusions} fusions, the rule refuses merges in {row.fusions}; {row.gaining} gain without it, "
+        f"{_signed(bytes_label, row.bytes)} and {_signed(seconds_label, row.seconds)} together (predicted)."
+    )
+    kernels = [
+        ", ".join(s.scheduler.value if s.scheduler else "none" for s in plan.segments) for plan in (before, after)
+    ]
+    return f"""# Segmenter: `{row.rule}` keeps apart what one kernel could compute
+
+{example.sentence}.
+
+With this rule, {source} has {plural(len(before.segments), 'segment')} ({kernels[0]}); without it, \
+{len(after.segments)} ({kernels[1]}). That saves {_signed(bytes_label, example.bytes)} of \
+{bytes_label(_moved(before))} and a predicted {_signed(seconds_label, example.seconds)} of \
+{seconds_label(_seconds(before))} on an {before.target}. fuser_lab lowers what is merged to one kernel, so correctness \
+does not need the rule.{told}{over}
+
+```python
+{script.strip()}
+```
+
+Found by fuser_lab {__version__}: `fl.price(fd, inputs).issue({row.rule!r})`. Bytes and launches predict the times.
+"""
+
+
+def _named(example: PricedExample | None) -> str:
+    """Return the name of an example, or which segments a fusion without a name has before and after."""
+    if example is None:
+        return ""
+    return example.name or f"{len(example.before.segments)} to {plural(len(example.after.segments), 'segment')}"
+
+
+def _moved(plan: Plan) -> int:
+    return sum(one.bytes for one in plan.segments)
+
+
+def _seconds(plan: Plan) -> float:
+    model = model_of(plan.oracle)
+    return model.seconds(_moved(plan)) + len(plan.segments) * model.launch
+
+
+def _signed(label: Callable[[Any], str], amount: float) -> str:
+    return f"-{label(-amount)}" if amount < 0 else label(amount)
