@@ -184,26 +184,17 @@ def _signed(call: Call) -> str | None:
 
 @primitive("shift_left", samples=["lax.shift_left(n, t)", "lax.shift_left(n, 3)"])
 def _shift_left(to: Emitter, x: Any, y: Any) -> Any:
-    return _shifted(to, "bitwise_left_shift", x, y, lambda: 0)
+    return to.shifted("bitwise_left_shift", x, y)
 
 
-@primitive("shift_right_arithmetic", samples=["lax.shift_right_arithmetic(n, t)"])
+@primitive("shift_right_arithmetic", samples=["lax.shift_right_arithmetic(n, t)", "lax.shift_right_arithmetic(n, 99)"])
 def _shift_right(to: Emitter, x: Any, y: Any) -> Any:
-    return _shifted(to, "bitwise_right_shift", x, y, lambda: to.ops.where(to.ops.lt(x, 0), -1, 0))
+    return to.shifted("bitwise_right_shift", x, y)
 
 
 @primitive("shift_right_logical", refuse=_signed, samples=["lax.shift_right_logical(o, jnp.uint8(2))"])
 def _shift_right_logical(to: Emitter, x: Any, y: Any) -> Any:
-    return _shifted(to, "bitwise_right_shift", x, y, lambda: 0)
-
-
-def _shifted(to: Emitter, name: str, x: Any, y: Any, beyond: Any) -> Any:
-    ops, bits = to.ops, 8 * to.dtype.itemsize
-    shift = getattr(ops, name)
-    if not isinstance(y, Tensor):
-        return shift(x, y) if 0 <= y < bits else to.expanded(ops.mul(x, 0), to.call.result.shape)
-    inside = ops.logical_and(ops.ge(y, 0), ops.lt(y, bits))
-    return ops.where(inside, shift(x, ops.where(inside, y, 0)), beyond())
+    return to.shifted("bitwise_right_shift", x, y)
 
 
 # Choices and types

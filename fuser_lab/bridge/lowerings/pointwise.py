@@ -312,6 +312,10 @@ def _fits(value: float, dtype: str) -> bool:
     return (mantissa * (1 << (11 if dtype == "float16" else 8))).is_integer() and abs(value) < 65504
 
 
+def _shifts_fractions(call: Call) -> str | None:
+    return "it shifts what are not integers" if call.result.is_float else None
+
+
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     lowering(
         f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", refuse=_comparable,
@@ -324,6 +328,13 @@ for _name in ("and", "or", "xor"):
         samples=[f"aten.bitwise_{_name}.Tensor(n, k)", f"aten.bitwise_{_name}.Tensor(m, m)",
                  f"aten.bitwise_{_name}.Scalar(n, 5)"],
     )(lambda to, x, y, name=_name: getattr(to.ops, f"bitwise_{name}")(*_operands(to, x, y)))  # fmt: skip
+for _side, _short in (("left", "l"), ("right", "r")):
+    for _aten in (f"aten.bitwise_{_side}_shift", f"aten.__{_short}shift__"):
+        _scalar = "Tensor_Scalar" if "bitwise" in _aten else "Scalar"
+        lowering(
+            f"{_aten}.Tensor", f"{_aten}.{_scalar}", refuse=_shifts_fractions,
+            samples=[f"{_aten}.Tensor(k, n)", f"{_aten}.{_scalar}(o, 2)", f"{_aten}.{_scalar}(n, 99)"],
+        )(lambda to, x, y, name=f"bitwise_{_side}_shift": to.shifted(name, *_operands(to, x, y)))  # fmt: skip
 for _name in ("and", "or"):
     lowering(f"aten.logical_{_name}.default", samples=[f"aten.logical_{_name}.default(m, n)"])(
         lambda to, x, y, name=_name: getattr(to.ops, f"logical_{name}")(

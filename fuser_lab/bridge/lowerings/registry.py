@@ -241,6 +241,27 @@ class Emitter:
         """Return a tensor with its elements in row-major order under a shape."""
         return x if self.shape(x) == tuple(shape) else self.ops.reshape(x, list(shape))
 
+    def shifted(self, name: str, x: Any, y: Any) -> Any:
+        """Return integers shifted by ``bitwise_left_shift`` or ``bitwise_right_shift``.
+
+        Where the distance is not that of a bit, each bit is 0, or the sign's if a right shift fills in signs.
+        """
+        ops, bits = self.ops, 8 * self.dtype.itemsize
+        shift = getattr(ops, name)
+
+        def beyond() -> Any:
+            if name == "bitwise_left_shift":
+                return 0
+            return ops.where(ops.lt(x, 0), -1, 0) if isinstance(x, Tensor) else -int(x < 0)
+
+        if isinstance(y, Tensor):
+            inside = ops.logical_and(ops.ge(y, 0), ops.lt(y, bits))
+            return ops.where(inside, shift(x, ops.where(inside, y, 0)), beyond())
+        if 0 <= y < bits:
+            return shift(x, y)
+        found = beyond()
+        return found if isinstance(found, Tensor) else ops.mul(x, found)
+
     def places(self, count: int, start: int = 0, step: int = 1) -> Any:
         """Return ``start + step * i`` for i below count."""
         return self.ops.iota(count, start, step, DataType.Int)
