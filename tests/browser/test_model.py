@@ -103,6 +103,7 @@ def test_a_region_is_opened_by_its_module_cut_and_run(open_explorer, shots):
         for _ in range(3):
             root.get_by_role("button", name="−").click()
             faults += root.evaluate(FAULTS)
+        root.locator(".fm-bar").evaluate("(bar) => bar.scrollIntoView()")
         page.screenshot(path=shots / f"model-map-{size[0]}.png")
         assert faults == []
     explorer.get_by_role("button", name="Run").click()
