@@ -127,6 +127,9 @@ def _price(arguments: argparse.Namespace) -> int:
     if (arguments.file is None) == (arguments.corpus is None):
         msg = "price: give either FILE or --corpus, not both or neither."
         raise InputError(msg)
+    if arguments.markdown and arguments.corpus is None:
+        msg = "price: --markdown prints a page about the corpus; give --corpus."
+        raise InputError(msg)
     fd: object
     inputs: list[TensorSpec | Number] | None
     if arguments.corpus is not None:
@@ -138,8 +141,10 @@ def _price(arguments: argparse.Namespace) -> int:
         print(found.issue(arguments.issue))
     elif arguments.json:
         print(json_text(found.to_dict(), indent=1))
+    elif arguments.markdown:
+        print(prices_markdown(found, arguments.corpus), end="")
     else:
-        print(prices_markdown(found) if arguments.markdown else found, end="" if arguments.markdown else "\n")
+        print(found)
     return 0
 
 

@@ -1,16 +1,18 @@
 """The page of prices: what each rule of nvFuser costs over the corpus, as Markdown."""
 
+import shlex
 import textwrap
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.pricing import Prices, RulePrice
 
-COMMAND = "python -m fuser_lab price --corpus --markdown > docs/prices.md"
+COMMAND = "python -m fuser_lab price --corpus{pattern} --markdown > docs/prices.md"
 _WIDTH = 120
 
 
-def prices_markdown(prices: Prices) -> str:
-    """Return the page of prices over several fusions."""
+def prices_markdown(prices: Prices, pattern: str = "*") -> str:
+    """Return the page of prices over the entries of the corpus whose names match a pattern."""
+    matching = "" if pattern == "*" else f" whose names match `{pattern}`"
     what = (
         "nvFuser's schedulers refuse some merges that one kernel could compute. `fl.price(fd, inputs)` segments a "
         "fusion with all rules, then again without each rule that refused a merge, and reports the bytes and the "
@@ -20,15 +22,17 @@ def prices_markdown(prices: Prices) -> str:
         "those that a segment breaks."
     )
     over = (
-        f"The table covers {prices.fusions} fusions of the [corpus](corpus.md) at real sizes, cut bottom-up for the "
-        f"{prices.target}: predicted at {seconds_label(prices.seconds)} under nvFuser's rules. The model of bytes and "
-        "launches predicts times, at the bandwidth of the data sheet; nothing on this page is measured. A rule *gains* "
-        "in a fusion if the plan without it is predicted to be faster. The segmenter is greedy, so lifting a rule can "
-        "also make a plan slower, which counts against the rule. Lifting all rules together gains in "
-        f"{prices.together.gaining} fusions. It is not the sum of the rows, because one merge can need two rules to be "
-        "lifted, two rules can prevent the same merge, and the greedy segmenter then merges in another order."
+        f"The table covers {prices.fusions} fusions of the [corpus](corpus.md){matching} at real sizes, cut bottom-up "
+        f"for the {prices.target}: predicted at {seconds_label(prices.seconds)} under nvFuser's rules. The model of "
+        "bytes and launches predicts times, at the bandwidth of the data sheet; nothing on this page is measured. A "
+        "rule *gains* in a fusion if the plan without it is predicted to be faster. The segmenter is greedy, so "
+        "lifting a rule can also make a plan slower, which counts against the rule. Lifting all rules "
+        f"together gains in {prices.together.gaining} fusions. It is not the sum of the rows, because one merge can "
+        "need two rules to be lifted, two rules can prevent the same merge, and the greedy segmenter then merges in "
+        "another order."
     )
-    lines = [f"<!-- Made by `{COMMAND}`. -->", "", "# What each rule costs", ""]
+    command = COMMAND.format(pattern="" if pattern == "*" else f" {shlex.quote(pattern)}")
+    lines = [f"<!-- Made by `{command}`. -->", "", "# What each rule costs", ""]
     for paragraph in (what, over):
         lines += [*textwrap.wrap(paragraph, _WIDTH, break_on_hyphens=False), ""]
     lines += [

@@ -58,8 +58,9 @@ def test_entries_of_the_corpus_are_added_up(capsys):
     gains = [row.seconds for row in prices]
     assert gains == sorted(gains, reverse=True)
     assert prices.rows[0].example.name in {entry.name for entry in entries}
-    page = prices_markdown(prices)
+    page = prices_markdown(prices, "example/r*")
     assert all(row.rule in page for row in prices)
+    assert "price --corpus 'example/r*' --markdown" in page
     with pytest.raises(InputError, match="inputs of their own"):
         fl.price(entries, [])
     assert cli.main(["price", "--corpus", "example/res*", "--json"]) == 0
