@@ -75,6 +75,8 @@ def test_most_lowerings_have_samples():
 
 
 X = TracedTensor((3, 4), (4, 1), "float32", "cpu")
+POOLED = TracedTensor((1, 2, 2, 3), (12, 6, 3, 1), "float32", "cpu")
+GROWN = TracedTensor((1, 4, 2, 3), (24, 6, 3, 1), "float32", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,8 @@ X = TracedTensor((3, 4), (4, 1), "float32", "cpu")
         (Call("aten.abs.default", (TracedTensor((3,), (1,), "complex64", "cpu"),), (), (X,)), "no dtype complex64"),
         (Call("aten.add.Tensor", (X, TracedTensor((3, 4), (4, 1), "float32", "cuda:0")), (), (X,)), "between"),
         (Call("aten.abs.default", (TracedTensor((1,) * 17, (1,) * 17, "float32", "cpu"),), (), (X,)), "17 axes"),
+        (Call("aten._adaptive_avg_pool3d.default", (POOLED, (4, 2, 3)), (), (GROWN,)),
+         "[2, 2, 3] is not a multiple of [4, 2, 3]"),
         (Call("aten.amax.default", (TracedTensor((0,), (1,), "float32", "cpu"),), (), (X,)), "empty tensor"),
     ],
 )

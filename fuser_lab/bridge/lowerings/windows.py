@@ -192,3 +192,50 @@ def _avg_pool_backward(
         valid.append(ops.logical_and(inside, ops.eq(ops.mul(window, step), begin)))
     found, _places, there = _read(to, each, pool.results, positions, valid)
     return to.reshaped(ops.sum(ops.where(there, found, 0.0), [found.ndim - 1]), shape)
+
+
+# Adaptive means, whose windows are parts of equal size
+
+def _uneven(call: Call) -> str | None:
+    whole, means = call.tensors[0], call.result
+    if "backward" in call.target:
+        whole, means = means, whole
+    if not (whole.size and means.size):
+        return "a tensor is empty"
+    sizes, results = (tensor.shape[-_pooled_axes(call.target) :] for tensor in (whole, means))
+    if any(size % result for size, result in zip(sizes, results, strict=True)):
+        return f"its windows differ: {list(sizes)} is not a multiple of {list(results)}"
+    return None
+
+
+def _pooled_axes(target: str) -> int:
+    return 3 if "3d" in target else 2
+
+
+@lowering(
+    "aten._adaptive_avg_pool3d.default", refuse=_uneven,
+    samples=["aten._adaptive_avg_pool3d.default(b[None], [1, 3, 2])"],
+)
+def _adaptive_mean(to: Emitter, x: Any, _: Any) -> Any:
+    shape, count = to.call.result.shape, _pooled_axes(to.call.target)
+    pairs = [(n, size // n) for n, size in zip(shape[-count:], to.shape(x)[-count:], strict=True)]
+    lead = shape[:-count]
+    parts = to.reshaped(to.cast(x, to.dtype.compute), [*lead, *(size for pair in pairs for size in pair)])
+    axes = [len(lead) + 2 * place + 1 for place in range(count)]
+    return to.ops.truediv(to.ops.sum(parts, axes), float(prod(k for _, k in pairs)))
+
+
+@lowering(
+    "aten._adaptive_avg_pool2d_backward.default", "aten._adaptive_avg_pool3d_backward.default", refuse=_uneven,
+    samples=["aten._adaptive_avg_pool2d_backward.default(b[:, :1, :2], b)",
+             "aten._adaptive_avg_pool2d_backward.default(h[None], torch.ones(1, 6, 4).half())",
+             "aten._adaptive_avg_pool3d_backward.default(b[None, :1, :, :2], b[None])"],
+)  # fmt: skip
+def _adaptive_mean_backward(to: Emitter, gradient: Any, x: Any) -> Any:
+    shape, count = to.shape(x), _pooled_axes(to.call.target)
+    own = to.shape(gradient)[-count:]
+    pairs = [(n, size // n) for n, size in zip(own, shape[-count:], strict=True)]
+    each = to.ops.truediv(to.cast(gradient, to.dtype.compute), float(prod(k for _, k in pairs)))
+    columns = to.reshaped(each, [*shape[:-count], *(size for n in own for size in (n, 1))])
+    wide = to.expanded(columns, [*shape[:-count], *(size for pair in pairs for size in pair)])
+    return to.reshaped(wide, shape)
