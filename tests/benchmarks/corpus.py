@@ -216,7 +216,8 @@ fd, inputs = fl.corpus()["adamw/forward/0"].load()   # small=True for the small 
 ```
 
 An entry is a script that defines the fusion and describes its inputs, which `fl.load_repro` reads as data.
-`python -m tests.corpus.capture` makes the captured part again, and `python -m tests.benchmarks.corpus` this page.
+`python -m tests.corpus.capture` makes the captured part again; `python -m tests.benchmarks.corpus plans kernels torch
+page` measures all of it and writes this page.
 """
 
 
@@ -387,22 +388,21 @@ def _torch(rows: Sequence[Row], machine: str) -> str:
         return ""
     told = []
     for row in sorted(good, key=lambda row: row["name"]):
-        medians = row["medians"]
-        ours = next(value for name, value in medians.items() if name not in {"eager", "inductor"})
-        eager, inductor = medians["eager"], medians["inductor"]
-        told.append((row["name"], ours, eager / ours, inductor / ours))
+        medians = {name.rpartition(": ")[2]: value for name, value in row["medians"].items()}  # "model: eager"
+        ours = medians["fuser_lab"]
+        told.append((row["name"], ours, medians["eager"] / ours, medians["inductor"] / ours))
     lines = "\n".join(f"| {name} | {1e6 * ours:,.0f} | {a:.2f} | {b:.2f} |" for name, ours, a, b in told)
     mean = [math.exp(statistics.fmean(math.log(row[n]) for row in told)) for n in (2, 3)]
     loads = [row["load"] for row in good]
     said = f"""
-        Functions in their small form, forward only: {machine}, torch {good[0]['torch']} with the backends `eager` and
-        `inductor` (g++), between {min(loads):.0f} and {max(loads):.0f} processes wanting a core. The samples of the
-        three take turns. Above 1, fuser_lab is faster."""
+        {len(good)} functions, spread evenly over those captured, in their small form and forward only: {machine}, torch
+        {good[0]['torch']} with the backends `eager` and `inductor` (g++), between {min(loads):.0f} and {max(loads):.0f}
+        processes wanting a core. The samples of the three take turns. Above 1, fuser_lab is faster."""
     return f"""## Beside torch.compile
 
 {_filled_text(said)}
 
-| function | us | eager / ours | torch.compile / ours |
+| function | µs | eager / ours | torch.compile / ours |
 |---|---|---|---|
 {lines}
 | geometric mean | | {mean[0]:.2f} | {mean[1]:.2f} |

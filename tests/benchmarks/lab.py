@@ -78,12 +78,16 @@ def question(scale: float) -> Iterator[Bar]:
             rows = f"range({file * count // files}, {(file + 1) * count // files}) AS t(n)"
             connection.execute(f"COPY (SELECT {columns} FROM {rows}) TO '{place}/rows-{file}.parquet' (FORMAT parquet)")
         ledger.append({"plan": "one row in a journal"})
-        seconds = []
+        seconds, used = [], []
         for _ in range(3):
-            start = time.perf_counter()
+            start, began = time.perf_counter(), time.process_time()
             found = ledger.sql(QUESTION)
             seconds.append(time.perf_counter() - start)
-        note = f"median by fusion and commit of {count:,} rows, {len(found):,} groups, median of 3"
+            used.append(time.process_time() - began)
+        note = (
+            f"median by fusion and commit of {count:,} rows, {len(found):,} groups, median of 3; processor time "
+            f"{statistics.median(used):.3g} s"
+        )
         yield Bar(name="question", measured=statistics.median(seconds), limit=2.0, unit="s", note=note)
 
 
@@ -154,15 +158,16 @@ def sweeps(scale: float) -> Iterator[Bar]:
             Client(cluster) as client, folder() as place, fl.Ledger(place) as ledger,
         ):
             _swept(4 * workers, "warm-up").run(ledger, client, progress=False)  # workers import fuser_lab
-            start = time.perf_counter()
+            start, began = time.perf_counter(), time.process_time()
             _swept(count, "measured").run(ledger, client, progress=False)
             seconds[workers] = time.perf_counter() - start
             if workers == 1:
                 work = ledger.sql("SELECT sum(elapsed) AS s FROM rows WHERE sweep = 'measured'")["s"][0]
                 each = 1e3 * (seconds[1] - work) / count
+                used = 1e3 * (time.process_time() - began) / count
     note = f"of one worker's {seconds[1]:.1f} s, {count:,} tasks over 2 workers, {os.cpu_count()} cores"
     yield Bar(name="sweeps", measured=seconds[2] / seconds[1], limit=0.55, unit="", note=note)
-    note = "per task on one worker, beyond the task itself"
+    note = f"per task on one worker, beyond the task itself; processor time of client and scheduler {used:.3g} ms"
     yield Bar(name="overhead", measured=each, limit=5.0, unit="ms", note=note)
 
 
@@ -215,6 +220,7 @@ def main() -> int:
     parser.add_argument("--only", choices=BARS, help="run one bar")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows, tasks and runs")
     given = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}", flush=True)
     failed = 0
     for name in [given.only] if given.only else BARS:
         for bar in BARS[name](given.scale):
