@@ -28,8 +28,9 @@ def prices_markdown(prices: Prices, pattern: str = "*") -> str:
         "rule *gains* in a fusion if the plan without it is predicted to be faster. The segmenter is greedy, so "
         "lifting a rule can also make a plan slower, which counts against the rule. Lifting all rules "
         f"together gains in {prices.together.gaining} fusions. It is not the sum of the rows, because one merge can "
-        "need two rules to be lifted, two rules can prevent the same merge, and the greedy segmenter then merges in "
-        "another order."
+        "need two rules to be lifted, two rules can prevent the same merge, and bottom-up then merges in another "
+        "order: a small pair may keep a large one apart. `strategy='saving'` begins with the merge that saves most "
+        "bytes."
     )
     command = COMMAND.format(pattern="" if pattern == "*" else f" {shlex.quote(pattern)}")
     lines = [f"<!-- Made by `{command}`. -->", "", "# What each rule costs", ""]

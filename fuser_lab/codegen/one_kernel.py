@@ -87,5 +87,6 @@ OPEN_SCHEDULERS = register(SchedulerSet("OPEN_SCHEDULERS", with_lifted(*LIFTABLE
 """nvFuser's schedulers, then open ones: these accept what nvFuser refuses where our lowering makes one kernel of it.
 
 Pass them to `fuser_lab.segment` as ``schedulers``. Each acceptance names the rules of nvFuser that it goes beyond
-(``segment.beyond``), and plans made with them are marked in their log, code and explanation.
+(``segment.beyond``), and plans made with them are marked in their log, code and explanation. Bottom-up is greedy and
+may merge a small pair that keeps a large one apart; ``strategy="saving"`` begins with the merge that saves most bytes.
 """
