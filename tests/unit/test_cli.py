@@ -84,6 +84,7 @@ def test_every_command_names_the_schema_of_its_json(capsys, tmp_path, repository
     commands = {
         "examples": ["bias_gelu"], "ops": [], "explain": [str(script)], "diff": [str(script)],
         "report": [str(script), "-o", str(tmp_path / "out.html")],
+        "price": [str(script)],
         "agree": [str(repository / "tests" / "data" / "dumps" / "permute_and_hint.txt")],
     }
     # `sweep` and `retime` write to a ledger and answer with their exit status.
