@@ -53,10 +53,13 @@ lab: $(LAB_READY)
 test: check browser
 	@$(MAKE) --no-print-directory pytest
 
+# One more than there are cores: tests in a browser wait most of the time.
+WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+
 # What asserts times runs alone, after everything else has been shared among the cores.
 pytest: $(TEST_READY)
 ifeq "$(PYTEST_ARGS)" ""
-	$(PY) -m pytest -n auto --dist worksteal -m "not (benchmark or matrix)"
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not (benchmark or matrix)"
 	$(PY) -m pytest -m benchmark
 else
 	$(PY) -m pytest $(PYTEST_ARGS)
