@@ -1,5 +1,6 @@
 """Definitions cut into definitions: nvFuser's worked examples, lifetimes, updates in place and bad calls."""
 
+import gc
 import itertools
 import json
 import threading
@@ -303,11 +304,13 @@ def test_values_are_freed_after_their_last_use(monkeypatch):
     monkeypatch.setattr(HostMemory, "fresh", counted(HostMemory.fresh))
     monkeypatch.setattr(HostMemory, "block", counted(HostMemory.block))
     monkeypatch.setattr(host_ready, "_numpy_maker", lambda slot: counted(maker(slot)))
-    for _ in range(3):  # the first goes the long way
+    for number in range(3):  # the first goes the long way
         peak = live
         (got,) = fd.execute([x])
         np.testing.assert_allclose(got, (x + 1).sum(axis=(0, 1, 3)))
         assert x.nbytes + peak == (32 * 64 * 8 * 128 + 64 * 8 * 128 + 64 * 8) * 8
+        if number == 0:
+            gc.collect()  # frames of the compiler may be in cycles
         assert live == got.nbytes
         del got
 
