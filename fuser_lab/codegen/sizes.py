@@ -9,6 +9,7 @@ each parameter is passed the constant that it replaces.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from fuser_lab.codegen.index_math import is_index
 from fuser_lab.codegen.kernel_ir import (
@@ -209,7 +210,7 @@ class _CpuSizes(_Sizes):
         if moves:
             least = LEAST if nested else SHORT + 1
             start, stop = self.steps(start, least), self.bound(stop, least)
-        elif outermost or (nested and self._counts):
+        elif outermost or (nested and self._counts and not _is_short(loop)):
             stop = self.bound(stop)
         inner = moving | {loop.var} if outermost or moves or stop != loop.stop else moving
         return replace(loop, start=start, stop=stop, body=self.block(loop.body, inner, outermost=False))
@@ -315,6 +316,13 @@ class _GpuSizes(_Sizes):
                 return Apply(dtype, "mul", (block, self.steps(factor)))
             case _:
                 return position
+
+
+def _is_short(loop: Loop) -> bool:
+    """Whether a loop and those inside it have few constant rounds in all, as those over a window of an image."""
+    loops = [loop, *(s for s in walk(loop.body) if isinstance(s, Loop))]
+    stops = [one.stop.value.real for one in loops if isinstance(one.stop, Const)]
+    return len(stops) == len(loops) and prod(stops) <= SHORT
 
 
 def _is_grid(loop: Loop) -> bool:

@@ -15,12 +15,13 @@ from thorough import tries
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.kernel_ir import Kernel, Phase
+from fuser_lab.codegen.kernel_ir import Kernel, Loop, Phase, walk
 from fuser_lab.codegen.layout import layout_of
 from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.term import Const
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.runtime.ptx import kernel_key
 
@@ -130,6 +131,13 @@ def test_inner_sizes_are_part_of_the_kernel(target: str) -> None:
     assert kernel_key(narrow) != kernel_key(wide)
     assert "96" in narrow.source
     assert not [size for phase in narrow.kernel_ir.phases for size in phase.sizes if size.value == 96]
+
+
+def test_windows_are_part_of_the_kernel() -> None:
+    fusion = build(lambda fd, x: fd.ops.max(fd.ops.reshape(x, [4096, 2, 64, 2]), [1, 3]), [(8192, 128)], D.Float)
+    kernel = generate(fusion, S.REDUCTION, "cpu").kernel_ir
+    loops = [s for s in walk(kernel.phases[0].body) if isinstance(s, Loop)]
+    assert [loop.stop.value for loop in loops[-2:] if isinstance(loop.stop, Const)] == [2, 2]
 
 
 def test_the_source_tells_which_sizes_are_arguments() -> None:
