@@ -26,13 +26,9 @@ from fuser_lab.arguments import (
     takes,
     whole,
 )
-from fuser_lab.cost.device import DEFAULT, DEVICES
 from fuser_lab.cost.traffic import model_of
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import Described, bind
-from fuser_lab.definition.python_text import definition_text, number_text, recorded_names
-from fuser_lab.definition.repro.writing import script_text
-from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import (
     ArgumentTypeError,
     CodegenError,
@@ -40,22 +36,19 @@ from fuser_lab.errors import (
     IllegalEdit,
     InputError,
     SegmentationError,
-    UnsupportedError,
 )
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.passes import PASSES, Annotation, Pass, annotations_of, with_segment_set, without_segment_set
+from fuser_lab.plan_code import FORMS, Edit, PlanCode
 from fuser_lab.report import certificates, html, save, svg, text
 from fuser_lab.report.fusions import fusion_view
 from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
 from fuser_lab.report.units import tensor_bytes
-from fuser_lab.schedule.own import written
 from fuser_lab.schedule.parameters import LoopChange, NestChoice, checked
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
-from fuser_lab.schedule.sets import known_set
 from fuser_lab.segment_definitions import SegmentDefinitions
 from fuser_lab.segmentation import (
-    STRATEGIES,
     Certificate,
     SegmentedFusion,
     SegmentedGroup,
@@ -78,8 +71,6 @@ if TYPE_CHECKING:
     from fuser_lab.runtime.executor import PreparedPlan
     from fuser_lab.runtime.facts import LaunchFacts
 
-Edit = tuple[str, tuple[str | int, ...]]
-
 _KERNELS_FOR = " or ".join(map(repr, targets.names()))
 _TARGET = TEXT.but(lambda name: name in targets.names(), _KERNELS_FOR).worded(_KERNELS_FOR)
 _DEVICES = ", ".join(targets.target_of(name).accepted for name in targets.names())
@@ -88,7 +79,6 @@ _SEGMENT = whole(accepted="the number of a segment")
 TENSOR = TEXT.worded("a tensor's name")
 _TENSOR_OR_SEGMENT = (TEXT | whole()).worded("a tensor's name or a segment's number")
 READERS = optional((TEXT | listed(TEXT, "a list of tensors' names")).worded("a reader's name or a list of such names"))
-FORMS = ("fuser_lab", "nvfuser_direct", "nvfuser")
 _PLACE = "a tensor's name, or the pair of a tensor and its reader"
 
 
@@ -897,15 +887,10 @@ class Plan:
         UnsupportedError
             If a script for nvFuser is requested and an input has negative strides, which torch does not support.
         """
-        if form != "fuser_lab":
-            return self._script(form)
-        names = recorded_names(self.definition)
-        lines = ["import fuser_lab as fl", "from fuser_lab import DataType, FusionDefinition", ""]
-        lines += ["", definition_text(self.definition), ""]
-        lines += ["with FusionDefinition() as fd:", "    nvfuser_fusion(fd)", ""]
-        lines += ["inputs = [", *(f"    {_described(d)}," for d in self.inputs), "]"]
-        lines += self._segmentation(names)
-        return "\n".join([*lines, ""])
+        return PlanCode(
+            definition=self.definition, inputs=self.inputs, strategy=self.strategy, options=self.options,
+            oracle=self.oracle, passes=self.passes, edits=self.edits, segments=tuple(s.exprs for s in self.segments),
+        ).text(form)
 
     def to_dump(self) -> str:
         """Return the plan as nvFuser prints a segmented fusion (``NVFUSER_DUMP=segmented_fusion``).
@@ -916,72 +901,6 @@ class Plan:
         from fuser_lab.report.dump_text import dump_text
 
         return dump_text(self.segmented, self.definition)
-
-    def _script(self, form: str) -> str:
-        """Return a script for a frontend of nvFuser."""
-        specs = [value for value in self.inputs if isinstance(value, TensorSpec)]
-        if any(stride < 0 for spec in specs for stride in spec.strides):
-            msg = f"to_python: form {form!r} creates inputs with torch, which does not support their negative strides."
-            raise UnsupportedError(msg)
-        told = f"{self._strategy()}{self._options()}"
-        untold = [f"# fl.segment(fd, inputs{told}); nvFuser does not accept these options."] if told else []
-        edits = [f"{method}({', '.join(map(str, arguments))})" for method, arguments in self.edits]
-        if edits:
-            untold.append(f"# Edits of the partition are left out: {', '.join(edits)}.")
-        return "\n".join([*untold, script_text(self.definition, self.inputs, frontend=form)])
-
-    def _strategy(self) -> str:
-        return "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
-
-    def _segmentation(self, names: dict[str, str]) -> list[str]:
-        """Return the lines that segment and edit; a strategy that is a function is written as its result."""
-        if self.strategy not in STRATEGIES:
-            groups = [[_recorded(e.name, names) for e in s.exprs if e.tensor_outputs] for s in self.segments]
-            shown = f"strategy=lambda fusion, oracle: {groups}"
-            return [*self._needed(), f"plan = fl.segment(fd, inputs, {shown}{self._options()})"]
-        lines = [*self._needed(), f"plan = fl.segment(fd, inputs{self._strategy()}{self._options()})"]
-        for method, arguments in self.edits:
-            if method == "with_params":
-                lines.append(f"plan = plan.with_params({', '.join(map(str, arguments))})")
-                continue
-            shown = ", ".join(repr(_recorded(a, names) if isinstance(a, str) else a) for a in arguments)
-            lines.append(f"plan = plan.{method}({f'({shown})' if method == 'cut' and len(arguments) > 1 else shown})")
-        return lines
-
-    def _needed(self) -> list[str]:
-        """Return comments that list the schedulers and passes that the code needs."""
-        needed = []
-        if self.oracle.schedulers != SCHEDULERS and known_set(self.oracle.schedulers) is None:
-            needed += [
-                "# User-defined schedulers cannot be written as code. The next line needs those of the plan:",
-                f"# schedulers = {written(self.oracle.schedulers)}",
-            ]
-        if self.passes != PASSES:
-            own = [f"{type(one).__name__}()" for one in self.passes if one not in PASSES]
-            ours = self.passes[: len(PASSES)] == PASSES
-            shown = ", ".join(["*fl.PASSES", *own] if ours else [f"{type(one).__name__}()" for one in self.passes])
-            needed += [
-                "# User-defined passes cannot be written as code. The next line needs those of the plan:",
-                f"# passes = [{shown}]",
-            ]
-        return needed
-
-    def _options(self) -> str:
-        found = ""
-        device = self.oracle.device
-        if device != DEFAULT:
-            found += f", target={device.name!r}" if device in DEVICES else f", target=fl.{device!r}"
-        default = SegmenterOptions()
-        changed = [n for n in default.__dataclass_fields__ if getattr(default, n) != getattr(self.options, n)]
-        if changed:
-            shown = ", ".join(f"{n}={_option(getattr(self.options, n))}" for n in changed)
-            found += f", options=fl.SegmenterOptions({shown})"
-        if self.oracle.schedulers != SCHEDULERS:
-            named_set = known_set(self.oracle.schedulers)
-            found += f", schedulers={'schedulers' if named_set is None else repr(named_set)}"
-        if self.passes != PASSES:
-            found += ", passes=passes"
-        return found
 
     def show(self) -> None:
         """Show the static picture and tables in a notebook, or print the text elsewhere."""
@@ -1022,17 +941,6 @@ class Plan:
         return {"text/plain": str(self), "text/html": html.plan_html(self), "image/svg+xml": svg.plan_svg(self)}
 
 
-def _recorded(name: str, names: dict[str, str]) -> str:
-    """Return the name that a tensor has in the fusion of the printed definition.
-
-    Tensors created by passes are named after others.
-    """
-    if name in names:
-        return names[name]
-    base, mark, rest = name.partition("_")
-    return f"{names.get(base, base)}{mark}{rest}"
-
-
 def _place_of(name: str) -> int:
     """Return the number of the tensor that a name such as ``T3`` denotes; -1 for other names."""
     return int(name[1:]) if name[:1] == "T" and name[1:].isdecimal() else -1
@@ -1040,17 +948,6 @@ def _place_of(name: str) -> int:
 
 def _expr_names(exprs: Sequence[Expr]) -> tuple[str, ...]:
     return tuple(sorted(expr.name for expr in exprs))
-
-
-def _described(value: Described) -> str:
-    if not isinstance(value, TensorSpec):
-        return number_text(value)
-    return f"fl.spec({value.shape}, {value.dtype!r}, {value.strides})"
-
-
-def _option(value: object) -> str:
-    plain = getattr(value, "value", value)
-    return f"frozenset({sorted(plain)})" if isinstance(plain, frozenset) else repr(plain)
 
 
 __all__ = ["IllegalEdit", "Plan", "Segment"]

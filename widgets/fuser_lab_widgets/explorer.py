@@ -18,7 +18,7 @@ from fuser_lab import presegmentation
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, having, listed, number, one_of, optional, shown, takes
 from fuser_lab.errors import FuserLabError
 from fuser_lab.events import Attempt
-from fuser_lab.plan import FORMS
+from fuser_lab.plan_code import FORMS
 from fuser_lab.presegmentation import Alternative
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import PlanDiff, plan_diff

@@ -1,0 +1,144 @@
+"""Plans as code that creates them anew: Python of fuser_lab's own API, and scripts for nvFuser."""
+
+from dataclasses import dataclass
+
+from fuser_lab.cost.device import DEFAULT, DEVICES
+from fuser_lab.definition.binding import Described
+from fuser_lab.definition.python_text import definition_text, number_text, recorded_names
+from fuser_lab.definition.repro.writing import script_text
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import UnsupportedError
+from fuser_lab.ir import Expr, Fusion
+from fuser_lab.passes import PASSES, Pass
+from fuser_lab.schedule.own import written
+from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
+from fuser_lab.schedule.sets import known_set
+from fuser_lab.segmentation import STRATEGIES, SegmenterOptions
+
+Edit = tuple[str, tuple[str | int, ...]]
+
+FORMS = ("fuser_lab", "nvfuser_direct", "nvfuser")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCode:
+    """What a plan is made from: the definition, the answers to `fuser_lab.segment`'s parameters, and the edits.
+
+    ``segments`` holds the expressions of each segment; they are written where the strategy is a function.
+    """
+
+    definition: Fusion
+    inputs: tuple[Described, ...]
+    strategy: str
+    options: SegmenterOptions
+    oracle: SchedulerRegistry
+    passes: tuple[Pass, ...]
+    edits: tuple[Edit, ...]
+    segments: tuple[tuple[Expr, ...], ...]
+
+    def text(self, form: str) -> str:
+        """Return the code in one of `FORMS`.
+
+        Raises
+        ------
+        UnsupportedError
+            If a script for nvFuser is requested and an input has negative strides, which torch does not support.
+        """
+        if form != "fuser_lab":
+            return self._script(form)
+        lines = ["import fuser_lab as fl", "from fuser_lab import DataType, FusionDefinition", ""]
+        lines += ["", definition_text(self.definition), ""]
+        lines += ["with FusionDefinition() as fd:", "    nvfuser_fusion(fd)", ""]
+        lines += ["inputs = [", *(f"    {_described(d)}," for d in self.inputs), "]"]
+        lines += self._segmentation()
+        return "\n".join([*lines, ""])
+
+    def _script(self, form: str) -> str:
+        specs = [value for value in self.inputs if isinstance(value, TensorSpec)]
+        if any(stride < 0 for spec in specs for stride in spec.strides):
+            msg = f"to_python: form {form!r} creates inputs with torch, which does not support their negative strides."
+            raise UnsupportedError(msg)
+        arguments = f"{self._strategy()}{self._options()}"
+        comments = []
+        if arguments:
+            comments.append(f"# fl.segment(fd, inputs{arguments}); nvFuser does not accept these options.")
+        edits = [f"{method}({', '.join(map(str, values))})" for method, values in self.edits]
+        if edits:
+            comments.append(f"# Edits of the partition are left out: {', '.join(edits)}.")
+        return "\n".join([*comments, script_text(self.definition, self.inputs, frontend=form)])
+
+    def _segmentation(self) -> list[str]:
+        """Return the lines that segment and edit; a strategy that is a function is written as its result."""
+        names = recorded_names(self.definition)
+        if self.strategy not in STRATEGIES:
+            groups = [[_recorded(e.name, names) for e in exprs if e.tensor_outputs] for exprs in self.segments]
+            strategy = f"strategy=lambda fusion, oracle: {groups}"
+            return [*self._needed(), f"plan = fl.segment(fd, inputs, {strategy}{self._options()})"]
+        lines = [*self._needed(), f"plan = fl.segment(fd, inputs{self._strategy()}{self._options()})"]
+        for method, values in self.edits:
+            if method == "with_params":
+                lines.append(f"plan = plan.with_params({', '.join(map(str, values))})")
+                continue
+            shown = ", ".join(repr(_recorded(a, names) if isinstance(a, str) else a) for a in values)
+            lines.append(f"plan = plan.{method}({f'({shown})' if method == 'cut' and len(values) > 1 else shown})")
+        return lines
+
+    def _needed(self) -> list[str]:
+        """Return comments that list the schedulers and passes that the code needs."""
+        needed = []
+        if self.oracle.schedulers != SCHEDULERS and known_set(self.oracle.schedulers) is None:
+            needed += [
+                "# User-defined schedulers cannot be written as code. The next line needs those of the plan:",
+                f"# schedulers = {written(self.oracle.schedulers)}",
+            ]
+        if self.passes != PASSES:
+            own = [f"{type(one).__name__}()" for one in self.passes if one not in PASSES]
+            ours = self.passes[: len(PASSES)] == PASSES
+            shown = ", ".join(["*fl.PASSES", *own] if ours else [f"{type(one).__name__}()" for one in self.passes])
+            needed += [
+                "# User-defined passes cannot be written as code. The next line needs those of the plan:",
+                f"# passes = [{shown}]",
+            ]
+        return needed
+
+    def _strategy(self) -> str:
+        return "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
+
+    def _options(self) -> str:
+        found = ""
+        device = self.oracle.device
+        if device != DEFAULT:
+            found += f", target={device.name!r}" if device in DEVICES else f", target=fl.{device!r}"
+        default = SegmenterOptions()
+        changed = [n for n in default.__dataclass_fields__ if getattr(default, n) != getattr(self.options, n)]
+        if changed:
+            shown = ", ".join(f"{n}={_option(getattr(self.options, n))}" for n in changed)
+            found += f", options=fl.SegmenterOptions({shown})"
+        if self.oracle.schedulers != SCHEDULERS:
+            named_set = known_set(self.oracle.schedulers)
+            found += f", schedulers={'schedulers' if named_set is None else repr(named_set)}"
+        if self.passes != PASSES:
+            found += ", passes=passes"
+        return found
+
+
+def _recorded(name: str, names: dict[str, str]) -> str:
+    """Return the name that a tensor has in the fusion of the printed definition.
+
+    Tensors created by passes are named after others.
+    """
+    if name in names:
+        return names[name]
+    base, mark, rest = name.partition("_")
+    return f"{names.get(base, base)}{mark}{rest}"
+
+
+def _described(value: Described) -> str:
+    if not isinstance(value, TensorSpec):
+        return number_text(value)
+    return f"fl.spec({value.shape}, {value.dtype!r}, {value.strides})"
+
+
+def _option(value: object) -> str:
+    plain = getattr(value, "value", value)
+    return f"frozenset({sorted(plain)})" if isinstance(plain, frozenset) else repr(plain)
