@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 RUN = """async ([selector, rules]) => {
+  const moving = document.getAnimations().filter((one) => one.effect.getComputedTiming().endTime < Infinity);
+  await Promise.allSettled(moving.map((one) => one.finished));  // what fades in has too little contrast until then
   const only = rules.length ? { runOnly: { type: 'rule', values: rules } } : {};
   const found = await window.axe.run(selector, { resultTypes: ['violations'], ...only });
   return found.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical').flatMap(

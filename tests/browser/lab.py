@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from .waiting import PATIENCE, eventually, expect
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
@@ -28,7 +31,6 @@ OWN_DIRECTORIES = (
     "IPYTHONDIR",
 )
 START_SECONDS = 90
-PATIENCE = 120_000  # milliseconds that a page is waited for: a machine may be busy with other things
 RUN_ALL = """async (path) => {
   const app = window.jupyterapp;
   let panel;
@@ -151,13 +153,14 @@ class Desk:
 
     def middle(self, tensor: str, kind: str) -> tuple[float, float]:
         """The middle of an edge on the screen; the box of a straight edge has no height that could be clicked."""
+        self.settle()
         self.explorer.scroll_into_view_if_needed()
         x, y = self.edge(tensor, kind).first.locator(".fl-hit").evaluate(MIDDLE)
         return x, y
 
-    def focused(self) -> str:
-        """The id of what has the focus in the graph."""
-        return str(self.page.evaluate("() => document.activeElement.dataset.id || ''"))
+    def has_focus(self, ident: str) -> None:
+        """Wait until something in the graph, named by its id, has the focus."""
+        eventually(lambda: self.page.evaluate("() => document.activeElement.dataset.id || ''"), ident)
 
     def click_edge(self, tensor: str, kind: str, *, mouse: bool = True) -> float:
         """Click the middle of an edge and return the milliseconds until the picture was drawn anew.
@@ -184,12 +187,15 @@ class Desk:
 
     def sum_result(self) -> str:
         """The name of the tensor that a sum makes."""
-        for node in self.explorer.locator(".fl-op").all():
-            title = node.evaluate("(g) => g.querySelector('title').textContent")
-            if "= sum(" in title:
-                return str(title.partition(" ")[0])
-        message = "no sum is drawn"
-        raise AssertionError(message)
+        title = self.explorer.locator(".fl-op title").filter(has_text="= sum(").first.text_content()
+        return str(title).partition(" ")[0]
+
+    def open_tab(self, name: str) -> None:
+        """Open a tab that is not open, and wait until it shows what Python writes into it."""
+        tab = self.explorer.get_by_role("tab", name=name, exact=True)
+        tab.click()
+        expect(tab).to_have_attribute("aria-selected", "true")
+        expect(self.explorer.locator(".fx-panel")).not_to_have_text(re.compile(r"^\s*$|…\s*$"))
 
     def show_cell(self, needle: str) -> None:
         """Scroll to the cell that contains a text: JupyterLab draws only what is near the screen."""
@@ -198,7 +204,7 @@ class Desk:
         self.page.wait_for_function("() => document.querySelector('.fl-explorer .fx-facts').innerText !== ''")
 
     def is_centred(self) -> bool:
-        """Whether the boxes of the picture have as much room on the left as on the right."""
+        """Whether, now, the boxes of the picture have as much room on the left as on the right."""
         canvas = self.explorer.locator(".fx-canvas").bounding_box()
         shapes = self.explorer.locator(".fl-op, .fl-io, .fl-box").all()
         boxes = [box for shape in shapes if (box := shape.bounding_box())]
@@ -206,13 +212,28 @@ class Desk:
         right = canvas["x"] + canvas["width"] - max(box["x"] + box["width"] for box in boxes)
         return abs(left - right) < 0.1 * canvas["width"]
 
-    def facts(self) -> str:
+    @property
+    def facts(self) -> Locator:
         """The numbers in the header."""
-        return self.explorer.locator(".fx-facts").inner_text()
+        return self.explorer.locator(".fx-facts")
 
-    def status(self) -> str:
-        """The sentence in the status line."""
-        return self.explorer.locator(".fx-status").inner_text()
+    @property
+    def status(self) -> Locator:
+        """The status line."""
+        return self.explorer.locator(".fx-status")
+
+    def has_segments(self, count: int) -> None:
+        """Wait until the header says that the plan has so many segments."""
+        expect(self.facts).to_have_text(re.compile(rf"^{count} segment"))
+
+    def segments(self) -> int:
+        """The number of segments that the header shows now."""
+        return int(self.facts.inner_text().split()[0])
+
+    def settle(self) -> None:
+        """Wait until the picture has the shape of the canvas and nothing glides in it."""
+        expect(self.explorer.and_(self.page.locator("[data-settled]"))).to_be_visible()
+        expect(self.explorer.locator(".fx-canvas")).not_to_have_class(re.compile("fx-gliding"))
 
 
 def open_notebook(lab: Lab, browser: Browser, path: str, *, theme: str = "light") -> tuple[Desk, list[str]]:

@@ -11,7 +11,7 @@ from fuser_lab_widgets import assets
 
 from fuser_lab.json_text import json_text
 
-from .lab import PATIENCE
+from .waiting import PATIENCE, expect
 
 if TYPE_CHECKING:
     from fuser_lab_widgets import Explorer
@@ -93,15 +93,16 @@ class Stage:
 
     def settle(self) -> None:
         """Wait until the picture has the shape of the canvas."""
-        self.page.locator(".fl-explorer[data-settled]").wait_for()
+        expect(self.page.locator(".fl-explorer[data-settled]")).to_be_visible()
 
     def click(self, item: Locator) -> float:
         """Click something and return the milliseconds until the picture was drawn anew, -1 if it was not."""
         return float(item.evaluate(_CLICKED))
 
-    def status(self) -> str:
-        """Return the sentence in the status line."""
-        return self.page.locator(".fx-status").inner_text()
+    @property
+    def status(self) -> Locator:
+        """The status line."""
+        return self.page.locator(".fx-status")
 
     def close(self) -> None:
         """Close the page."""

@@ -6,6 +6,7 @@ import re
 import pytest
 from browser.accessibility import serious_findings
 from browser.test_actions import button, in_kernel, look_at, says
+from browser.waiting import expect
 
 pytestmark = pytest.mark.browser
 
@@ -39,43 +40,44 @@ NEXT_CELL = """async (code) => {
 def test_from_a_click_to_code_that_runs(open_explorer, shots, theme):
     desk = open_explorer(FUSION, theme=theme)
     explorer = desk.explorer
-    assert desk.facts().startswith("1 segment")
+    desk.has_segments(1)
     button(desk, "segment_set").click()
     x, y = desk.middle("T1", "inside")
     desk.page.mouse.move(x, y)
-    assert explorer.locator(".fx-hint").inner_text() == "insert segment_set at T1"
+    expect(explorer.locator(".fx-hint")).to_have_text("insert segment_set at T1")
     desk.click_edge("T1", "inside")
     says(desk, re.compile(r"^Inserted segment_set at T1 → T\d: 1 → \d segments, \+"))
     marked = explorer.locator(".fl-edge.fl-hinted")
-    assert marked.count() == 1
-    assert marked.locator(".fl-mark").count() == 1
-    assert "annotated T1_hint" in marked.get_attribute("aria-label")
-    assert explorer.locator(".fx-badge").inner_text() == "segment_set(T1)"
-    hinted = desk.facts()
+    expect(marked).to_have_count(1)
+    expect(marked.locator(".fl-mark")).to_have_count(1)
+    expect(marked).to_have_attribute("aria-label", re.compile("annotated T1_hint"))
+    expect(explorer.locator(".fx-badge")).to_have_text("segment_set(T1)")
+    hinted = desk.segments()
     found = {"annotated": serious_findings(desk.page)}
     button(desk, "cut").click()
     says(desk, "Segmented with segment_set as cut: ")
-    assert button(desk, "cut").get_attribute("aria-pressed") == "true"
-    assert button(desk, "at reshapes").is_disabled()
+    expect(button(desk, "cut")).to_have_attribute("aria-pressed", "true")
+    expect(button(desk, "at reshapes")).to_be_disabled()
     button(desk, "top-down").click()
     says(desk, "Top-down: ")
-    forced = desk.facts()
+    forced = desk.segments()
     button(desk, "at reshapes").click()
     says(desk, "Segmented with cuts at reshapes on: ")
-    assert len({int(text.split()[0]) for text in (hinted, forced, desk.facts())}) > 1
+    assert len({hinted, forced, desk.segments()}) > 1  # settled: each after its sentence
     look_at(desk, "T1_hint", "boundary")
     explorer.get_by_role("button", name="Remove segment_set").wait_for()
-    desk.page.wait_for_timeout(300)
+    desk.settle()
     explorer.screenshot(path=shots / f"explorer-annotated-{theme}.png")
     found["forced"] = serious_findings(desk.page)
     button(desk, "Run").click()
     explorer.get_by_text("Done. The table shows medians.").wait_for()
-    assert explorer.locator(".fx-total").count() == 2
+    expect(explorer.locator(".fx-total")).to_have_count(2)
     button(desk, "Copy as code").click()
     code = explorer.locator(".fx-inspector pre")
     code.get_by_text("fd.ops.segment_set(").wait_for()
     explorer.screenshot(path=shots / f"explorer-code-{theme}.png")
-    assert desk.page.evaluate(NEXT_CELL, code.inner_text()) == ""
+    failed = desk.page.evaluate(NEXT_CELL, code.inner_text())
+    assert failed == ""
     assert in_kernel(desk, "print(plan.hash == explorer.plan.hash, plan.strategy)").split() == ["True", "top_down"]
     button(desk, "nvfuser_direct").click()
     code.get_by_text("from nvfuser_direct import").wait_for()
@@ -89,8 +91,8 @@ def test_from_a_click_to_code_that_runs(open_explorer, shots, theme):
     look_at(desk, "T1_hint", "boundary")
     explorer.get_by_role("button", name="Remove segment_set").click()
     says(desk, "Removed the segment_set of T1: ")
-    assert explorer.locator(".fl-mark").count() == 0
-    assert explorer.locator(".fx-badge").is_hidden()
+    expect(explorer.locator(".fl-mark")).to_have_count(0)
+    expect(explorer.locator(".fx-badge")).to_be_hidden()
     assert {state: said for state, said in found.items() if said} == {}
     assert desk.complaints == []
     assert desk.strangers == []
@@ -128,7 +130,7 @@ def test_traits_are_linked_with_other_widgets_and_it_stands_in_a_box(open_explor
     page, explorer = desk.page, desk.explorer
     page.locator(".widget-dropdown select").first.select_option("unfused")
     says(desk, "Unfused: 5 segments.")
-    assert explorer.locator("[data-key=unfused]").get_attribute("aria-pressed") == "true"
+    expect(explorer.locator("[data-key=unfused]")).to_have_attribute("aria-pressed", "true")
     button(desk, "bottom-up").click()
     says(desk, "Bottom-up: 1 segment.")
     page.wait_for_function("() => document.querySelector('.widget-dropdown select').value === 'bottom_up'")
@@ -136,7 +138,7 @@ def test_traits_are_linked_with_other_widgets_and_it_stands_in_a_box(open_explor
     page.wait_for_function("() => document.querySelector('.widget-text input').value.startsWith('T1 -> T')")
     assert in_kernel(desk, "explorer.selection = 'T1'\nprint(seen)").count("unfused") >= 2
     explorer.locator(".fl-op.fx-selected").wait_for()
-    assert explorer.locator(".fl-op.fx-selected title").evaluate("(t) => t.textContent").startswith("T1 = exp")
+    expect(explorer.locator(".fl-op.fx-selected title")).to_have_text(re.compile("^T1 = exp"))
     page.locator(".widget-toggle-button").click()
     explorer.get_by_text("Done. The table shows medians.").wait_for()
     assert in_kernel(desk, "print(explorer.running, len(explorer.timings.rows))").split()[0] == "False"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from browser.accessibility import serious_findings
 from browser.sizes import chain, layers, two_norms
 from browser.stage import Stage
+from browser.waiting import eventually, expect, until
 from fuser_lab_widgets import Explorer
 
 pytestmark = pytest.mark.browser
@@ -88,6 +91,14 @@ def open_stage(browser):
         explorer.close()
 
 
+def draw(stage, detail):
+    """Draw the ops, or the segments, and wait until they are."""
+    button = stage.root.get_by_role("button", name=detail, exact=True)
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true")
+    stage.settle()
+
+
 @pytest.mark.parametrize(("name", "screen"), [
     pytest.param(name, screen, marks=[pytest.mark.matrix] if name in LARGE and screen is SCREENS[0] else [])
     for name in PLANS for screen in SCREENS
@@ -97,7 +108,7 @@ def test_all_is_seen_and_nothing_overlaps(open_stage, plans, shots, screen, name
     stage.page.screenshot(path=shots / f"canvas-{name}-{screen[0]}.png")
     faults = stage.root.evaluate(FAULTS)
     for detail in ("Segments", "Ops"):
-        stage.root.get_by_role("button", name=detail, exact=True).click()
+        draw(stage, detail)
         faults += [f"{detail}: {fault}" for fault in stage.root.evaluate(FAULTS)]
     stage.page.screenshot(path=shots / f"canvas-{name}-ops-{screen[0]}.png")
     assert faults == []
@@ -106,19 +117,20 @@ def test_all_is_seen_and_nothing_overlaps(open_stage, plans, shots, screen, name
 
 def test_words_come_and_go_with_the_scale_and_the_overview_moves(open_stage, plans):
     stage = open_stage(plans["400"])
-    stage.root.get_by_role("button", name="Ops", exact=True).click()
+    draw(stage, "Ops")
     words = stage.root.locator(".fl-nodes .fl-name")
     drawn = "(all) => all.filter((t) => t.textContent.trim() && t.firstChild.data).length"
     few = words.evaluate_all(drawn)
     for _ in range(12):
         stage.page.keyboard.press("+")
-    many = words.evaluate_all(drawn)
-    assert few < many == words.count()
+    many = words.count()
+    eventually(lambda: words.evaluate_all(drawn), many)
+    assert few < many
     frame = stage.root.locator(".fx-frame")
     before = frame.get_attribute("x")
     box = stage.root.locator(".fx-overview").bounding_box()
     stage.page.mouse.click(box["x"] + 0.7 * box["width"], box["y"] + box["height"] / 2)
-    assert frame.get_attribute("x") != before
+    expect(frame).not_to_have_attribute("x", before)
 
 
 def test_panels_dock_beside_the_canvas_and_give_their_room_back(open_stage, plans):
@@ -127,16 +139,17 @@ def test_panels_dock_beside_the_canvas_and_give_their_room_back(open_stage, plan
     first = canvas.bounding_box()
     for key, side in (("i", "width"), ("t", "height"), ("d", "width")):
         stage.root.evaluate("(root) => root.focus()")
-        before = canvas.bounding_box()[side]
         stage.page.keyboard.press(key)
-        assert abs(canvas.bounding_box()[side] - before) > 50
+        until(canvas.bounding_box, lambda box, side=side: abs(box[side] - first[side]) > 50)
         stage.settle()
-        assert stage.root.evaluate(FAULTS) == []
+        assert stage.root.evaluate(FAULTS) == []  # settled
         stage.page.keyboard.press(key)
-    assert canvas.bounding_box() == first
+        eventually(canvas.bounding_box, first)
     stage.page.keyboard.press("?")
-    assert stage.root.get_by_role("dialog", name="Keys").is_visible()
-    assert stage.root.evaluate(FAULTS.replace('querySelectorAll(".fl-edge")', 'querySelectorAll("none")')) == []
+    expect(stage.root.get_by_role("dialog", name="Keys")).to_be_visible()
+    stage.settle()
+    below = FAULTS.replace('querySelectorAll(".fl-edge")', 'querySelectorAll("none")')
+    assert stage.root.evaluate(below) == []  # settled
 
 
 def test_an_edit_moves_only_what_it_has_to_and_undoing_it_moves_everything_back(open_stage, plans):
@@ -145,13 +158,14 @@ def test_an_edit_moves_only_what_it_has_to_and_undoing_it_moves_everything_back(
     nodes = stage.root.locator(".fl-node")
     before = nodes.evaluate_all(places)
     stage.click(stage.root.locator(".fl-edge.fl-inside .fl-hit").last)
-    assert stage.status().startswith("Cut at")
+    expect(stage.status).to_contain_text("Cut at")
+    stage.settle()
     after = nodes.evaluate_all(places)
     stayed = [name for name, place in before.items() if after.get(name) == place]
     assert len(stayed) > len(before) / 2
     stage.page.keyboard.press("u")
-    stage.page.locator(".fx-status").get_by_text("Undid").wait_for()
-    assert nodes.evaluate_all(places) == before
+    expect(stage.status).to_contain_text("Undid")
+    eventually(lambda: nodes.evaluate_all(places), before)
 
 
 def test_segments_are_coloured_by_bytes_time_and_distance_from_the_roof(open_stage, plans, shots):
@@ -161,13 +175,14 @@ def test_segments_are_coloured_by_bytes_time_and_distance_from_the_roof(open_sta
     plain = boxes.evaluate_all(fills)
     for by in ("bytes", "time", "roof"):
         stage.root.get_by_label("Colour").select_option(by)
-        assert len(set(boxes.evaluate_all(fills))) > 1
-        assert stage.root.locator(".fx-legend").inner_text().strip()
-        assert stage.root.evaluate(FAULTS) == []
+        expect(stage.root.locator(".fx-legend")).to_have_text(re.compile(r"\S"))
+        until(lambda: set(boxes.evaluate_all(fills)), lambda colours: len(colours) > 1)
+        stage.settle()
+        assert stage.root.evaluate(FAULTS) == []  # settled
     stage.page.screenshot(path=shots / "canvas-heat.png")
     stage.root.evaluate("(root) => root.focus()")
     stage.page.keyboard.press("h")
-    assert boxes.evaluate_all(fills) == plain
+    eventually(lambda: boxes.evaluate_all(fills), plain)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -175,12 +190,16 @@ def test_axe_finds_nothing_in_any_panel(open_stage, plans, theme):
     stage = open_stage(plans["400"], theme=theme)
     found = {"folded": serious_findings(stage.page)}
     stage.root.locator(".fl-whole").last.click()
+    expect(stage.root.locator(".fx-inspector")).to_contain_text("times")
     found["a block"] = serious_findings(stage.page)
-    assert "times" in stage.root.locator(".fx-inspector").inner_text()
+    folded = stage.root.locator(".fl-whole").count()
     stage.root.get_by_role("button", name="Show its segments").click()
+    until(stage.root.locator(".fl-whole").count, lambda now: now > folded)
     stage.root.get_by_label("Colour").select_option("roof")
-    for key in "dt":
+    expect(stage.root.locator(".fx-legend")).to_have_text(re.compile(r"\S"))
+    for key, panel in (("d", ".fx-decisions .fx-decision"), ("t", ".fx-panel tr")):
         stage.root.evaluate("(root) => root.focus()")
         stage.page.keyboard.press(key)
+        expect(stage.root.locator(panel).first).to_be_visible()
     found["all panels"] = serious_findings(stage.page)
     assert {state: said for state, said in found.items() if said} == {}

@@ -1,4 +1,6 @@
+
 import pytest
+from browser.waiting import expect, until
 
 pytestmark = pytest.mark.browser
 
@@ -25,29 +27,29 @@ fl.explore(fd, title="sums both ways")
 def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, theme):
     desk = open_explorer(FUSION, theme=theme)
     explorer, status = desk.explorer, desk.explorer.locator(".fx-status")
-    assert desk.facts().startswith("4 segments")
+    desk.has_segments(4)
     explorer.get_by_role("tab", name="Certificate").click()
     explorer.locator(".fx-panel").get_by_text("Searches for a plan with a lower cost").wait_for()
-    assert explorer.get_by_role("button", name="Cancel search").count() == 0
+    expect(explorer.get_by_role("button", name="Cancel search")).to_have_count(0)
     explorer.get_by_role("button", name="Look for a cheaper plan").click()
     explorer.locator(".fx-verdict").wait_for()
-    assert "no plan costs less" in explorer.locator(".fx-verdict").inner_text()
-    desk.page.wait_for_timeout(300)
+    expect(explorer.locator(".fx-verdict")).to_contain_text("no plan costs less")
+    desk.settle()
     explorer.screenshot(path=shots / f"explorer-certificate-{theme}.png")
     explorer.locator(".fx-switch").get_by_role("button", name="optimal").click()
     status.get_by_text("Optimal: ").wait_for()
-    assert explorer.locator("[data-key=optimal]").get_attribute("aria-pressed") == "true"
-    assert desk.facts().startswith("3 segments")
-    assert explorer.locator(".fx-busy").count() == 0
+    expect(explorer.locator("[data-key=optimal]")).to_have_attribute("aria-pressed", "true")
+    desk.has_segments(3)
+    expect(explorer.locator(".fx-busy")).to_have_count(0)
     explorer.get_by_role("tab", name="Passes").click()
     panel = explorer.locator(".fx-panel")
     panel.get_by_text("consecutive_casts").wait_for()
-    assert "steps before the cut changed the fusion" in panel.inner_text()
+    expect(panel).to_contain_text("steps before the cut changed the fusion")
     drawn = panel.locator(".fl-rewrite.fl-removed > text")
-    assert all(text.startswith("− T") for text in drawn.all_text_contents())
-    assert drawn.first.bounding_box()["height"] >= 9
-    assert explorer.locator(".fx-gone").count() >= 1
-    desk.page.wait_for_timeout(300)
+    until(drawn.all_text_contents, lambda texts: bool(texts) and all(text.startswith("− T") for text in texts))
+    until(drawn.first.bounding_box, lambda box: box["height"] >= 9)
+    expect(explorer.locator(".fx-gone")).not_to_have_count(0)
+    desk.settle()
     explorer.screenshot(path=shots / f"explorer-passes-{theme}.png")
     assert desk.complaints == []
     assert desk.strangers == []
@@ -73,19 +75,19 @@ def test_a_search_is_cancelled_or_opened_when_it_is_ready(open_explorer, lab):
     optimal.click()
     cancel = explorer.get_by_role("button", name="Cancel search")
     cancel.wait_for()
-    assert optimal.get_attribute("aria-busy") == "true"
+    expect(optimal).to_have_attribute("aria-busy", "true")
     cancel.click()
     status.get_by_text("The search was cancelled.").wait_for()
-    assert cancel.count() == 0
+    expect(cancel).to_have_count(0)
     optimal.click()
     cancel.wait_for()
     desk.click_edge("T3", "inside")
     status.get_by_text("Cut at T3").wait_for()
     (lab.root / "found").touch()
     status.get_by_text("The optimal plan is ready").wait_for()
-    assert optimal.get_attribute("aria-pressed") == "false"
+    expect(optimal).to_have_attribute("aria-pressed", "false")
     status.get_by_role("button", name="Show it").click()
     status.get_by_text("Optimal: 2 segments").wait_for()
-    assert optimal.get_attribute("aria-pressed") == "true"
-    assert status.get_by_role("button").count() == 0
+    expect(optimal).to_have_attribute("aria-pressed", "true")
+    expect(status.get_by_role("button")).to_have_count(0)
     assert desk.complaints == []

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 from browser.accessibility import serious_findings
-from browser.lab import PATIENCE
+from browser.waiting import PATIENCE, expect
 from fuser_lab_widgets import assets
 from fuser_lab_widgets.baked import baked
 
@@ -70,8 +70,8 @@ def open_page(browser, plans, tmp_path):
         context.close()
 
 
-def colour(page, selector, what):
-    return page.locator(selector).first.evaluate(f"(e) => getComputedStyle(e).{what}")
+def has_colour(page, selector, what, text):
+    expect(page.locator(selector).first).to_have_css(what, text)
 
 
 def rgb(text):
@@ -83,32 +83,27 @@ def test_vs_codes_theme_decides_whatever_the_system_prefers(open_page, shots, ho
     is_light = host == "light"
     page = open_page(host, system="dark" if is_light else "light")
     _, _, paper, panel = HOSTS[host]
-    assert colour(page, ".fl-explorer", "backgroundColor") == rgb(paper)
-    assert colour(page, ".fx-head", "backgroundColor") == rgb(panel)
-    assert colour(page, ".fx-canvas .fl-tag", "fill") == rgb(paper)
+    has_colour(page, ".fl-explorer", "background-color", rgb(paper))
+    has_colour(page, ".fx-head", "background-color", rgb(panel))
+    has_colour(page, ".fx-canvas .fl-tag", "fill", rgb(paper))
     ink = {True: "#1d2330", False: "#e7eaf0"}[is_light]
-    assert colour(page, ".fl-explorer", "color") == rgb(ink)
-    assert colour(page, ".fl-op .fl-name", "fill") == rgb(ink)
-    assert colour(page, ".cell-output-ipywidget-background", "backgroundColor") == "rgba(0, 0, 0, 0)"
+    has_colour(page, ".fl-explorer", "color", rgb(ink))
+    has_colour(page, ".fl-op .fl-name", "fill", rgb(ink))
+    has_colour(page, ".cell-output-ipywidget-background", "background-color", "rgba(0, 0, 0, 0)")
     page.locator(".fl-op").first.click()
     page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
-    assert serious_findings(page, rules=() if is_light else ("color-contrast",)) == []
+    assert serious_findings(page, rules=() if is_light else ("color-contrast",)) == []  # settled: the answer is shown
     page.screenshot(path=shots / f"vscode-{host}.png")
-
 
 
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
 def test_nothing_glides_for_who_asked_for_less_motion(open_page, motion):
     page = open_page("light", motion=motion)
-    running = page.evaluate("""async () => {
-      const counts = [];
-      new MutationObserver(() => counts.push(document.getAnimations().length))
-        .observe(document.querySelector('.fx-canvas'), { childList: true });
+    running = page.evaluate("""() => new Promise((done) => {
+      const drawn = () => done(document.getAnimations().length);
+      document.querySelector('.fl-explorer').addEventListener('fuser-lab-drawn', drawn, { once: true });
       document.querySelector('[data-key="1"]').click();
-      await new Promise((done) => setTimeout(done, 100));
-      counts.push(document.getAnimations().length);
-      return Math.max(...counts);
-    }""")
+    })""")
     assert (running == 0) == (motion == "reduce")
 
 
@@ -118,12 +113,13 @@ def test_columns_follow_the_width_and_nothing_sticks_out(open_page, shots, width
     page.locator(".fl-op").first.click()
     page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
     page.get_by_role("button", name="Decisions", exact=True).click()
+    expect(page.locator(".fx-log")).to_be_visible()
     boxes = {name: page.locator(f".fx-{name}").bounding_box() for name in ("log", "graph", "side")}
     tops = {round(box["y"]) for box in boxes.values()}
     assert len(tops) == {3: 1, 2: 2, 1: 3}[columns]
     if columns == 3:
         assert boxes["graph"]["x"] < boxes["log"]["x"] < boxes["side"]["x"]
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width  # settled: all panels are shown
     edges = page.locator(".fl-explorer button, .fl-explorer input, .fl-explorer select").evaluate_all(
         "(all) => all.filter((e) => e.offsetParent).map((e) => e.getBoundingClientRect().right)")
     assert max(edges) <= width

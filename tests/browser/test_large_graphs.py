@@ -1,6 +1,9 @@
 """What a graph of hundreds of ops needs: room, a search that finds what was meant; and steps over an edited plan."""
 
+import re
+
 import pytest
+from browser.waiting import expect, until
 
 pytestmark = pytest.mark.browser
 
@@ -28,16 +31,15 @@ def test_the_ops_of_a_large_graph_get_more_room_until_somebody_chooses_it(open_e
     explorer = desk.explorer
     graph = explorer.locator(".fx-graph")
     explorer.locator(".fl-whole").first.wait_for()
+    desk.settle()
     collapsed = graph.bounding_box()["height"]
     explorer.get_by_role("button", name="Ops", exact=True).click()
     explorer.locator(".fl-whole").wait_for(state="detached")
-    opened = graph.bounding_box()["height"]
-    assert opened >= collapsed
-    assert opened > 300
+    until(lambda: graph.bounding_box()["height"], lambda opened: opened >= collapsed and opened > 300)
     graph.evaluate("one => { one.style.height = '333px' }")  # as dragging the corner does
     explorer.get_by_role("button", name="Segments", exact=True).click()
     explorer.locator(".fl-whole").first.wait_for()
-    assert graph.evaluate("one => one.style.height") == "333px"
+    expect(graph).to_have_css("height", "333px")
     explorer.get_by_role("button", name="Ops", exact=True).click()
     explorer.locator(".fl-whole").wait_for(state="detached")
     search = explorer.get_by_role("searchbox", name="Search the graph")
@@ -52,18 +54,19 @@ def test_steps_over_an_edited_plan_show_the_groups_of_the_decision(open_explorer
     desk = open_explorer(SOFTMAX)
     explorer, status = desk.explorer, desk.explorer.locator(".fx-status")
     ops = explorer.locator(".fl-op").count()
+    assert ops > 0
     desk.click_edge("T4", "inside")
     status.get_by_text("1 → 2 segments").wait_for()
     desk.page.keyboard.press("j")
     status.get_by_text("Decision 1 of 1, accepted").wait_for()
-    assert status.inner_text().endswith("(before your edits)")
+    expect(status).to_have_text(re.compile(r"\(before your edits\)$"))
     joined = explorer.locator(".fl-op.fx-joined")
-    assert joined.count() == ops
+    expect(joined).to_have_count(ops)
     desk.page.wait_for_function("""() => {
       const shapes = document.querySelectorAll('.fl-explorer .fl-op.fx-joined .fl-shape');
       return new Set([...shapes].map((one) => getComputedStyle(one).fill)).size === 1;
     }""")  # once the colours have glided
     explorer.screenshot(path=shots / "explorer-steps-edited.png")
     desk.page.keyboard.press("Escape")
-    assert explorer.locator(".fx-stepping").count() == 0
+    expect(explorer.locator(".fx-stepping")).to_have_count(0)
     assert desk.complaints == []

@@ -4,6 +4,7 @@ import pytest
 from browser.accessibility import serious_findings
 from browser.test_accessibility import RULES
 from browser.test_explorer import PAINTED, crowding
+from browser.waiting import eventually, expect, until
 from needs import needs
 
 pytestmark = pytest.mark.browser
@@ -75,7 +76,7 @@ def test_a_region_is_opened_by_its_module_cut_and_run(open_explorer, shots):
     box("layers.1").wait_for()
     box("layers.1").click()
     box("layers.1.norm").wait_for()
-    assert box("layers.1").get_attribute("aria-expanded") == "true"
+    expect(box("layers.1")).to_have_attribute("aria-expanded", "true")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Escape")
     box("layers.1.norm").wait_for(state="detached")
@@ -87,25 +88,25 @@ def test_a_region_is_opened_by_its_module_cut_and_run(open_explorer, shots):
     rows = root.locator(".fm-side tr[data-send]")
     silu = rows.filter(has_text="silu").first
     silu.wait_for()
-    assert "layers.1: return x + F.silu(self.mlp(self.norm(x))) * 2" in silu.inner_text()
+    expect(silu).to_contain_text("layers.1: return x + F.silu(self.mlp(self.norm(x))) * 2")
     page.screenshot(path=shots / "model-map.png")
     silu.click()
     explorer = page.locator(".fl-explorer:not(.fl-modelmap)")
     inspector = explorer.locator(".fx-inspector")
     inspector.get_by_text("F.silu(self.mlp(self.norm(x))) * 2").first.wait_for()
-    assert "silu(" in inspector.locator("h3").inner_text()
+    expect(inspector.locator("h3")).to_contain_text("silu(")
     explorer.locator(".fl-edge.fl-inside .fl-hit").first.dispatch_event("click")
     explorer.locator(".fx-status").get_by_text("Cut at").wait_for()
     for size in ((1440, 900), (1280, 720)):
         page.set_viewport_size({"width": size[0], "height": size[1]})
+        eventually(lambda: page.evaluate("() => [innerWidth, innerHeight]"), list(size))
         root.get_by_role("button", name="Fit").click()
-        faults = root.evaluate(FAULTS)
+        eventually(lambda: root.evaluate(FAULTS), [])
         for _ in range(3):
             root.get_by_role("button", name="−").click()
-            faults += root.evaluate(FAULTS)
+            eventually(lambda: root.evaluate(FAULTS), [])
         root.locator(".fm-bar").evaluate("(bar) => bar.scrollIntoView()")
         page.screenshot(path=shots / f"model-map-{size[0]}.png")
-        assert faults == []
     explorer.get_by_role("button", name="Run").click()
     explorer.get_by_text("Done. The table shows medians.").wait_for()
     page.screenshot(path=shots / "model-region.png")
@@ -132,7 +133,7 @@ def test_axe_finds_nothing_serious_in_the_map_and_keys_reach_all_of_it(open_expl
     layers.and_(root.locator("[aria-expanded=true]")).wait_for()
     found["a module"] = findings()
     page.keyboard.press("ArrowDown")
-    assert page.evaluate("() => document.activeElement.dataset.box").startswith("layers.0")
+    until(lambda: page.evaluate("() => document.activeElement.dataset.box"), lambda box: box.startswith("layers.0"))
     leaf = root.locator('.fl-mapbox.fl-region[data-box^="layers.0#"]').last
     leaf.focus()
     page.keyboard.press(" ")

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from browser.waiting import expect
 
 pytestmark = pytest.mark.browser
 
@@ -33,12 +34,11 @@ def test_what_a_click_would_give_is_told_before_it(open_explorer, shots):
     promised = re.fullmatch(r"cut T5: (\d+) → (\d+) segments, \+(.*) moved, \+(.*) predicted \(H200\)", words)
     assert promised, words
     explorer.screenshot(path=shots / "explorer-preview.png")
-    before = int(re.match(r"\d+", desk.facts())[0])
-    assert before == int(promised[1])
+    desk.has_segments(int(promised[1]))
     desk.edge("T5", "inside").first.locator(".fl-hit").dispatch_event("click")
     explorer.locator(".fx-status").get_by_text("Cut at T5").wait_for()
-    assert desk.facts().startswith(f"{promised[2]} segments")
-    assert f"+{promised[3]} moved" in desk.status()
+    desk.has_segments(int(promised[2]))
+    expect(desk.status).to_contain_text(f"+{promised[3]} moved")
     page.keyboard.press("u")
     refused = explorer.locator(".fl-boundary.fx-cannot")
     refused.first.wait_for()
@@ -48,14 +48,14 @@ def test_what_a_click_would_give_is_told_before_it(open_explorer, shots):
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowUp")
     page.wait_for_function("() => /^Enter: .*:/.test(document.activeElement.getAttribute('aria-description') || '')")
-    assert explorer.locator(".fx-hint.fx-on").count() == 1
+    expect(explorer.locator(".fx-hint.fx-on")).to_have_count(1)
     refused.first.dispatch_event("click", {"shiftKey": True, "bubbles": True})
     button = explorer.locator(".fx-actions button[aria-disabled=true]").filter(has_text="Glue")
     button.wait_for()
-    now = desk.facts()
+    now = desk.segments()
     button.dispatch_event("click")
-    assert desk.status() == button.get_attribute("title")
-    assert desk.facts() == now
+    expect(desk.status).to_have_text(button.get_attribute("title"))
+    desk.has_segments(now)
     assert desk.complaints == []
 
 
@@ -69,8 +69,8 @@ def test_the_best_edit_is_applied_with_a_click(open_explorer, shots):
     apply = explorer.get_by_role("button", name="Apply: ").first
     apply.wait_for()
     explorer.screenshot(path=shots / "explorer-best-edits.png")
-    segments = int(desk.facts().partition(" ")[0])
+    segments = desk.segments()
     apply.click()
     explorer.get_by_text(re.compile(rf"{segments} → {segments - 1} segments")).first.wait_for()
-    assert desk.facts().startswith(f"{segments - 1} segments")
+    desk.has_segments(segments - 1)
     assert desk.complaints == []

@@ -1,6 +1,7 @@
 """Questions of lessons in JupyterLab: Run All reveals nothing; an answer in the control does, and so does Skip."""
 
 import pytest
+from browser.waiting import expect
 
 pytestmark = pytest.mark.browser
 
@@ -20,9 +21,9 @@ def test_run_all_tells_nothing_until_a_question_is_answered_or_skipped(open_expl
     page.get_by_placeholder("your prediction").wait_for()
     outputs = page.locator(".jp-OutputArea-output")
     outputs.get_by_text("The answer stays hidden until the question").first.wait_for()
-    assert page.get_by_text("As predicted").count() == 0
+    expect(page.get_by_text("As predicted")).to_have_count(0)
     for hidden in ("Counted.", "It slices.", "Replace None with your prediction"):
-        assert not outputs.get_by_text(hidden).first.is_visible()
+        expect(outputs.get_by_text(hidden).first).to_be_hidden()
     page.get_by_placeholder("your prediction").fill("12,345")
     page.get_by_role("button", name="Answer").first.click()
     page.get_by_text("✓ As predicted: 12,345.").wait_for()

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from browser.lab import PATIENCE
+from browser.waiting import PATIENCE, eventually, expect, until
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -56,42 +56,44 @@ def open_report(browser, tmp_path):
         page.context.close()
 
 
-def op(page, name):
-    return page.locator(f".fl-op:has(title:text-matches('^{name} ='))")
+def has_segments(page, count):
+    expect(page.locator(".fx-facts")).to_have_text(re.compile(rf"^{count} segment"))
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_one_selection_is_shared_by_graph_inspector_code_and_tables(open_report, shots, plans, theme):
     page, asked, errors = open_report(*plans, theme=theme, title="sums both ways")
     page.locator(".fx-tab").first.wait_for()
-    assert page.locator(".fx-facts").inner_text().startswith(f"{len(plans[0].segments)} segments")
-    assert page.locator("#fl-static").count() == 0
+    has_segments(page, len(plans[0].segments))
+    expect(page.locator("#fl-static")).to_have_count(0)
     node = page.locator(".fl-op").first
     name = node.evaluate("(g) => g.querySelector('title').textContent").partition(" ")[0]
     node.click()
     inspector = page.locator(".fx-inspector")
     inspector.get_by_text("Schedulers, as asked").wait_for()
-    assert name in inspector.inner_text()
+    expect(inspector).to_contain_text(name)
     inspector.get_by_role("button", name="Show source").click()
     lit = page.locator(".fx-panel .fx-lit")
-    lit.first.wait_for()
-    assert set(lit.evaluate_all("(all) => all.map((line) => line.dataset.name)")) == {name}
+    eventually(lambda: set(lit.evaluate_all("(all) => all.map((line) => line.dataset.name)")), {name})
     page.screenshot(path=shots / f"report-source-{theme}.png")
     other = page.locator(f".fx-panel .fx-at:not([data-name='{name}'])").first
     aim = other.get_attribute("data-name")
     other.click()
-    selected = page.locator(".fl-node.fx-selected title").first.evaluate("(t) => t.textContent")
-    assert aim in selected
+    title = page.locator(".fl-node.fx-selected title").first
+    expect(title).to_contain_text(aim)
+    selected = title.text_content()
     page.get_by_role("tab", name="Table").click()
     row = page.locator(".fx-panel tr.fx-current")
-    assert aim in row.inner_text()
+    expect(row).to_contain_text(aim)
     page.locator(".fx-panel tr[data-id^='op:']").last.click()
-    assert page.locator(".fl-node.fx-selected").count() == 1
-    assert page.locator(".fl-node.fx-selected title").first.evaluate("(t) => t.textContent") != selected
+    expect(page.locator(".fl-node.fx-selected")).to_have_count(1)
+    expect(title).not_to_have_text(selected)
     tabs = "Segments Compare Timings Roofline Memory Layouts Passes Certificate"
     for tab in tabs.split():
-        page.get_by_role("tab", name=tab).click()
-        assert page.locator(".fx-panel").inner_text().strip() not in {"", "…"}
+        button = page.get_by_role("tab", name=tab)
+        button.click()
+        expect(button).to_have_attribute("aria-selected", "true")
+        expect(page.locator(".fx-panel")).not_to_have_text(re.compile(r"^\s*$|…\s*$"))
         page.screenshot(path=shots / f"report-{tab.lower()}-{theme}.png")
     assert errors == []
     assert [url for url in asked if not url.startswith("file:")] == []
@@ -101,14 +103,15 @@ def test_nothing_in_it_can_be_edited_or_run(open_report, plans):
     page, _, errors = open_report(plans[0])
     page.locator(".fx-tab").first.wait_for()
     for name in ("Undo", "Redo", "Reset", "Run", "Cut", "segment_set", "Look"):
-        assert page.get_by_role("button", name=name, exact=True).count() == 0
+        expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
     edge = page.locator(".fl-edge.fl-inside").first
     edge.focus()
     page.keyboard.press("Enter")
     page.keyboard.press("c")
     page.keyboard.press("r")
-    assert page.locator(".fx-facts").inner_text().startswith(f"{len(plans[0].segments)} segments")
-    assert page.locator(".fx-inspector button", has_text="Cut").count() == 0
+    page.locator(".fx-inspector .fx-facts-list").first.wait_for()  # Enter has selected it
+    has_segments(page, len(plans[0].segments))
+    expect(page.locator(".fx-inspector button", has_text="Cut")).to_have_count(0)
     assert errors == []
 
 
@@ -119,12 +122,12 @@ def test_the_plans_are_tabs_and_the_others_are_coloured_by_what_differs(open_rep
     page.locator(".fx-facts").get_by_text(f"{count} segments").wait_for()
     page.get_by_role("tab", name="Compare").click()
     difference = fl.diff(*plans)
-    assert page.locator(".fl-op.fx-moved").count() == len(difference.moved)
+    expect(page.locator(".fl-op.fx-moved")).to_have_count(len(difference.moved))
     crossing = {c.name for c in difference.now_crossing}
-    new = page.locator(".fl-edge.fx-new").evaluate_all("(all) => all.map((e) => e.dataset.id.split('|')[0])")
-    assert set(new) == crossing
-    assert difference.headline in page.locator(".fx-panel").inner_text()
-    assert page.locator(".fx-panel table").last.locator("tbody tr").count() == 2
+    names = "(all) => all.map((e) => e.dataset.id.split('|')[0])"
+    eventually(lambda: set(page.locator(".fl-edge.fx-new").evaluate_all(names)), crossing)
+    expect(page.locator(".fx-panel")).to_contain_text(difference.headline)
+    expect(page.locator(".fx-panel table").last.locator("tbody tr")).to_have_count(2)
     page.screenshot(path=shots / "report-diff.png")
     assert errors == []
 
@@ -136,34 +139,37 @@ def test_the_log_is_stepped_through_until_the_groups_are_the_segments(open_repor
     page.keyboard.press("j")
     slider = page.get_by_label("Decisions taken")
     slider.wait_for()
-    assert page.locator(".fx-stepping").count() == 1
+    expect(page.locator(".fx-stepping")).to_have_count(1)
+    expect(page.locator(".fx-status")).to_contain_text("Decision 1 of ")
     steps = len(plans[0].decisions)
     joined = []
     for step in range(steps + 1):
         slider.fill(str(step))
+        said = f"Decision {step} of " if step else "No decision was taken yet"
+        expect(page.locator(".fx-status")).to_contain_text(said)
         joined.append(page.locator(".fl-edge.fx-joined").count())
         if step == steps // 2:
             page.screenshot(path=shots / "report-steps.png")
     assert joined[0] == 0
     assert joined == sorted(joined)
     inside = page.locator(".fl-edge.fl-inside").evaluate_all("(all) => all.map((e) => e.dataset.id)")
-    assert page.locator(".fl-edge.fx-joined").evaluate_all("(all) => all.map((e) => e.dataset.id)") == inside
-    assert f"Decision {steps} of {steps}" in page.locator(".fx-status").inner_text()
+    eventually(lambda: page.locator(".fl-edge.fx-joined").evaluate_all("(all) => all.map((e) => e.dataset.id)"), inside)
+    expect(page.locator(".fx-status")).to_contain_text(f"Decision {steps} of {steps}")
     refused = next(a for a in plans[0].decisions if not a.accepted)
     slider.fill(str(refused.seq + 1))
-    drawn = {n.partition(" ")[0] for n in page.locator(".fl-op.fx-refusing title").all_text_contents()}
-    assert drawn == set(refused.names)
+    titles = page.locator(".fl-op.fx-refusing title")
+    eventually(lambda: {text.partition(" ")[0] for text in titles.all_text_contents()}, set(refused.names))
     page.locator(".fl-node[tabindex='0']").focus()
     page.keyboard.press("Escape")
-    assert page.locator(".fx-stepping").count() == 0
+    expect(page.locator(".fx-stepping")).to_have_count(0)
     assert errors == []
 
 
 def test_a_report_without_timings_says_how_one_gets_them(open_report, plans):
     page, _, errors = open_report(plans[0])
     page.get_by_role("tab", name="Timings").click()
-    said = page.locator(".fx-panel").inner_text()
-    assert said.startswith("The report contains no timings; fl.report(plans, path, fl.time(plans, inputs))")
+    start = "The report contains no timings; fl.report(plans, path, fl.time(plans, inputs))"
+    said = until(page.locator(".fx-panel").inner_text, lambda text: text.startswith(start))
     assert "Run" not in said
     assert errors == []
 
@@ -185,14 +191,15 @@ def test_search_finds_ops_and_goes_from_one_to_the_next(open_report, plans):
     page.keyboard.type("sum")
     sums = sum(e.op.name == "sum" for e in plans[0].fusion.exprs)
     page.get_by_text(f"{sums} found").wait_for()
-    assert page.locator(".fl-op.fx-found").count() == sums
+    expect(page.locator(".fl-op.fx-found")).to_have_count(sums)
     seen = set()
     for _ in range(sums):
         page.keyboard.press("Enter")
-        seen.add(page.locator(".fl-node.fx-selected").get_attribute("data-id"))
+        selected = page.locator(".fl-node.fx-selected")
+        seen.add(until(lambda at=selected: at.get_attribute("data-id"), lambda at: at not in seen))
     assert len(seen) == sums
     page.keyboard.press("Escape")
-    assert page.locator(".fx-searching").count() == 0
+    expect(page.locator(".fx-searching")).to_have_count(0)
     assert errors == []
 
 
@@ -201,14 +208,15 @@ def test_segments_are_boxes_or_single_nodes(open_report, shots, plans):
     ops = page.locator(".fl-op").count()
     page.get_by_role("button", name="Segments", exact=True).click()
     page.locator(".fl-whole").first.wait_for()
-    assert page.locator(".fl-whole").count() == len(plans[0].segments) < ops
+    expect(page.locator(".fl-whole")).to_have_count(len(plans[0].segments))
+    assert len(plans[0].segments) < ops
     page.locator(".fl-whole").first.click()
     page.locator(".fx-inspector").get_by_role("heading", name="Segment 0:").wait_for()
     page.screenshot(path=shots / "report-segments-only.png")
     page.locator(".fl-node.fx-selected").focus()
     page.keyboard.press("o")
     page.locator(".fl-box").first.wait_for()
-    assert page.locator(".fl-op").count() == ops
+    expect(page.locator(".fl-op")).to_have_count(ops)
     assert errors == []
 
 
@@ -216,44 +224,46 @@ def test_everything_has_a_role_and_a_name(open_report, plans):
     page, _, _ = open_report(*plans)
     page.locator(".fx-tab").first.wait_for()
     page.locator(".fl-op").first.click()
+    page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
     unnamed = """(all) => all.filter((e) => e.offsetParent !== null && !(
         e.getAttribute('aria-label') || e.textContent.trim() || e.title || (e.labels && e.labels.length)
       )).map((e) => e.outerHTML)"""
     for tab in page.locator(".fx-tab").all():
         tab.click()
-        assert tab.get_attribute("aria-selected") == "true"
-        assert page.locator("button, select, input, [role=img]").evaluate_all(unnamed) == []
-        assert page.locator(".fx-panel th:not([scope])").count() == 0
-    assert page.get_by_role("main").count() == 1
-    assert page.get_by_role("heading", level=1).inner_text() == plans[0].name
-    assert page.get_by_role("tablist").count() == 1
-    for item in page.locator(".fl-node, .fl-edge").all():
-        assert item.get_attribute("role") == "button"
-        assert item.evaluate("(g) => g.getAttribute('aria-label') || g.querySelector('title').textContent")
-    assert page.locator(".fl-node[tabindex='0'], .fl-edge[tabindex='0']").count() == 1
-    assert page.locator(".fx-status").get_attribute("aria-live") == "polite"
+        expect(tab).to_have_attribute("aria-selected", "true")
+        eventually(lambda: page.locator("button, select, input, [role=img]").evaluate_all(unnamed), [])
+        expect(page.locator(".fx-panel th:not([scope])")).to_have_count(0)
+    expect(page.get_by_role("main")).to_have_count(1)
+    expect(page.get_by_role("heading", level=1)).to_have_text(plans[0].name)
+    expect(page.get_by_role("tablist")).to_have_count(1)
+    names = "(all) => all.map((g) => g.getAttribute('aria-label') || g.querySelector('title').textContent)"
+    assert all(page.locator(".fl-node, .fl-edge").evaluate_all(names))  # settled: the picture is drawn
+    expect(page.locator(":is(.fl-node, .fl-edge):not([role=button])")).to_have_count(0)
+    expect(page.locator(".fl-node[tabindex='0'], .fl-edge[tabindex='0']")).to_have_count(1)
+    expect(page.locator(".fx-status")).to_have_attribute("aria-live", "polite")
 
 
 def test_hostile_text_stays_text(open_report, plans):
     page, asked, errors = open_report(plans[0].renamed(HOSTILE), plans[1], title=HOSTILE)
     page.locator(".fx-tab").first.wait_for()
-    assert page.locator(".fx-title").inner_text() == HOSTILE
-    assert page.title() == HOSTILE
-    assert page.locator("img").count() == 0
+    expect(page.locator(".fx-title")).to_have_text(HOSTILE)
+    expect(page).to_have_title(HOSTILE)
+    expect(page.locator("img")).to_have_count(0)
     assert errors == []
     assert [url for url in asked if not url.startswith("file:")] == []
 
 
 def test_without_scripts_the_plan_can_still_be_read(open_report, plans):
     page, _, _ = open_report(plans[0], scripts=False)
-    assert page.locator("#fl-static svg").count() == 1
-    assert page.locator("#fl-static table tbody tr").count() == len(plans[0].segments)
-    assert re.search(rf"{len(plans[0].segments)}\s*segments", page.locator("#fl-static").inner_text())
+    expect(page.locator("#fl-static svg")).to_have_count(1)
+    expect(page.locator("#fl-static table tbody tr")).to_have_count(len(plans[0].segments))
+    expect(page.locator("#fl-static")).to_have_text(re.compile(rf"{len(plans[0].segments)}\s*segments"))
 
 
 def test_a_link_leads_to_the_plan_the_selection_and_the_tab(open_report, plans):
     page, asked, errors = open_report(*plans)
     page.get_by_role("button", name="unfused").click()
+    expect(page.get_by_role("button", name="unfused")).to_have_attribute("aria-pressed", "true")
     page.locator(".fl-op").last.click()
     page.get_by_role("tab", name="Memory").click()
     selected = page.locator(".fl-node.fx-selected").get_attribute("data-id")
@@ -264,13 +274,13 @@ def test_a_link_leads_to_the_plan_the_selection_and_the_tab(open_report, plans):
     page.goto("about:blank")
     page.goto(link)
     page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
-    assert page.locator(".fl-node.fx-selected").get_attribute("data-id") == selected
-    assert page.locator("[aria-label=Strategy] [aria-pressed=true]").inner_text() == plans[1].name
-    assert page.get_by_role("tab", name="Memory").get_attribute("aria-selected") == "true"
+    expect(page.locator(".fl-node.fx-selected")).to_have_attribute("data-id", selected)
+    expect(page.locator("[aria-label=Strategy] [aria-pressed=true]")).to_have_text(plans[1].name)
+    expect(page.get_by_role("tab", name="Memory")).to_have_attribute("aria-selected", "true")
     # The same link in a report without that plan: it says so, and shows the Python that makes the plan.
     other, _, problems = open_report(plans[0])
     other.goto(other.url + link[link.index("#") :])  # the page loads itself again
     other.get_by_text("The link is to a plan that this report does not hold").wait_for()
-    assert plans[1].to_python() == other.locator(".fx-inspector pre").inner_text()
+    eventually(other.locator(".fx-inspector pre").inner_text, plans[1].to_python())
     assert [url for url in asked if not url.startswith(("file:", "about:", "blob:"))] == []
     assert errors == problems == []

@@ -1,9 +1,11 @@
 """What a notebook keeps of an explorer: without a kernel, where it is not trusted, and as exported HTML."""
 
+import re
 import secrets
 
 import nbformat
 import pytest
+from browser.waiting import PATIENCE, expect, until
 
 pytestmark = pytest.mark.browser
 
@@ -32,6 +34,7 @@ def open_page(browser):
     def open_it(url, *, offline=False):
         context = browser.new_context(viewport={"width": 1440, "height": 1000}, offline=offline)
         contexts.append(context)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.goto(url)
         return page
@@ -50,7 +53,7 @@ def explore_in(page):
     frame = page.frame_locator(".fl-saved iframe")
     frame.locator(".fl-op").first.click()
     frame.get_by_text("Schedulers, as asked").wait_for()
-    assert frame.locator(".fx-facts").inner_text().startswith("3 segments")
+    expect(frame.locator(".fx-facts")).to_have_text(re.compile("^3 segments"))
 
 
 def test_a_notebook_shows_the_edited_plan_without_its_kernel(lab, open_explorer, open_page, shots):
@@ -61,14 +64,14 @@ def test_a_notebook_shows_the_edited_plan_without_its_kernel(lab, open_explorer,
     edge = desk.explorer.locator(".fl-edge.fl-inside").first.get_attribute("data-id")
     desk.click_edge(edge.partition("|")[0], "inside")
     desk.page.wait_for_function("(before) => document.querySelector('.fl-saved').innerHTML !== before", arg=before)
-    assert not kept.is_visible()
+    expect(kept).to_be_hidden()
     path = desk.page.evaluate(SAVE)
     notebook = nbformat.read(lab.root / path, as_version=4)
     assert len(notebook.cells[1].outputs[0].data["text/html"]) < 150_000
 
     page = opened(lab, open_page, path)
     explore_in(page)
-    assert not page.get_by_text("Error displaying widget").is_visible()
+    expect(page.get_by_text("Error displaying widget")).to_be_hidden()
     page.screenshot(path=shots / "saved-notebook.png")
 
     notebook.cells[0].source += "\n# Not signed by this user, so not trusted."
@@ -76,8 +79,8 @@ def test_a_notebook_shows_the_edited_plan_without_its_kernel(lab, open_explorer,
     page = opened(lab, open_page, "untrusted.ipynb")
     picture = page.locator(".jp-OutputArea img")
     picture.wait_for()
-    assert picture.evaluate("(img) => img.decode().then(() => img.naturalWidth)") > 100
-    assert page.locator(".jp-OutputArea iframe").count() == 0
+    until(lambda: picture.evaluate("(img) => img.decode().then(() => img.naturalWidth)"), lambda width: width > 100)
+    expect(page.locator(".jp-OutputArea iframe")).to_have_count(0)
     page.screenshot(path=shots / "untrusted-notebook.png")
 
     from nbconvert import HTMLExporter  # takes seconds

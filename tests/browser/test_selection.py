@@ -1,6 +1,7 @@
 """One selection for all: graph, inspector, log, kernels, PTX, tables and plots."""
 
 import pytest
+from browser.waiting import eventually, expect, until
 
 pytestmark = pytest.mark.browser
 
@@ -20,11 +21,6 @@ fl.explore(plan, [np.ones((512, 512), np.float32)] * 2)
 NAMES = "(all) => [...new Set(all.map((line) => line.dataset.name))]"
 
 
-def open_tab(desk, name):
-    desk.explorer.get_by_role("tab", name=name).click()
-    desk.page.wait_for_function("() => !['', '…'].includes(document.querySelector('.fx-panel').innerText.trim())")
-
-
 def test_an_op_its_lines_in_both_kernels_and_its_ptx_are_one_selection(open_explorer, shots):
     desk = open_explorer(REAL)
     explorer = desk.explorer
@@ -34,20 +30,21 @@ def test_an_op_its_lines_in_both_kernels_and_its_ptx_are_one_selection(open_expl
     explorer.get_by_role("button", name="Show source").click()
     lit = explorer.locator(".fx-panel .fx-lit")
     for target, word in (("CPU", "exp"), ("CUDA", "exp"), ("PTX", "")):
-        explorer.get_by_role("button", name=target, exact=True).click()
-        lit.first.wait_for()
-        assert lit.evaluate_all(NAMES) == [name]
-        assert word in " ".join(lit.all_inner_texts())
+        button = explorer.get_by_role("button", name=target, exact=True)
+        button.click()
+        expect(button).to_have_attribute("aria-pressed", "true")
+        eventually(lambda: lit.evaluate_all(NAMES), [name])
+        until(lambda: " ".join(lit.all_inner_texts()), lambda text, word=word: word in text)
     explorer.screenshot(path=shots / "explorer-ptx.png")
     other = explorer.locator(f".fx-panel .fx-at:not([data-name='{name}'])").first
     aim = other.get_attribute("data-name")
     other.click()
     explorer.locator(f".fx-panel .fx-lit[data-name='{aim}']").first.wait_for()
-    assert aim in explorer.locator(".fl-node.fx-selected title").first.evaluate("(t) => t.textContent")
-    assert aim in explorer.locator(".fx-inspector h3").inner_text()
+    expect(explorer.locator(".fl-node.fx-selected title").first).to_contain_text(aim)
+    expect(explorer.locator(".fx-inspector h3")).to_contain_text(aim)
     explorer.get_by_label("Segment", exact=True).select_option("2")
     explorer.locator(".fx-panel pre[aria-label='Source of segment 2']").wait_for()
-    assert ".visible .entry" in explorer.locator(".fx-panel pre").inner_text()
+    expect(explorer.locator(".fx-panel pre")).to_contain_text(".visible .entry")
     assert desk.complaints == []
 
 
@@ -58,22 +55,22 @@ def test_rows_bars_and_marks_of_every_tab_select_and_show_what_is_selected(open_
     explorer.get_by_text("Done. The table shows medians.").wait_for()
     heading = explorer.locator(".fx-inspector h3")
     for tab in ("Segments", "Timings", "Roofline", "Memory"):
-        open_tab(desk, tab)
+        desk.open_tab(tab)
         item = explorer.locator(".fx-panel [data-id='segment:1']").first
         item.dispatch_event("click")
         heading.get_by_text("Segment 1").wait_for()
         page.wait_for_function("() => document.querySelector('.fx-panel .fx-current')?.dataset.id === 'segment:1'")
         explorer.locator(".fl-op").last.click()
         heading.get_by_text("neg").wait_for()
-        assert explorer.locator(".fx-panel .fx-current").count() == 0
+        expect(explorer.locator(".fx-panel .fx-current")).to_have_count(0)
     for tab in ("Layouts", "Table"):
-        open_tab(desk, tab)
+        desk.open_tab(tab)
         row = explorer.locator(".fx-panel tr[data-id^='op:']").first
         aim = row.get_attribute("data-id")
         row.focus()
         page.keyboard.press("Enter")
         page.wait_for_function("(id) => document.querySelector('.fl-node.fx-selected')?.dataset.id === id", arg=aim)
-        assert explorer.locator(".fx-panel .fx-current").first.get_attribute("data-id") == aim
+        expect(explorer.locator(".fx-panel .fx-current").first).to_have_attribute("data-id", aim)
     assert desk.complaints == []
 
 
@@ -82,16 +79,16 @@ def test_decisions_about_the_selection_are_marked_in_the_log(open_explorer):
     explorer = desk.explorer
     explorer.get_by_role("button", name="Decisions", exact=True).click()
     explorer.locator(".fx-decision").nth(1).wait_for()  # decisions are sent in pages, when they are asked for
-    assert explorer.locator(".fx-mine").count() == 0
+    expect(explorer.locator(".fx-mine")).to_have_count(0)
     explorer.locator(".fl-op").first.click()
     explorer.locator(".fx-mine").first.wait_for()
     name = explorer.locator(".fx-inspector h3").inner_text().partition(" ")[0]
     explorer.get_by_role("button", name="Decisions about it").click()
     rows = explorer.locator(".fx-decision")
-    assert rows.count() == explorer.locator(".fx-mine").count() >= 1
+    expect(explorer.locator(".fx-decision:not(.fx-mine)")).to_have_count(0)
+    expect(rows).not_to_have_count(0)
     # A click on a decision shows the groups after it, and the ops that it is about.
     rows.first.locator(".fx-reason").click()
     about = explorer.locator(".fl-op.fx-about title, .fl-op.fx-refusing title")
-    about.first.wait_for(state="attached")
-    assert name in {text.partition(" ")[0] for text in about.all_text_contents()}
+    until(about.all_text_contents, lambda texts: name in {text.partition(" ")[0] for text in texts})
     assert desk.complaints == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from browser.accessibility import serious_findings
 from browser.stage import Stage
+from browser.waiting import PATIENCE, eventually, expect, until
 from fuser_lab_widgets import Explorer
 from fuser_lab_widgets.playing import player_html
 
@@ -32,46 +35,47 @@ def test_lines_are_linked_and_steps_are_followed(browser, shots, theme):
     source, schedule = root.get_by_role("listbox", name="Source"), root.get_by_role("listbox", name="Schedule")
     line = source.get_by_role("option").filter(has_text="_row[r] =").first
     line.click()
-    lit = [text.strip() for text in schedule.locator(".fx-lit").all_inner_texts()]
-    assert [text.partition(" in")[0] for text in lit] == ["for group", "for row", "for r"]
-    assert source.locator(".fx-lit").all_inner_texts() == [line.inner_text()]
+    loops = (re.compile(rf"^\s*for {name} in") for name in ("group", "row", "r"))
+    expect(schedule.locator(".fx-lit")).to_have_text(list(loops))
+    expect(source.locator(".fx-lit")).to_have_text([line.inner_text()])
     source.focus()
     page.keyboard.press("ArrowUp")
     chosen = source.get_by_role("option", selected=True)
-    assert chosen.count() == 1
-    assert source.get_attribute("aria-activedescendant") == chosen.get_attribute("id") != line.get_attribute("id")
+    expect(chosen).not_to_have_id(line.get_attribute("id"))
+    expect(source).to_have_attribute("aria-activedescendant", chosen.get_attribute("id"))
     schedule.get_by_role("option").filter(has_text="for row").click()
-    assert source.locator(".fx-lit").count() > 10
-    assert serious_findings(page) == []
+    until(source.locator(".fx-lit").count, lambda count: count > 10)
+    assert serious_findings(page) == []  # settled
     root.screenshot(path=shots / f"source-beside-{theme}.png")
 
     root.get_by_role("button", name="Steps").click()
     slider = root.get_by_role("slider", name="Step", exact=True)
     told = root.locator(".fx-told-step")
-    assert told.inner_text().endswith(": reads T0[0]; group = 0, row = 0, r = 0; the only thread.")
-    assert root.get_by_role("button", name="Play").is_disabled()  # the page asks for less motion
+    expect(told).to_have_text(re.compile(r": reads T0\[0\]; group = 0, row = 0, r = 0; the only thread\.$"))
+    expect(root.get_by_role("button", name="Play")).to_be_disabled()  # the page asks for less motion
     slider.focus()
     page.keyboard.press("ArrowRight")
-    assert "reads T0[1]; " in told.inner_text()
-    assert slider.get_attribute("aria-valuetext") == told.inner_text()
-    assert root.locator(".fx-kernel-player figure .fx-reads").get_attribute("title") == "T0[1]"
+    expect(told).to_contain_text("reads T0[1]; ")
+    expect(slider).to_have_attribute("aria-valuetext", told.inner_text())
+    expect(root.locator(".fx-kernel-player figure .fx-reads")).to_have_attribute("title", "T0[1]")
     number = int(told.inner_text().removeprefix("Line ").partition(":")[0])
-    assert root.locator(".fx-doing").get_attribute("data-line") == str(number)
-    assert "T0[" in root.locator(".fx-doing").inner_text()
+    expect(root.locator(".fx-doing")).to_have_attribute("data-line", str(number))
+    expect(root.locator(".fx-doing")).to_contain_text("T0[")
     page.keyboard.press("End")
     output = root.locator("figure").filter(has_text="output")
-    assert output.locator(".fx-writes").count() == 1
-    assert output.locator(".fx-was").count() == 63
-    assert serious_findings(page) == []
+    expect(output.locator(".fx-writes")).to_have_count(1)
+    expect(output.locator(".fx-was")).to_have_count(63)
+    assert serious_findings(page) == []  # settled
     root.screenshot(path=shots / f"source-steps-{theme}.png")
 
     root.get_by_role("button", name="CUDA").click()
     threads = root.get_by_role("combobox", name="Threads")
     everyone = root.locator("figure").filter(has_text="T0 input").locator(".fx-reads")
     threads.wait_for()  # drawn with the grids, once Python has answered; one thread offers no choice
-    assert everyone.count() == 64
+    expect(everyone).to_have_count(64)
     threads.select_option("block 0, thread y 1, thread x 0")
-    assert everyone.evaluate_all("(cells) => cells.map((cell) => cell.title)") == [f"T0[{n}]" for n in range(16, 20)]
+    titles = "(cells) => cells.map((cell) => cell.title)"
+    eventually(lambda: everyone.evaluate_all(titles), [f"T0[{n}]" for n in range(16, 20)])
     assert stage.errors == []
     explorer.close()
     stage.close()
@@ -79,6 +83,7 @@ def test_lines_are_linked_and_steps_are_followed(browser, shots, theme):
 
 def test_a_player_plays_by_itself_in_a_page_of_its_own(browser):
     context = browser.new_context(viewport={"width": 1000, "height": 700}, reduced_motion="no-preference", offline=True)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -86,15 +91,16 @@ def test_a_player_plays_by_itself_in_a_page_of_its_own(browser):
     frame = page.frame_locator("iframe[title='<i>Steps</i>']")
     count = frame.locator(".fx-note").filter(has_text=" of ").first
     frame.get_by_role("button", name="Play").click()
-    count.filter(has_text="3 of ").wait_for(timeout=10_000)
+    expect(count).not_to_have_text(re.compile("^1 of "))
     frame.get_by_role("button", name="Pause").click()
+    frame.get_by_role("button", name="Play").wait_for()
     stopped = count.inner_text()
-    page.wait_for_timeout(800)
-    assert count.inner_text() == stopped
+    page.wait_for_timeout(800)  # in which the player would take steps
+    assert count.inner_text() == stopped  # settled: it must not have changed
     frame.get_by_role("slider", name="Step").focus()
     page.keyboard.press("Space")
-    assert frame.get_by_role("button", name="Pause").count() == 1
-    assert not page.locator(".fl-play > pre").is_visible()
+    expect(frame.get_by_role("button", name="Pause")).to_be_visible()
+    expect(page.locator(".fl-play > pre")).to_be_hidden()
     assert errors == []
     context.close()
 
@@ -102,6 +108,7 @@ def test_a_player_plays_by_itself_in_a_page_of_its_own(browser):
 def test_a_report_holds_the_steps_and_the_linked_lines(browser, tmp_path):
     path = fl.report([softmax()], tmp_path / "report.html")
     context = browser.new_context(viewport={"width": 1300, "height": 900}, offline=True)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -110,8 +117,8 @@ def test_a_report_holds_the_steps_and_the_linked_lines(browser, tmp_path):
     page.get_by_role("button", name="Steps").click()
     page.locator(".fx-told-step").filter(has_text="reads T0[0]").wait_for()
     page.get_by_role("button", name="Side by side").click()
-    assert page.get_by_role("listbox").count() == 2
+    expect(page.get_by_role("listbox")).to_have_count(2)
     page.get_by_role("button", name="CUDA").click()
-    assert "blockIdx.x" in page.get_by_role("listbox", name="Schedule").inner_text()
+    expect(page.get_by_role("listbox", name="Schedule")).to_contain_text("blockIdx.x")
     assert errors == []
     context.close()

@@ -101,6 +101,12 @@ export class Decisions {
     return attempts.includes(row.seq) || Boolean(names.length && (names.length > 2 ? names.some((n) => row.names.includes(n)) : names.every((n) => row.names.includes(n))));
   }
 
+  /** Show what is about the selection, which has changed. */
+  drawSelection() {
+    if (this.filter.mine) this.drawRows();
+    else this.markMine();
+  }
+
   /** Light up the decisions about the selection. */
   markMine() {
     const rows = this.taken;

@@ -110,7 +110,7 @@ export class Explorer {
 
   drawAnswer() {
     const answer = this.channel.get("answer");
-    this.decisions.markMine();
+    this.decisions.drawSelection();
     if (answer.adopt && this.selected !== answer.id) this.setSelected(answer.id); // set in Python
     this.inspector.draw();
   }

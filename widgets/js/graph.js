@@ -127,9 +127,10 @@ export class Graph {
 
   /** Tell Python the shape of the canvas, once it has one: a picture may run across or down. */
   tellRoom() {
+    const { channel, root } = this.explorer;
     clearTimeout(this.roomTimer);
+    root.removeAttribute("data-settled");
     this.roomTimer = setTimeout(() => {
-      const { channel, root } = this.explorer;
       const { room } = channel.get("scene");
       if (!this.viewport.room || !room) return;
       const { w, h: height } = this.viewport.room;
