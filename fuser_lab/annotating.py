@@ -5,17 +5,21 @@ has an effect ends a segment, so its readers are in another one.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
+from types import MappingProxyType
 from typing import Generic, Protocol, Self, TypeVar
 
 from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.errors import VerificationError
+from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
 from fuser_lab.passes.annotations import HINT
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, SegmentSetMeaning, Why
+from fuser_lab.segmentation.rewritings import repeated_in
 
 
 class SegmentOf(Protocol):
@@ -60,6 +64,10 @@ class Annotated(Protocol):
     @property
     def annotations(self) -> tuple[Annotation, ...]:
         """Every ``segment_set`` of the definition."""
+
+    @property
+    def decisions(self) -> DecisionLog:
+        """The log, with what edits have rewritten."""
 
     def segmented_anew(self, definition: Fusion, strategy: str, options: SegmenterOptions) -> Self:
         """Return the plan of another definition of the same inputs."""
@@ -160,12 +168,17 @@ def to_annotations(plan: P, tries: int, ways: Sequence[Way] = WAYS) -> Told[P]:
     if unscheduled:
         reason = f"No scheduler accepts segment {unscheduled[0]}, so no segmenter can make it."
         return Told(plan=None, reasons=(reason,))
-    stripped = _stripped(plan.definition)
+    try:
+        definition = repeated_in(plan.definition, plan.decisions, plan.fusion)
+    except (KeyError, VerificationError):
+        reason = "An edit rewrites expressions that the definition does not have, because passes created them."
+        return Told(plan=None, reasons=(reason,))
+    stripped = _stripped(definition)
     told = _Search(plan, stripped, tries, ways).run()
-    if told or stripped == plan.definition:
+    if told or stripped == definition:
         return told
     # Without one of the definition's annotations, the passes may produce a different fusion.
-    kept = _Search(plan, plan.definition, tries, ways).run()
+    kept = _Search(plan, definition, tries, ways).run()
     return replace(kept or told, fewest=False, tries=told.tries + kept.tries)
 
 
@@ -221,7 +234,7 @@ class _Search(Generic[P]):
                 definition = with_segment_set(definition, tensor, readers)
             plan = self._plan.segmented_anew(definition, way.strategy, way.options(self._plan.options))
             new = definition.tensors.keys() - self._base.tensors.keys()
-            self._made[key] = plan, partition_of(plan, new) == self._target
+            self._made[key] = plan, partition_of(plan, new, self._plan.segmented.replicas) == self._target
         return self._made[key]
 
     def _reduced(self, way: Way, marks: Sequence[Mark]) -> tuple[Mark, ...]:
@@ -253,14 +266,21 @@ class _Search(Generic[P]):
         return f"{head}: other expressions are computed in several segments, or created by passes and rewrites."
 
 
-def partition_of(plan: Annotated, left_out: set[str]) -> Partition:
+def partition_of(
+    plan: Annotated, left_out: set[str], copies: Mapping[str, str] = MappingProxyType({}),
+) -> Partition:
     """Return the segments of a plan as sets of names, without those in ``left_out``.
 
-    A replica counts as its original.
+    A replica counts as its original, and so do ``copies``, which the plan's definition has as expressions.
     """
-    original = plan.segmented.replicas
+    replicas = plan.segmented.replicas
+
+    def original(name: str) -> str:
+        kept = replicas.get(name, name)
+        return copies.get(kept, kept)
+
     return Counter(
-        frozenset(original.get(e.name, e.name) for e in segment.exprs if e.tensor_outputs and e.name not in left_out)
+        frozenset(original(e.name) for e in segment.exprs if e.tensor_outputs and e.name not in left_out)
         for segment in plan.segments
     )
 

@@ -92,7 +92,7 @@ class SegmentationError(FuserLabError, RuntimeError):
 
 
 class IllegalEdit(FuserLabError, RuntimeError):  # noqa: N818 - reads as the sentence that it is
-    """A cut, glue or move that would make an illegal plan; the message says why."""
+    """An edit, such as a cut or a glue, that would make an illegal plan; the message says why."""
 
 
 def warn(text: str, category: type[Warning]) -> None:

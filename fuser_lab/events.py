@@ -39,6 +39,8 @@ class Kind(enum.Enum):
     PRIVATIZE = "privatize"  # the first subject gets replicas: each other subject is a replica and its reader
     REVERT = "revert"  # each subject is a set of replicas that became one segment; its first expression stays
     CAST = "cast"  # the tensor of the first subject is passed to the others, which are groups, in half its bytes
+    # The first subject is computed again as the second, which the third reads; the fourth moves to the third's group.
+    RECOMPUTE = "recompute"
     REWRITE = "rewrite"  # Welford expressions in the only subject become sums, each expression in its own group
 
 

@@ -37,7 +37,7 @@ from fuser_lab.errors import (
     InputError,
     SegmentationError,
 )
-from fuser_lab.events import DecisionLog
+from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.passes import PASSES, Annotation, Pass, annotations_of, with_segment_set, without_segment_set
 from fuser_lab.plan_code import FORMS, Edit, PlanCode
@@ -57,12 +57,14 @@ from fuser_lab.segmentation import (
     Why,
     certify,
     edits,
+    rewritings,
     why,
 )
 from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
 from fuser_lab.segmentation.lifting import Lifting
 from fuser_lab.segmentation.origins import origins, source_lines, with_sources
 from fuser_lab.segmentation.previews import EditPreview, Previews
+from fuser_lab.segmentation.rewritings import Rewritten
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
@@ -77,6 +79,9 @@ _DEVICES = ", ".join(targets.target_of(name).accepted for name in targets.names(
 _RUNS_ON = TEXT.but(lambda name: targets.find(name) is not None, _DEVICES).worded(_DEVICES)
 _SEGMENT = whole(accepted="the number of a segment")
 TENSOR = TEXT.worded("a tensor's name")
+_SEGMENTS = optional((_SEGMENT | listed(_SEGMENT, "a list of numbers of segments")).worded(
+    "the number of a segment or a list of such numbers",
+))
 _TENSOR_OR_SEGMENT = (TEXT | whole()).worded("a tensor's name or a segment's number")
 READERS = optional((TEXT | listed(TEXT, "a list of tensors' names")).worded("a reader's name or a list of such names"))
 _PLACE = "a tensor's name, or the pair of a tensor and its reader"
@@ -564,6 +569,46 @@ class Plan:
             changed = edits.move(self.segmented, tensor, segment, self.oracle, self.options.segment_set)
         return self._edited(changed, ("move", (tensor, segment)))
 
+    @takes(tensor=TENSOR, segments=_SEGMENTS, reductions=FLAG)
+    def recompute(
+        self, tensor: str, segments: int | Sequence[int] | None = None, *, reductions: bool = False,
+    ) -> "Plan":
+        """Return the plan in which segments that read a tensor from memory compute it again for themselves.
+
+        Its producers are copied into these segments, back to inputs of the fusion and to tensors that some segment
+        stores; where nothing else needs the originals, the first of these segments takes them over. Values do not
+        change. The last attempts of ``decisions`` hold the copies, with the bytes saved and the operations added.
+        `to_annotations` writes the copies into the definition, so that nvFuser computes them too.
+
+        Parameters
+        ----------
+        tensor
+            Name of a tensor that passes between segments.
+        segments
+            Numbers of segments that read it; all by default.
+        reductions
+            Whether reductions may be computed again.
+
+        Raises
+        ------
+        IllegalEdit
+            If the tensor does not pass between segments; if it depends on random numbers, a library's result or a
+            reduction computed in its segment; or if no scheduler accepts a segment with the copies.
+        """
+        self._check_kept(IllegalEdit, tensor)
+        chosen = () if segments is None else (segments,) if isinstance(segments, int) else tuple(segments)
+        with self._with_source_lines():
+            done = rewritings.recompute(self.segmented, tensor, self.oracle, chosen, reductions=reductions)
+        told = [f"segments={list(chosen)}"] if chosen else []
+        told += ["reductions=True"] if reductions else []
+        return self._rewritten(done, ("recompute", (tensor, *told)))
+
+    def _rewritten(self, done: Rewritten, edit: Edit) -> "Plan":
+        """Return the plan after an edit that rewrites the fusion, with its attempts at the end of a new log."""
+        log = self.decisions
+        decisions = type(log)((*log, *done.attempts), log.passes, log.layouts)
+        return replace(self._edited(done.segmented, edit), decisions=decisions)
+
     @takes(segment=_SEGMENT, target=_TARGET, nest=whole(accepted="the number of a nest of loops"))
     def with_params(
         self, segment: int, *, target: str = "cuda", nest: int = 0, **values: int | bool | tuple[int, int],
@@ -887,9 +932,11 @@ class Plan:
         UnsupportedError
             If a script for nvFuser is requested and an input has negative strides, which torch does not support.
         """
+        returned = next((one.subjects for one in self.decisions if one.kind is Kind.PARTITION), ())
         return PlanCode(
             definition=self.definition, inputs=self.inputs, strategy=self.strategy, options=self.options,
-            oracle=self.oracle, passes=self.passes, edits=self.edits, segments=tuple(s.exprs for s in self.segments),
+            oracle=self.oracle, passes=self.passes, edits=self.edits, returned=returned,
+            segments=tuple(tuple(e.name for e in s.exprs if e.tensor_outputs) for s in self.segments),
         ).text(form)
 
     def to_dump(self) -> str:

@@ -8,7 +8,7 @@ from fuser_lab.definition.python_text import definition_text, number_text, recor
 from fuser_lab.definition.repro.writing import script_text
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import UnsupportedError
-from fuser_lab.ir import Expr, Fusion
+from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass
 from fuser_lab.schedule.own import written
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
@@ -17,6 +17,7 @@ from fuser_lab.segmentation import STRATEGIES, SegmenterOptions
 
 Edit = tuple[str, tuple[str | int, ...]]
 
+REWRITINGS = ("recompute",)  # edits that rewrite the fusion: a tensor, then keyword arguments as they are written
 FORMS = ("fuser_lab", "nvfuser_direct", "nvfuser")
 
 
@@ -24,7 +25,8 @@ FORMS = ("fuser_lab", "nvfuser_direct", "nvfuser")
 class PlanCode:
     """What a plan is made from: the definition, the answers to `fuser_lab.segment`'s parameters, and the edits.
 
-    ``segments`` holds the expressions of each segment; they are written where the strategy is a function.
+    ``segments`` holds the names of each segment's expressions, and ``returned`` those that a strategy which is a
+    function returned; they are written in its place.
     """
 
     definition: Fusion
@@ -34,7 +36,8 @@ class PlanCode:
     oracle: SchedulerRegistry
     passes: tuple[Pass, ...]
     edits: tuple[Edit, ...]
-    segments: tuple[tuple[Expr, ...], ...]
+    segments: tuple[tuple[str, ...], ...]
+    returned: tuple[tuple[str, ...], ...]
 
     def text(self, form: str) -> str:
         """Return the code in one of `FORMS`.
@@ -71,13 +74,21 @@ class PlanCode:
         """Return the lines that segment and edit; a strategy that is a function is written as its result."""
         names = recorded_names(self.definition)
         if self.strategy not in STRATEGIES:
-            groups = [[_recorded(e.name, names) for e in exprs if e.tensor_outputs] for exprs in self.segments]
+            repeated = any(method in REWRITINGS for method, _ in self.edits)
+            groups = [[_recorded(name, names) for name in g] for g in (self.returned if repeated else self.segments)]
             strategy = f"strategy=lambda fusion, oracle: {groups}"
-            return [*self._needed(), f"plan = fl.segment(fd, inputs, {strategy}{self._options()})"]
-        lines = [*self._needed(), f"plan = fl.segment(fd, inputs{self._strategy()}{self._options()})"]
+            lines = [*self._needed(), f"plan = fl.segment(fd, inputs, {strategy}{self._options()})"]
+            if not repeated:
+                return lines
+        else:
+            lines = [*self._needed(), f"plan = fl.segment(fd, inputs{self._strategy()}{self._options()})"]
         for method, values in self.edits:
             if method == "with_params":
                 lines.append(f"plan = plan.with_params({', '.join(map(str, values))})")
+                continue
+            if method in REWRITINGS:
+                arguments = (repr(_recorded(str(values[0]), names)), *map(str, values[1:]))
+                lines.append(f"plan = plan.{method}({', '.join(arguments)})")
                 continue
             shown = ", ".join(repr(_recorded(a, names) if isinstance(a, str) else a) for a in values)
             lines.append(f"plan = plan.{method}({f'({shown})' if method == 'cut' and len(values) > 1 else shown})")

@@ -96,13 +96,13 @@ def cut_groups(
     if made is None:
         msg = f"{tensor} is a fusion input, which is already in memory; there is nothing to cut."
         raise IllegalEdit(msg)
-    home = next((i for i in segmented.home[made.name] if made in _own(segmented, i)), None)
+    home = next((i for i in segmented.home[made.name] if made in own_exprs(segmented, i)), None)
     if home is None:
         homes = segmented.home[made.name]
         by = f"segment {homes[0]}, which reads it" if len(homes) == 1 else "each segment that reads it"
         msg = f"{tensor} is recomputed by {by}; it does not cross a boundary and cannot be cut."
         raise IllegalEdit(msg)
-    inside = _own(segmented, home)
+    inside = own_exprs(segmented, home)
     result = _tensor(made, tensor)
     readers = [e for e in fusion.users.get(result, ()) if e in inside]
     if consumer is not None:
@@ -137,7 +137,7 @@ def glued_groups(
         way = " -> ".join(map(str, (a, *through, b) if segmented.path(a, b) else (b, *through, a)))
         msg = f"segments {a} and {b} cannot be merged: that would close a cycle through {way}."
         raise IllegalEdit(msg)
-    union = [*_own(segmented, a), *_own(segmented, b)]
+    union = [*own_exprs(segmented, a), *own_exprs(segmented, b)]
     _check_cuts(segmented, union, meaning, f"segments {a} and {b} cannot be merged")
     answer, _ = _provided(segmented, union, oracle)
     if answer.chosen is None:
@@ -167,8 +167,8 @@ def moved_groups(
     if home == segment:
         msg = f"{tensor} is already in segment {segment}."
         raise IllegalEdit(msg)
-    left = [e for e in _own(segmented, home) if e != expr]
-    grown = [*_own(segmented, segment), expr]
+    left = [e for e in own_exprs(segmented, home) if e != expr]
+    grown = [*own_exprs(segmented, segment), expr]
     _check_cuts(segmented, grown, meaning, f"{tensor} cannot be in segment {segment}")
     answers = []
     for index, group in ((home, left), (segment, grown)):
@@ -209,7 +209,7 @@ def rebuilt(
         If the segments would form a cycle.
     """
     log = DecisionLog() if log is None else log
-    kept = [_own(segmented, i) for i in range(len(segmented.groups)) if i not in regrouping.gone]
+    kept = [own_exprs(segmented, i) for i in range(len(segmented.groups)) if i not in regrouping.gone]
     groups = [*kept, *map(list, regrouping.parts)]
     stored = _stored(segmented)
     # A stored chain that is glued to other expressions becomes an ordinary part of their segment.
@@ -274,7 +274,7 @@ def _with_copies(
     Groups that an edit does not change keep their copies.
     """
     fusion = segmented.fusion
-    before = {frozenset(_own(segmented, i)): group.exprs for i, group in enumerate(segmented.groups)}
+    before = {frozenset(own_exprs(segmented, i)): group.exprs for i, group in enumerate(segmented.groups)}
     found: list[Sequence[Expr]] = []
     memory: list[Sequence[Expr]] = []
     for group in groups:
@@ -359,7 +359,7 @@ def _as_one(
     return oracle.ask(group), {}
 
 
-def _own(segmented: SegmentedFusion, index: int) -> list[Expr]:
+def own_exprs(segmented: SegmentedFusion, index: int) -> list[Expr]:
     """Return a segment's expressions without the copies of recomputed ones (a stored chain keeps its own)."""
     exprs = [e for e in segmented.groups[index].exprs if e.tensor_outputs]
     own = [e for e in exprs if e.name not in segmented.recomputed]

@@ -9,6 +9,7 @@ from fuser_lab.passes import PASSES, Pass
 from fuser_lab.segmentation.hints import is_hint
 from fuser_lab.segmentation.options import SegmenterOptions, rewritten
 from fuser_lab.segmentation.privatization import replicas_in
+from fuser_lab.segmentation.recomputation import copies_in
 
 _COMMENT = re.compile(r"^[ \t]*# +(\w+)(?:, \w+)* = .*$", re.MULTILINE)
 _NAME = re.compile(r"\b[A-Za-z]\w*\b")
@@ -55,6 +56,8 @@ def origins(
             continue
         if attempt.kind is Kind.PRIVATIZE:
             found.update((replica.name, "privatization") for replica in replicas_in(attempt))
+        elif attempt.kind is Kind.RECOMPUTE:
+            found.update((name, "recomputation") for name in copies_in(attempt)[0].copies)
         elif attempt.kind in _RULES:
             maker, suffixes = _RULES[attempt.kind]
             starts = tuple(name + suffix for name in attempt.subjects[0] for suffix in suffixes)

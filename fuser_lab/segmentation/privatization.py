@@ -142,9 +142,9 @@ def with_replicas(fusion: Fusion, replicas: Sequence[Replica]) -> Fusion:
     before: dict[str, list[str]] = {}
     for replica in replicas:
         original, reader = exprs[replica.original], exprs[replica.reader]
-        made = _again(original, replica.name, axes)
+        made = again(original, replica.name, axes)
         exprs[replica.name] = made
-        exprs[replica.reader] = _reading(reader, {original.out: made.out})
+        exprs[replica.reader] = reading(reader, {original.out: made.out})
         before.setdefault(replica.reader, []).append(replica.name)
     ordered: list[Expr] = []
     for expr in fusion.exprs:
@@ -162,7 +162,7 @@ def without(fusion: Fusion, dropped: Mapping[str, str]) -> Fusion:
     if not dropped:
         return fusion
     kept: dict[Val, Val] = {fusion.tensors[name]: fusion.tensors[into] for name, into in dropped.items()}
-    exprs = (_reading(expr, kept) for expr in fusion.exprs if expr.name not in dropped)
+    exprs = (reading(expr, kept) for expr in fusion.exprs if expr.name not in dropped)
     return replace(fusion, exprs=tuple(exprs))
 
 
@@ -199,7 +199,8 @@ def read_together(exprs: Iterable[Expr], same: Mapping[str, str]) -> dict[str, l
     return {into: names for into, names in found.items() if len(names) > 1}
 
 
-def _again(expr: Expr, name: str, axes: Axes) -> Expr:
+def again(expr: Expr, name: str, axes: Axes) -> Expr:
+    """Return an expression that computes the same again, under another name and with new axes."""
     (result,) = OPS[expr.op.name].infer(expr.inputs, dict(expr.attrs), axes)
     old = expr.out.domain
     if result.domain is None:
@@ -210,7 +211,8 @@ def _again(expr: Expr, name: str, axes: Axes) -> Expr:
     return Expr(op=expr.op, inputs=expr.inputs, outputs=(out,), attrs=expr.attrs)
 
 
-def _reading(expr: Expr, instead: Mapping[Val, Val]) -> Expr:
+def reading(expr: Expr, instead: Mapping[Val, Val]) -> Expr:
+    """Return an expression that reads other values in place of some."""
     inputs = tuple(instead.get(value, value) for value in expr.inputs)
     if inputs == expr.inputs:
         return expr

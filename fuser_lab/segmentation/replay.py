@@ -9,6 +9,7 @@ from fuser_lab.segmentation.boundary_casts import cast_of, lowered
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.privatization import Replica, replicas_in, with_replicas, without
+from fuser_lab.segmentation.recomputation import copies_in, with_copies
 from fuser_lab.segmentation.welford import welfords, written_out
 
 
@@ -51,6 +52,8 @@ class Fold:
             self._rewrite(attempt.subjects)
         elif attempt.kind is Kind.CAST:
             self._cast(attempt.subjects)
+        elif attempt.kind is Kind.RECOMPUTE:
+            self._recompute(attempt)
         else:
             self._groups.clear()
             self._merge_all(attempt.subjects)
@@ -81,6 +84,22 @@ class Fold:
         self._join(cast.lower, (self._fusion.producers[self._fusion.tensors[cast.tensor]].name,))
         for place, group in enumerate(subjects[1:]):
             self._join(cast.back(place), group)
+
+    def _recompute(self, attempt: Attempt) -> None:
+        copies, moved = copies_in(attempt)
+        named = {*copies.originals, *copies.readers, *moved}
+        if not copies.readers or not named <= self.fusion.positions.keys():
+            missing = ", ".join(sorted(named - self.fusion.positions.keys())) or "what nothing reads"
+            msg = f"the log computes {missing} again, which the fusion does not compute."
+            raise SegmentationError(msg)
+        self._fusion = with_copies(self.fusion, copies)
+        for name in moved:
+            left = self._groups.pop(name, frozenset()) - {name}
+            self._groups.update(dict.fromkeys(left, left))
+            self._join(name, copies.readers)
+        for name, original in copies.pairs.items():
+            self._replicas[name] = self._replicas.get(original, original)
+            self._join(name, copies.readers)
 
     def _join(self, name: str, beside: Names) -> None:
         """Put a new expression into the group of others."""

@@ -33,7 +33,10 @@ def edited(plan, choose):
     for _ in range(4):
         name = str(choose.choice([tv.name for tv in plan.fusion.tensors.values()]))
         a, b = (int(n) for n in choose.integers(len(plan.segments), size=2))
-        edit = [lambda: plan.cut(name), lambda: plan.glue(a, b), lambda: plan.move(name, a)][choose.integers(3)]  # noqa: B023
+        edit = [
+            lambda: plan.cut(name), lambda: plan.glue(a, b), lambda: plan.move(name, a),  # noqa: B023
+            lambda: plan.recompute(name, reductions=True),  # noqa: B023
+        ][choose.integers(4)]
         try:
             plan = edit()
         except IllegalEdit:

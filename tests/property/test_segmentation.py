@@ -21,6 +21,7 @@ from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import Fold, SegmentedFusion, SegmenterOptions, replay, segment
 from fuser_lab.segmentation.edits import cut, glue, move
 from fuser_lab.segmentation.previews import Previews
+from fuser_lab.segmentation.rewritings import recompute
 from tests.benchmarks.optimal import irregular
 from tests.fuzz_segmentation import case_of, check
 from tests.unit.segmentation.plain import plain_segments
@@ -87,6 +88,35 @@ def test_without_hints_top_down_gives_no_more_segments(fusion, oracle):
     options = SegmenterOptions(segment_set="ignore")
     bottom_up = segment(fusion, oracle, options=options)
     assert len(segment(fusion, oracle, strategy="top_down", options=options).groups) <= len(bottom_up.groups)
+
+
+@tries(200)
+@given(DAGS, ORACLES, OPTIONS, st.sampled_from(["bottom_up", "unfused"]), st.data())
+def test_recomputation_keeps_every_value(fusion, oracle, options, strategy, data):
+    log = DecisionLog()
+    segmented = segment(fusion, oracle, strategy=strategy, options=options.for_strategy(strategy), log=log)
+    before = segmented
+    for _ in range(3):
+        names = sorted(tv.name for tv in before.crossing)
+        if not names:
+            break
+        tensor = data.draw(st.sampled_from(names))
+        readers = [i for i, group in enumerate(before.groups) if before.fusion.tensors[tensor] in group.tensor_inputs]
+        chosen = data.draw(st.sampled_from([(), tuple(readers[:1])]))
+        try:
+            done = recompute(before, tensor, oracle, chosen, reductions=data.draw(st.booleans()))
+        except IllegalEdit:
+            continue
+        assert same(run(done.segmented, INPUTS), evaluate(fusion, INPUTS))
+        assert same(list(evaluate(done.segmented.fusion, INPUTS)), evaluate(fusion, INPUTS))
+        assert done.saved == total(before) - total(done.segmented)
+        if not chosen:
+            assert tensor not in done.segmented.crossing_names
+        for attempt in done.attempts:
+            log.append(attempt)
+        if not before.recomputed:  # copies of forwarded chains follow the edit, not the log
+            assert replay(fusion, log, oracle).fusion == done.segmented.fusion
+        before = done.segmented
 
 
 def total(segmented):

@@ -338,6 +338,7 @@ def calls(w: World) -> dict[str, Call]:
         "Plan.cut": Call(known(plan.cut), ("T3",)),
         "Plan.glue": Call(known(plan.glue), (0, 1)),
         "Plan.move": Call(known(plan.move), ("T3", 0)),
+        "Plan.recompute": Call(known(plan.recompute), ("T2", 1), {"reductions": True}),
         "Plan.preview_cut": Call(known(plan.preview_cut), ("T3",)),
         "Plan.preview_glue": Call(known(plan.preview_glue), (0, 1)),
         "Plan.preview_move": Call(known(plan.preview_move), ("T3", 0)),

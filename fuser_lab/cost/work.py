@@ -1,0 +1,104 @@
+"""The arithmetic of expressions: element operations by class, counted from each op's own rule for one element."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import AttrValue, Expr, Fusion, OpKind, TensorView
+from fuser_lab.ir.term import MATH, Apply, Term, Var
+from fuser_lab.ops import OPS
+
+# Division, square roots and rounding take a few cycles on every processor; the rest of MATH is evaluated by polynomials.
+_DIVIDING = frozenset({"div", "floordiv", "mod", "fmod", "remainder", "sqrt", "rsqrt"})
+_SIMPLE_MATH = frozenset({"ceil", "floor", "round", "trunc", "nextafter"})
+_FREE = frozenset({"cast", "real", "imag", "complex"})  # conversions of a register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Element operations: simple arithmetic, divisions and roots, other functions, and steps of reductions."""
+
+    simple: int = 0
+    dividing: int = 0
+    special: int = 0
+    reducing: int = 0
+
+    def __add__(self, other: "Work") -> "Work":
+        """Return the sum, class by class."""
+        return Work(
+            simple=self.simple + other.simple, dividing=self.dividing + other.dividing,
+            special=self.special + other.special, reducing=self.reducing + other.reducing,
+        )
+
+    @property
+    def operations(self) -> int:
+        """Operations of all classes."""
+        return self.simple + self.dividing + self.special + self.reducing
+
+
+def work_of(exprs: Iterable[Expr]) -> Work:
+    """Return the arithmetic of expressions, each computed once for each element of its result.
+
+    A reduction counts one step for each element that it reads. Views, factories, copies and ops of the array library
+    count nothing.
+    """
+    total = Work()
+    for expr in exprs:
+        total += _work(expr)
+    return total
+
+
+def product_flops(fusion: Fusion) -> int:
+    """Return the floating-point operations of a fusion's matrix products, two for each product of elements."""
+    found = 0
+    for expr in fusion.tensor_exprs:
+        if expr.kind is OpKind.MATMUL:
+            found += 2 * prod(expr.out.shape) * expr.tensor_inputs[0].shape[-1]
+    return found
+
+
+def _work(expr: Expr) -> Work:
+    if expr.kind is OpKind.REDUCTION:
+        return Work(reducing=prod(expr.tensor_inputs[0].shape))
+    if OPS[expr.op.name].scalar is None or not expr.tensor_outputs:
+        return Work()
+    dtypes = tuple(value.dtype for value in expr.inputs)
+    simple, dividing, special = _per_element(expr.op.name, dtypes, expr.attrs)
+    elements = prod(_computed(expr.out))
+    return Work(simple=simple * elements, dividing=dividing * elements, special=special * elements)
+
+
+def _computed(tensor: TensorView) -> tuple[int, ...]:
+    """Return the extents that are computed: a broadcast axis has one element, however far it is expanded."""
+    return tuple(
+        1 if axis.is_broadcast else size for axis, size in zip(tensor.domain.axes, tensor.shape, strict=True)
+    )
+
+
+@cache
+def _per_element(
+    name: str, dtypes: tuple[DataType, ...], attrs: tuple[tuple[str, AttrValue], ...],
+) -> tuple[int, int, int]:
+    rule = OPS[name].scalar
+    assert rule is not None
+    operands = [Var(dtype.compute if dtype.is_narrow else dtype, f"x{n}") for n, dtype in enumerate(dtypes)]
+    seen: set[Term] = set()
+    counts = {"simple": 0, "dividing": 0, "special": 0}
+    for term in rule(*operands, **dict(attrs)).walk():
+        if not isinstance(term, Apply) or term in seen or term.fn in _FREE:
+            continue
+        seen.add(term)
+        counts[_class(term.fn)] += 1
+    return counts["simple"], counts["dividing"], counts["special"]
+
+
+def _class(function: str) -> str:
+    if function in _DIVIDING:
+        return "dividing"
+    if (function in MATH and function not in _SIMPLE_MATH) or function in {
+        "pow", "philox_uniform", "one_plus_tanh", "sigmoid", "cos_turns",
+    }:
+        return "special"
+    return "simple"

@@ -1,0 +1,197 @@
+"""Edits that rewrite the fusion of a plan: a tensor is recomputed where it is read, or stored in fewer bytes.
+
+Each returns a new SegmentedFusion and the attempts that describe the rewriting, or raises with the reason.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fuser_lab.arguments import named, shown
+from fuser_lab.cost.work import work_of
+from fuser_lab.errors import IllegalEdit
+from fuser_lab.events import Attempt, DecisionLog, Kind
+from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.segmentation.edits import RefusedEdit, Regrouping, own_exprs, rebuilt, with_recomputed
+from fuser_lab.segmentation.graph import SegmentedFusion, assemble
+from fuser_lab.segmentation.oracle import SchedulerOracle
+from fuser_lab.segmentation.recomputation import (
+    amounts_text,
+    attempt_of,
+    chain_of,
+    copies_for,
+    copies_in,
+    unused_without,
+    with_copies,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """A rewritten plan, and the attempts that describe how the one before became it.
+
+    ``saved`` are the bytes that its segments read and write less, negative if they move more; ``operations`` are the
+    element operations that it computes more.
+    """
+
+    segmented: SegmentedFusion
+    attempts: tuple[Attempt, ...]
+    saved: int
+    operations: int
+
+
+def recompute(
+    segmented: SegmentedFusion, tensor: str, oracle: SchedulerOracle, segments: Sequence[int] = (), *,
+    reductions: bool = False,
+) -> Rewritten:
+    """Return the fusion in which segments that read a tensor from memory compute it for themselves.
+
+    Its producers are copied into them, back to inputs and to what other segments store. Where nothing else needs the
+    originals, the first of these segments takes them over.
+
+    Parameters
+    ----------
+    segmented
+        The plan.
+    tensor
+        Name of a tensor that passes between segments.
+    oracle
+        The schedulers.
+    segments
+        Numbers of segments that read it; all by default.
+    reductions
+        Whether reductions may be computed again.
+
+    Raises
+    ------
+    IllegalEdit
+        If the tensor does not pass between segments, an expression must not be repeated, or no scheduler accepts a
+        segment with the copies.
+    """
+    value = _crossing(segmented, tensor, "recomputed")
+    targets = _readers(segmented, value, segments)
+    chain = chain_of(segmented, value, reductions=reductions)
+    readers = {t: tuple(e.name for e in own_exprs(segmented, t) if value in e.tensor_inputs) for t in targets}
+    every = [name for names in readers.values() for name in names]
+    home = segmented.home[chain[-1].name][0]
+    inside = {expr.name for expr in own_exprs(segmented, home)}
+    unused = unused_without(segmented.fusion, [expr for expr in chain if expr.name in inside], every)
+    fusion, taken = segmented.fusion, set[str]()
+    attempts: list[Attempt] = []
+    added: dict[int, tuple[str, ...]] = {}
+    for target in targets:
+        moved = tuple(expr.name for expr in chain if expr.name in unused) if target == targets[0] else ()
+        copied = [expr for expr in chain if expr.name not in moved]
+        copies = copies_for(fusion, copied, (*readers[target], *moved), taken)
+        fusion = with_copies(fusion, copies)
+        added[target] = (*copies.copies, *moved)
+        attempts.append(attempt_of(copies, moved, ""))
+    now = _regrouped(segmented, fusion, added, home, unused, attempts, oracle)
+    for target in targets:
+        _check(now, (readers[target][0],), f"with {tensor} recomputed in segment {target}, no scheduler accepts it")
+    left = sorted(inside - unused)
+    if left:
+        _check(now, left, f"without {', '.join(sorted(unused))}, no scheduler accepts segment {home}")
+    saved = moved_bytes(segmented) - moved_bytes(now)
+    operations = _operations(now) - _operations(segmented)
+    text = f"{tensor} is recomputed in {_segments_text(targets)}: that {amounts_text(saved, operations)}"
+    told = tuple(attempt_of(*copies_in(one), text) for one in attempts)
+    return Rewritten(segmented=now, attempts=told, saved=saved, operations=operations)
+
+
+def _regrouped(
+    segmented: SegmentedFusion, fusion: Fusion, added: dict[int, tuple[str, ...]], home: int, unused: frozenset[str],
+    attempts: Sequence[Attempt], oracle: SchedulerOracle,
+) -> SegmentedFusion:
+    """Return the segments of a fusion that has copies; ``added`` names what each segment gets."""
+    by_name = {expr.name: expr for expr in fusion.exprs}
+    copies = {name: original for one in attempts for name, original in copies_in(one)[0].pairs.items()}
+    replicas = dict(segmented.replicas)
+    replicas.update((name, replicas.get(original, original)) for name, original in copies.items())
+    whole = [[by_name[expr.name] for expr in group.exprs] for group in segmented.groups]
+    alone = [with_recomputed(fusion, [by_name[name]], segmented.recomputed).exprs for name in copies]
+    apart = assemble(fusion, [*whole, *alone], segmented.recomputed, oracle, replicas)
+    places: dict[str, int] = {}
+    for index in range(len(apart.groups)):
+        places.update((expr.name, index) for expr in own_exprs(apart, index))
+    gone: set[int] = set()
+    parts: list[tuple[Expr, ...]] = []
+    for index in sorted({*added, home}):
+        own = [expr.name for expr in own_exprs(segmented, index)]
+        kept = [name for name in own if not (index == home and name in unused)]
+        names = (*added.get(index, ()), *kept)
+        gone.update(places[name] for name in (*names, *own))
+        if names:
+            parts.append(tuple(by_name[name] for name in sorted(names, key=fusion.positions.__getitem__)))
+    return rebuilt(apart, Regrouping(gone=tuple(sorted(gone)), parts=tuple(parts)), oracle, DecisionLog())
+
+
+def _check(segmented: SegmentedFusion, names: Iterable[str], refused: str) -> None:
+    """Raise if no scheduler accepts a segment that holds some of these expressions, beginning with what is refused."""
+    for name in names:
+        for index in segmented.home.get(name, ()):
+            answer = segmented.groups[index].answer
+            if answer.chosen is None:
+                msg = f"{refused}; {answer.text}."
+                raise RefusedEdit(msg, answer)
+
+
+def _crossing(segmented: SegmentedFusion, tensor: str, done: str) -> TensorView:
+    """Return a tensor that one segment writes and another reads."""
+    fusion = segmented.fusion
+    value = fusion.tensors.get(tensor)
+    if value is None:
+        msg = f"the fusion has no tensor called {shown(tensor)}; it has {named(fusion.tensors)}."
+        raise IllegalEdit(msg)
+    maker = fusion.producers.get(value)
+    if maker is None:
+        msg = f"{tensor} is a fusion input, which is in memory in any case; it cannot be {done}."
+        raise IllegalEdit(msg)
+    if maker.name in segmented.recomputed:
+        msg = f"{tensor} belongs to a forwarded chain, which each segment recomputes where its scheduler accepts that."
+        raise IllegalEdit(msg)
+    if value not in segmented.crossing:
+        msg = f"{tensor} does not pass between segments; choose from {named(tv.name for tv in segmented.crossing)}."
+        raise IllegalEdit(msg)
+    return value
+
+
+def _readers(segmented: SegmentedFusion, tensor: TensorView, segments: Sequence[int]) -> list[int]:
+    """Return the segments that read a tensor from memory, or those of them that are named."""
+    there = [index for index, group in enumerate(segmented.groups) if tensor in group.tensor_inputs]
+    for index in segments:
+        if index not in there:
+            others = f"segments {', '.join(map(str, there))} do" if len(there) > 1 else f"segment {there[0]} does"
+            msg = f"segment {index} does not read {tensor.name} from memory; {others}."
+            raise IllegalEdit(msg)
+    return sorted(set(segments)) or there
+
+
+def repeated_in(definition: Fusion, log: Iterable[Attempt], now: Fusion) -> Fusion:
+    """Return a definition with the rewritings of a plan's log that are still in its fusion, ``now``.
+
+    Raises
+    ------
+    KeyError
+        If a rewriting names an expression that the definition does not have.
+    VerificationError
+        If a rewriting needs sizes that the definition does not know.
+    """
+    for attempt in log:
+        if attempt.accepted and attempt.kind is Kind.RECOMPUTE:
+            copies, _ = copies_in(attempt)
+            if all(name in now.tensors for name in copies.copies):
+                definition = with_copies(definition, copies)
+    return definition
+
+
+def _segments_text(segments: Sequence[int]) -> str:
+    return f"segment{'s' if len(segments) > 1 else ''} {' and '.join(map(str, segments))}"
+
+
+def moved_bytes(segmented: SegmentedFusion) -> int:
+    """Return the bytes that all segments read and write, each tensor once for each segment that touches it."""
+    return sum(tv.nbytes for group in segmented.groups for tv in (*group.tensor_inputs, *group.outputs))
+
+
+def _operations(segmented: SegmentedFusion) -> int:
+    return sum(work_of(group.exprs).operations for group in segmented.groups)
