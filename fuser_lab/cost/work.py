@@ -10,7 +10,7 @@ from fuser_lab.ir import AttrValue, Expr, Fusion, OpKind, TensorView
 from fuser_lab.ir.term import MATH, Apply, Term, Var
 from fuser_lab.ops import OPS
 
-# Division, square roots and rounding take a few cycles on every processor; the rest of MATH is evaluated by polynomials.
+# Divisions and square roots take a few cycles on every processor, other functions are evaluated by polynomials.
 _DIVIDING = frozenset({"div", "floordiv", "mod", "fmod", "remainder", "sqrt", "rsqrt"})
 _SIMPLE_MATH = frozenset({"ceil", "floor", "round", "trunc", "nextafter"})
 _FREE = frozenset({"cast", "real", "imag", "complex"})  # conversions of a register
