@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Generic, Protocol, Self, TypeVar
 
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.errors import VerificationError
+from fuser_lab.errors import SegmentationError, VerificationError
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
@@ -170,7 +170,7 @@ def to_annotations(plan: P, tries: int, ways: Sequence[Way] = WAYS) -> Told[P]:
         return Told(plan=None, reasons=(reason,))
     try:
         definition = repeated_in(plan.definition, plan.decisions, plan.fusion)
-    except (KeyError, VerificationError):
+    except (KeyError, SegmentationError, VerificationError):
         reason = "An edit rewrites expressions that the definition does not have, because passes created them."
         return Told(plan=None, reasons=(reason,))
     stripped = _stripped(definition)

@@ -29,6 +29,7 @@ from fuser_lab.arguments import (
 from fuser_lab.cost.traffic import model_of
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import Described, bind
+from fuser_lab.dtypes import DataType
 from fuser_lab.errors import (
     ArgumentTypeError,
     CodegenError,
@@ -62,6 +63,7 @@ from fuser_lab.segmentation import (
 )
 from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
 from fuser_lab.segmentation.lifting import Lifting
+from fuser_lab.segmentation.narrowing import narrow
 from fuser_lab.segmentation.origins import origins, source_lines, with_sources
 from fuser_lab.segmentation.previews import EditPreview, Previews
 from fuser_lab.segmentation.rewritings import Rewritten
@@ -602,6 +604,34 @@ class Plan:
         told = [f"segments={list(chosen)}"] if chosen else []
         told += ["reductions=True"] if reductions else []
         return self._rewritten(done, ("recompute", (tensor, *told)))
+
+    @takes(tensor=TENSOR, dtype=optional(instance(DataType, accepted="a DataType")))
+    def narrow(self, tensor: str, dtype: DataType | None = None) -> "Plan":
+        """Return the plan in which a tensor passes between segments in fewer bytes, cast before the store and after it.
+
+        Values change, unless the tensor has only values of the narrow dtype. The last attempt of ``decisions`` states
+        the error: the bound of the rounding of one element, and the largest difference of an output on random inputs,
+        measured by the reference evaluation if all tensors have at most 4,194,304 elements together.
+
+        Parameters
+        ----------
+        tensor
+            Name of a tensor of Float or Double that passes between segments.
+        dtype
+            ``DataType.BFloat16``, ``DataType.Half`` or, for a Double, ``DataType.Float``; by default the type of 16
+            bits from which an operand of the tensor was widened.
+
+        Raises
+        ------
+        IllegalEdit
+            If the tensor does not pass between segments, was not widened from 16 bits and no dtype is given, or must be
+            stored as it is, as outputs and operands of a library must; or if no scheduler accepts a segment with the
+            casts.
+        """
+        self._check_kept(IllegalEdit, tensor)
+        with self._with_source_lines():
+            done = narrow(self.segmented, tensor, dtype, self.oracle, self.inputs)
+        return self._rewritten(done, ("narrow", (tensor, *((repr(dtype),) if dtype is not None else ()))))
 
     def _rewritten(self, done: Rewritten, edit: Edit) -> "Plan":
         """Return the plan after an edit that rewrites the fusion, with its attempts at the end of a new log."""

@@ -1,4 +1,4 @@
-"""Plans as code that creates them anew: Python of fuser_lab's own API, and scripts for nvFuser."""
+"""Plans as code that creates them again: Python of fuser_lab's own API, and scripts for nvFuser."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from fuser_lab.segmentation import STRATEGIES, SegmenterOptions
 
 Edit = tuple[str, tuple[str | int, ...]]
 
-REWRITINGS = ("recompute",)  # edits that rewrite the fusion: a tensor, then keyword arguments as they are written
+REWRITINGS = ("recompute", "narrow")  # edits that rewrite the fusion: a tensor, then arguments as they are written
 FORMS = ("fuser_lab", "nvfuser_direct", "nvfuser")
 
 

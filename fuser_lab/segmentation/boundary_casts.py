@@ -26,7 +26,7 @@ from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
 
 _HALVES = frozenset({DataType.Half, DataType.BFloat16})
 _BY_LIBRARY = frozenset({OpKind.MATMUL, OpKind.ATTENTION, OpKind.SCAN, OpKind.SORT, OpKind.SCATTER})
-_NO_KERNEL = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP})
+NO_KERNEL = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,8 @@ def lower_types(fusion: Fusion, options: SegmenterOptions) -> dict[TensorView, D
         if tensor.dtype is DataType.Float
         and tensor in halves
         and tensor not in barred
-        and _is_computed(tensor, fusion)
-        and all(_takes_a_cast(user, tensor) for user in fusion.users.get(tensor, ()))
+        and is_computed(tensor, fusion)
+        and all(takes_a_cast(user, tensor) for user in fusion.users.get(tensor, ()))
     }
 
 
@@ -78,7 +78,7 @@ def _halves(fusion: Fusion) -> dict[Val, DataType]:
     return {value: fusion.outputs[place].dtype for value, place in last.items()}
 
 
-def _is_computed(tensor: TensorView, fusion: Fusion) -> bool:
+def is_computed(tensor: TensorView, fusion: Fusion) -> bool:
     """Whether a kernel computes a tensor: it is not a view of an input, nor a result of a hint or a library."""
     maker = fusion.producers.get(tensor)
     if maker is None or is_hint(maker) or maker.kind in _BY_LIBRARY:
@@ -88,7 +88,8 @@ def _is_computed(tensor: TensorView, fusion: Fusion) -> bool:
     return maker is not None
 
 
-def _takes_a_cast(user: Expr, tensor: TensorView) -> bool:
+def takes_a_cast(user: Expr, tensor: TensorView) -> bool:
+    """Whether an expression may read a cast of a tensor: no library computes it, and it does not look elements up."""
     looked_up = indexed_operands(user) is not None or user.op.name == "slice"
     return user.kind not in _BY_LIBRARY and not (looked_up and user.inputs[0] is tensor)
 
@@ -205,7 +206,7 @@ def boundary_casts(
     casts: list[Cast] = []
     touched: dict[str, list[int]] = {}
     for cast, places in _crossing(fusion, plain, options):
-        if all(before[place].chosen not in _NO_KERNEL for place in places):
+        if all(before[place].chosen not in NO_KERNEL for place in places):
             casts.append(cast)
             touched[cast.tensor] = places
     refused: dict[str, Answer] = {}
@@ -262,8 +263,10 @@ def _attempt(fusion: Fusion, cast: Cast, readers: Sequence[Candidate], refusal: 
     )
 
 
-def cast_of(fusion: Fusion, subjects: Sequence[Names]) -> Cast:
+def cast_of(fusion: Fusion, subjects: Sequence[Names], dtype: DataType | None = None) -> Cast:
     """Return the cast that an attempt's subjects describe: a tensor, then the groups that read it.
+
+    The dtype is that of the last output that the tensor leads to, unless an edit has chosen one.
 
     Raises
     ------
@@ -272,9 +275,14 @@ def cast_of(fusion: Fusion, subjects: Sequence[Names]) -> Cast:
     """
     (name,), *groups = subjects
     tensor = fusion.tensors.get(name)
-    dtype = None if tensor is None else _halves(fusion).get(tensor)
+    dtype = dtype or (None if tensor is None else _halves(fusion).get(tensor))
     if tensor is None or dtype is None:
         msg = f"the log stores {name} in 16 bits, but it does not lead to an output of 16 bits."
         raise SegmentationError(msg)
     users = {expr.name for expr in fusion.users.get(tensor, ())}
     return Cast(tensor=name, dtype=dtype, readers=tuple(tuple(n for n in group if n in users) for group in groups))
+
+
+def chosen_dtype(attempt: Attempt) -> DataType | None:
+    """Return the dtype that an edit has chosen for a cast; None if the option ``io_to_lower_precision`` made it."""
+    return DataType[attempt.code] if attempt.code in DataType.__members__ else None

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from fuser_lab.errors import SegmentationError
 from fuser_lab.events import Attempt, Kind, Names
 from fuser_lab.ir import Expr, Fusion
-from fuser_lab.segmentation.boundary_casts import cast_of, lowered
+from fuser_lab.segmentation.boundary_casts import cast_of, chosen_dtype, lowered
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.privatization import Replica, replicas_in, with_replicas, without
@@ -51,7 +51,7 @@ class Fold:
         elif attempt.kind is Kind.REWRITE:
             self._rewrite(attempt.subjects)
         elif attempt.kind is Kind.CAST:
-            self._cast(attempt.subjects)
+            self._cast(attempt)
         elif attempt.kind is Kind.RECOMPUTE:
             self._recompute(attempt)
         else:
@@ -78,8 +78,9 @@ class Fold:
             if expr.name in names or expr.name not in self._groups:
                 self._groups[expr.name] = frozenset({expr.name})
 
-    def _cast(self, subjects: Sequence[Names]) -> None:
-        cast = cast_of(self.fusion, subjects)
+    def _cast(self, attempt: Attempt) -> None:
+        subjects = attempt.subjects
+        cast = cast_of(self.fusion, subjects, chosen_dtype(attempt))
         self._fusion = lowered(self.fusion, [cast])
         self._join(cast.lower, (self._fusion.producers[self._fusion.tensors[cast.tensor]].name,))
         for place, group in enumerate(subjects[1:]):

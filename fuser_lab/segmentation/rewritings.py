@@ -1,4 +1,4 @@
-"""Edits that rewrite the fusion of a plan: a tensor is recomputed where it is read, or stored in fewer bytes.
+"""Edits that rewrite the fusion of a plan: recomputation, and what it shares with narrowing (`narrowing`).
 
 Each returns a new SegmentedFusion and the attempts that describe the rewriting, or raises with the reason.
 """
@@ -11,6 +11,7 @@ from fuser_lab.cost.work import work_of
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import Attempt, DecisionLog, Kind
 from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.segmentation.boundary_casts import cast_of, chosen_dtype, lowered
 from fuser_lab.segmentation.edits import RefusedEdit, Regrouping, own_exprs, rebuilt, with_recomputed
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
@@ -67,7 +68,7 @@ def recompute(
         If the tensor does not pass between segments, an expression must not be repeated, or no scheduler accepts a
         segment with the copies.
     """
-    value = _crossing(segmented, tensor, "recomputed")
+    value = crossing_tensor(segmented, tensor, "recomputed")
     targets = _readers(segmented, value, segments)
     chain = chain_of(segmented, value, reductions=reductions)
     readers = {t: tuple(e.name for e in own_exprs(segmented, t) if value in e.tensor_inputs) for t in targets}
@@ -87,10 +88,11 @@ def recompute(
         attempts.append(attempt_of(copies, moved, ""))
     now = _regrouped(segmented, fusion, added, home, unused, attempts, oracle)
     for target in targets:
-        _check(now, (readers[target][0],), f"with {tensor} recomputed in segment {target}, no scheduler accepts it")
+        refused = f"with {tensor} recomputed in segment {target}, no scheduler accepts it"
+        check_accepted(now, (readers[target][0],), refused)
     left = sorted(inside - unused)
     if left:
-        _check(now, left, f"without {', '.join(sorted(unused))}, no scheduler accepts segment {home}")
+        check_accepted(now, left, f"without {', '.join(sorted(unused))}, no scheduler accepts segment {home}")
     saved = moved_bytes(segmented) - moved_bytes(now)
     operations = _operations(now) - _operations(segmented)
     text = f"{tensor} is recomputed in {_segments_text(targets)}: that {amounts_text(saved, operations)}"
@@ -125,7 +127,7 @@ def _regrouped(
     return rebuilt(apart, Regrouping(gone=tuple(sorted(gone)), parts=tuple(parts)), oracle, DecisionLog())
 
 
-def _check(segmented: SegmentedFusion, names: Iterable[str], refused: str) -> None:
+def check_accepted(segmented: SegmentedFusion, names: Iterable[str], refused: str) -> None:
     """Raise if no scheduler accepts a segment that holds some of these expressions, beginning with what is refused."""
     for name in names:
         for index in segmented.home.get(name, ()):
@@ -135,7 +137,7 @@ def _check(segmented: SegmentedFusion, names: Iterable[str], refused: str) -> No
                 raise RefusedEdit(msg, answer)
 
 
-def _crossing(segmented: SegmentedFusion, tensor: str, done: str) -> TensorView:
+def crossing_tensor(segmented: SegmentedFusion, tensor: str, done: str) -> TensorView:
     """Return a tensor that one segment writes and another reads."""
     fusion = segmented.fusion
     value = fusion.tensors.get(tensor)
@@ -175,12 +177,18 @@ def repeated_in(definition: Fusion, log: Iterable[Attempt], now: Fusion) -> Fusi
         If a rewriting names an expression that the definition does not have.
     VerificationError
         If a rewriting needs sizes that the definition does not know.
+    SegmentationError
+        If a tensor that is narrowed is not in the definition.
     """
     for attempt in log:
         if attempt.accepted and attempt.kind is Kind.RECOMPUTE:
             copies, _ = copies_in(attempt)
             if all(name in now.tensors for name in copies.copies):
                 definition = with_copies(definition, copies)
+        elif attempt.accepted and attempt.kind is Kind.CAST and (dtype := chosen_dtype(attempt)) is not None:
+            cast = cast_of(definition, attempt.subjects, dtype)
+            if cast.lower in now.tensors:
+                definition = lowered(definition, [cast])
     return definition
 
 

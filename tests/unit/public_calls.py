@@ -339,6 +339,7 @@ def calls(w: World) -> dict[str, Call]:
         "Plan.glue": Call(known(plan.glue), (0, 1)),
         "Plan.move": Call(known(plan.move), ("T3", 0)),
         "Plan.recompute": Call(known(plan.recompute), ("T2", 1), {"reductions": True}),
+        "Plan.narrow": Call(known(plan.narrow), ("T2", DataType.BFloat16)),
         "Plan.preview_cut": Call(known(plan.preview_cut), ("T3",)),
         "Plan.preview_glue": Call(known(plan.preview_glue), (0, 1)),
         "Plan.preview_move": Call(known(plan.preview_move), ("T3", 0)),
