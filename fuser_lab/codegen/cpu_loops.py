@@ -3,41 +3,25 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
-from fuser_lab.codegen.cpu_tiles import CpuTiles, blocks_up, by_registers
+from fuser_lab.codegen.cpu_bands import CpuBands
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import simplify, thresholds
-from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Store, Transpose, walk
+from fuser_lab.codegen.kernel_ir import Buffer, If, Launch, Load, walk
 from fuser_lab.codegen.nest_lowering import Fold, Places, extent_of
 from fuser_lab.codegen.nests import flattened, trial
-from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, index
-from fuser_lab.schedule.loops import CPU_FEW_UNITS, CPU_PARALLEL_FROM, CPU_SUMS_BYTES
 from fuser_lab.schedule.state import ParallelType
 
 CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
 MOST_STRETCHES = 6
-BAND = 16  # rows of which a transposed input is read at once: a cache line of Float
-PART_OF_BAND = 64  # columns that are transposed together, in the first-level cache
-PITCH = 4  # elements between the rows of a band, so that a column does not fall into one set of the cache
 UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Band:
-    """Inputs that are read for several rows at once: their scratch memory, and where the current row begins in it."""
-
-    tiles: Mapping[TensorView, Buffer]
-    first: Term
-
-
-class CpuNest(CpuTiles):
+class CpuNest(CpuBands):
     """Writes nests for the CPU."""
-
-    _band: "_Band | None" = None
 
     def _columns(self) -> Launch:
         return self._lanes() if self.space.depth <= UNROLLED and self._passes == 1 else self._blocks()
@@ -96,10 +80,9 @@ class CpuNest(CpuTiles):
     def _rows(self) -> Launch:
         values, count, grain = self._values, self.space.rows, self.schedule.grain
         many = self._outer
-        self._band = None
+        if across := self._read_across():
+            return self._banded(across, self._walk)
         with ExitStack() as stack:
-            if across := self._read_across():
-                return self._banded_rows(stack, across)
             if grain > 1:
                 group = self._loop(stack, "group", -(-count // grain), many)
                 buffers = self._allocate(self.space.depth)
@@ -116,77 +99,6 @@ class CpuNest(CpuTiles):
                 buffers = self._allocate(self.space.depth)
             self._row(row, buffers, self._walk_parts if self._parts else self._walk)
         return Launch()
-
-    def _read_across(self) -> tuple[TensorView, ...]:
-        """Return the large inputs that lie in memory along the rows' neighbours: transposed, where others are not."""
-        nest, count = self._nest, self.space.rows
-        few = self._outer is ParallelType.PARALLEL and count < CPU_FEW_UNITS * BAND
-        if self._parts or few or not nest.kept or not nest.reduced or nest.kept[-1].extent < BAND:
-            return ()
-        kept, reduced = nest.kept[-1].name, nest.reduced[-1].name
-        found = []
-        inputs = [tv for tv in nest.index if tv in self._fusion.inputs and tv.numel]
-        for tensor in inputs:
-            steps = self._steps(tensor) or {}
-            fast = steps.get(kept) == 1 and steps.get(reduced, 0) > 1
-            if fast and tensor.nbytes * SMALL >= max(tv.nbytes for tv in inputs):
-                found.append(tensor)
-        rows = max(self.schedule.grain, BAND)
-        nbytes = sum(tv.dtype.compute.itemsize for tv in found) * rows * (self.space.depth + PITCH)
-        return tuple(found) if nbytes <= CPU_SUMS_BYTES else ()
-
-    def _banded_rows(self, stack: ExitStack, across: Sequence[TensorView]) -> Launch:
-        """Write rows in bands: what lies across them is read for a whole band, along memory, into rows of scratch."""
-        values, nest, count, depth = self._values, self._nest, self.space.rows, self.space.depth
-        rows = min(max(self.schedule.grain, BAND), count)
-        wide = blocks_up(rows)
-        part = min(blocks_up(depth), PART_OF_BAND)
-        pitch = -(-depth // part) * part + PITCH
-        group = self._loop(stack, "group", -(-count // rows), self._outer)
-        buffers = self._allocate(depth)
-        tiles = {
-            tv: Buffer(name=f"{tv.name}_band", dtype=tv.dtype.compute, size=wide * pitch, role=Role.SCRATCH)
-            for tv in across
-        }
-        parts = {
-            dtype: Buffer(name=f"part_{dtype.name.lower()}", dtype=dtype, size=part * wide, role=Role.SCRATCH)
-            for dtype in dict.fromkeys(tile.dtype for tile in tiles.values()) if by_registers(dtype)
-        }
-        for buffer in (*tiles.values(), *parts.values()):
-            values.emit(Alloc(buffer=buffer))
-        start, stop = self._chunk(group, rows, count, guarded=True)
-        for tensor, tile in tiles.items():
-            moved = parts.get(tile.dtype)
-            with values.loop("part", -(-depth // part), ParallelType.SERIAL) as number:
-                first, last = self._chunk(number, part, depth)
-                with values.loop("r", last, ParallelType.SERIAL, start=first, largest=depth) as r, values.loop(
-                    "row", stop, ParallelType.SIMD, start=start, largest=count,
-                ) as row:
-                    places = {**self._flat(nest.kept, row), **self._flat(nest.reduced, r)}
-                    value = values.value(tensor, nest.at(tensor, places))
-                    cell = (row - start) * pitch + r if moved is None else (r - first) * wide + (row - start)
-                    position = simplify(cell, values.scope.ranges)
-                    values.emit(Store(buffer=moved or tile, position=position, value=value))
-                if moved is not None:
-                    values.emit(Transpose(
-                        source=moved, target=tile, start=number * part, rows=part, columns=wide, pitches=(wide, pitch),
-                    ))
-        row = stack.enter_context(
-            values.loop("row", stop, ParallelType.SERIAL, start=start, largest=count, pinned=True),
-        )
-        self._band = _Band(tiles=tiles, first=simplify((row - start) * pitch, values.scope.ranges))
-        self._row(row, buffers, self._walk)
-        return Launch()
-
-    def _know_saved(
-        self, places: Places, number: int, buffers: Mapping[TensorView, Buffer], slot: Term,
-    ) -> None:
-        super()._know_saved(places, number, buffers, slot)
-        if self._band is not None:
-            for tensor, tile in self._band.tiles.items():
-                at = self._values.simplified(self._nest.at(tensor, places))
-                position = simplify(self._band.first + slot, self._values.scope.ranges)
-                self._values.given[tensor.name, at] = Load(tensor.dtype, tile, position)
 
     def _walk(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
         """Open the loops over the reduced axes of a row."""
@@ -333,23 +245,6 @@ class CpuNest(CpuTiles):
                 self._close(self._cells(done, slot), {**places, **inner})
                 self._point({**around, **inner}, self._cells(sums, slot), stored, (), index(0))
 
-    def _sums(self, size: int, suffix: str) -> dict[Expr, Buffer]:
-        found = {}
-        for expr in self._nest.reductions:
-            buffer = Buffer(
-                name=f"{expr.name}_{suffix}", dtype=expr.out.dtype.compute, size=max(size, 1), role=Role.SCRATCH,
-            )
-            self._values.emit(Alloc(buffer=buffer, origin=expr.name))
-            found[expr] = buffer
-        return found
-
-    def _cells(self, sums: Mapping[Expr, Buffer], slot: Term) -> list[Fold]:
-        folds = self._made_folds(tuple(sums))
-        for fold in folds:
-            buffer = sums[fold.expr]
-            fold.total = Load(buffer.dtype, buffer, slot)
-        return folds
-
     def _each_column(
         self, sums: Mapping[Expr, Buffer], first: Term, last: Term, write: "Callable[[Fold, Term], None]",
     ) -> None:
@@ -358,14 +253,3 @@ class CpuNest(CpuTiles):
             slot = simplify(c - first, values.scope.ranges)
             for fold in self._cells(sums, slot):
                 write(fold, slot)
-
-    def _clear(self, fold: Fold, slot: Term) -> None:
-        total = fold.total
-        assert isinstance(total, Load)
-        self._values.emit(Store(buffer=total.buffer, position=slot, value=fold.identity, origin=fold.expr.name))
-
-    @property
-    def _outer(self) -> ParallelType:
-        """How the outermost CPU loop runs; adding up the parts of a reduction is too little work to share."""
-        small = self._parts and self.space.rows * self.schedule.split < CPU_PARALLEL_FROM
-        return ParallelType.PARALLEL if self.schedule.parallel and not small else ParallelType.SERIAL

@@ -311,3 +311,18 @@ def terms_of(statement: Statement) -> tuple[Term, ...]:
             return (value,)
         case _:
             return ()
+
+
+def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
+    """Yield the buffers that a statement itself reads and writes, with the positions."""
+    match statement:
+        case Store(buffer=buffer, position=position):
+            yield buffer, position
+        case VectorLoad(buffer=buffer, position=position, words=words, slot=slot):
+            yield from ((buffer, position), (words, slot))
+        case VectorStore(buffer=buffer, position=position, words=words, slot=slot):
+            yield from ((buffer, position), (words, slot))
+        case Uniforms(numbers=numbers, slot=slot):
+            yield numbers, slot
+    for root in terms_of(statement):
+        yield from ((term.buffer, term.position) for term in root.walk() if isinstance(term, Load))

@@ -1,7 +1,10 @@
 """The CPU printer: `prange` over threads, plain inner loops that LLVM vectorizes."""
 
+from itertools import chain
+
 from fuser_lab.codegen.emitter import COMPLEX_FUNCTIONS, CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
-from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Let, Loop, Phase, Reduce, Transpose, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Let, Loop, Phase, Reduce, Transpose, accesses_of, walk
+from fuser_lab.codegen.vectorize import access_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -181,14 +184,26 @@ class CpuEmitter(Emitter):
 
 
 def _is_rolled(phase: Phase) -> bool:
-    """Whether LLVM should vectorize before it unrolls: the innermost loops are short, and no shorter than a vector."""
-    inner = [s for s in walk(phase.body) if isinstance(s, Loop) and not any(isinstance(t, Loop) for t in walk(s.body))]
-    rounds = [
-        int(loop.stop.value.real - loop.start.value.real)
-        for loop in inner if isinstance(loop.start, Const) and isinstance(loop.stop, Const)
-    ]
-    short = [count for count in rounds if count <= LONGEST_ROLLED]
-    return bool(short) and min(short) >= SHORTEST_ROLLED
+    """Whether LLVM should vectorize before it unrolls.
+
+    It should where innermost loops are short, no shorter than a vector, and walk along memory. Where they step over
+    memory, neighbours are in a loop around them, which LLVM vectorizes once they are unrolled.
+    """
+    rounds = {}
+    for loop in walk(phase.body):
+        if not isinstance(loop, Loop) or any(isinstance(inside, Loop) for inside in walk(loop.body)):
+            continue
+        if isinstance(loop.start, Const) and isinstance(loop.stop, Const):
+            rounds[loop] = int(loop.stop.value.real - loop.start.value.real)
+    short = [loop for loop, count in rounds.items() if count <= LONGEST_ROLLED]
+    shortest = min((rounds[loop] for loop in short), default=0)
+    return shortest >= SHORTEST_ROLLED and any(map(_walks_along_memory, short))
+
+
+def _walks_along_memory(loop: Loop) -> bool:
+    """Whether some access of a loop moves by one element per round."""
+    accesses = chain.from_iterable(map(accesses_of, walk(loop.body)))
+    return any(access_of(buffer, position, loop.var).step == 1 for buffer, position in accesses)
 
 
 def _check_shared(phase: Phase) -> None:

@@ -14,11 +14,9 @@ from math import prod
 from fuser_lab.codegen.index_math import is_index
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
-    Buffer,
     If,
     Kernel,
     Let,
-    Load,
     Loop,
     Phase,
     Reduce,
@@ -26,9 +24,9 @@ from fuser_lab.codegen.kernel_ir import (
     Size,
     Statement,
     Store,
-    Uniforms,
     VectorLoad,
     VectorStore,
+    accesses_of,
     terms_of,
     walk,
 )
@@ -259,11 +257,11 @@ class _GpuSizes(_Sizes):
             return False
         names, turns, parts, placed = {loop.var}, False, False, False
         for statement in walk(loop.body):
-            for buffer, position in _accesses(statement):
+            for buffer, position in accesses_of(statement):
                 if not names.isdisjoint(t.name for t in position.walk() if isinstance(t, Var)):
                     if buffer.role in _REGISTERS:
                         return False
-                    parts |= buffer.role is Role.WORKSPACE and not isinstance(statement, Store)
+                    parts |= buffer.role is Role.WORKSPACE and not isinstance(statement, Store | VectorStore)
             if isinstance(statement, Let) and _mentions(statement.value, names):
                 names.add(statement.name)
                 placed |= statement.value.dtype is DataType.Index
@@ -327,21 +325,6 @@ def _is_short(loop: Loop) -> bool:
 
 def _is_grid(loop: Loop) -> bool:
     return loop.parallel is ParallelType.BIDX
-
-
-def _accesses(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
-    """Yield the buffers that a statement reads and writes, with the positions."""
-    match statement:
-        case Store(buffer=buffer, position=position):
-            yield buffer, position
-        case VectorLoad(buffer=buffer, position=position, words=words, slot=slot):
-            yield from ((buffer, position), (words, slot))
-        case VectorStore(words=words, slot=slot):
-            yield words, slot
-        case Uniforms(numbers=numbers, slot=slot):
-            yield numbers, slot
-    for root in terms_of(statement):
-        yield from ((term.buffer, term.position) for term in root.walk() if isinstance(term, Load))
 
 
 def _factors(term: Term, name: str) -> Iterator[int]:

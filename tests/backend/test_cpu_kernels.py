@@ -39,6 +39,11 @@ def rows_across(fd: Any, x: Any, y: Any) -> Any:
     return fd.ops.softmax(fd.ops.add(x, fd.ops.permute(y, [0, 2, 1])), 2)
 
 
+def sums_across(fd: Any, x: Any, y: Any) -> Any:
+    difference = fd.ops.sub(x, fd.ops.permute(y, [0, 2, 1]))
+    return fd.ops.sum(difference, [2]), fd.ops.max(fd.ops.mul(difference, difference), [2]), difference
+
+
 def run(fusion: Fusion, scheduler: S, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     plan = prepare(fusion, [(fusion, scheduler)], "cpu", allow_fallback=False, compile_now=False)
     return [np.asarray(a) for a in plan.run(list(inputs))]
@@ -59,6 +64,7 @@ LARGE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], S]] = {
     "wide columns": (column_sums, ((37, 9001),), S.REDUCTION),
     "rows": (softmax, ((301, 517),), S.INNER_PERSISTENT),
     "rows of a transposed tensor": (rows_across, ((3, 301, 205), (3, 205, 301)), S.INNER_PERSISTENT),
+    "sums of a transposed tensor": (sums_across, ((3, 301, 205), (3, 205, 301)), S.REDUCTION),
     "rows longer than the stack": (softmax, ((3, 70_001),), S.INNER_PERSISTENT),
 }
 
@@ -157,14 +163,24 @@ def test_inner_loops_use_wide_vectors(name: str, dtype: DataType) -> None:
     assert not re.search(r"\b(expf|tanhf)\b", asm)
 
 
-def test_rows_of_a_transposed_tensor_are_read_a_band_at_a_time() -> None:
-    fusion = build(rows_across, ((3, 301, 205), (3, 205, 301)), D.Float)
-    body = generate(fusion, S.INNER_PERSISTENT, "cpu").kernel_ir.phases[0].body
+@pytest.mark.parametrize(("record", "scheduler"), [(rows_across, S.INNER_PERSISTENT), (sums_across, S.REDUCTION)])
+def test_rows_of_a_transposed_tensor_are_read_a_band_at_a_time(record: Callable[..., Any], scheduler: S) -> None:
+    fusion = build(record, ((3, 301, 205), (3, 205, 301)), D.Float)
+    body = generate(fusion, scheduler, "cpu").kernel_ir.phases[0].body
     read = {
         (term.buffer.name, loop.var) for loop in walk(body) if isinstance(loop, Loop) for s in loop.body
         for root in terms_of(s) for term in root.walk() if isinstance(term, Load) and term.buffer.role is Role.INPUT
     }
     assert read == {("T0", "r"), ("T1", "row")}
+
+
+def test_neighbouring_sums_of_a_few_rows_each_are_vectorized_together() -> None:
+    def pooled(fd: Any, x: Any) -> Any:
+        return fd.ops.sum(fd.ops.reshape(x, [64, 8, 1024]), [1])
+
+    (asm,) = assembly(build(pooled, ((512, 1024),), D.Float), S.REDUCTION)
+    assert re.search(r"\bv?addps\b", asm)
+    assert not re.search(r"\bv?addss\b", asm)
 
 
 def test_short_rows_are_read_along_them_and_not_gathered_from_many() -> None:
