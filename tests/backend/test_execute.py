@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from machine import allowed
 from needs import needs
 
 import fuser_lab as fl
@@ -231,7 +232,7 @@ def test_first_result_of_a_new_fusion_takes_less_than_three_seconds(tmp_path, mo
     x = np.ones((33, 65), np.float32)
     start = time.perf_counter()
     (out,) = fd.execute([x, x])
-    assert time.perf_counter() - start < 3
+    assert time.perf_counter() - start < allowed(3)
     assert (out == -64).all()
 
 

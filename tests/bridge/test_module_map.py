@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from machine import allowed
 from needs import needs
 
 import fuser_lab as fl
@@ -73,9 +74,9 @@ def test_calls_of_a_module_itself_are_parted_where_a_way_leads_out_and_back():
 def test_large_graphs_are_drawn_at_once():
     calls = [(f"blocks.{n // 30}.part{n % 30 // 6}", f"op{n % 5}", n // 3) for n in range(3000)]
     graph = _chain(*calls, *((("", f"op{n % 7}", 2000 + n // 4)) for n in range(300)))
-    start = time.perf_counter()
+    start = time.process_time()
     svg = map_svg([module_boxes(graph, folded=False)])
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < allowed(10)
     assert svg.count("data-box") > 100
     assert "blocks.0\u2013" in map_svg([module_boxes(graph)])
 

@@ -3,6 +3,7 @@ import time
 
 import pytest
 from browser.waiting import expect
+from machine import allowed
 
 pytestmark = pytest.mark.browser
 
@@ -221,7 +222,7 @@ def test_a_fusion_of_300_ops_is_drawn_and_edited_quickly(open_explorer, shots):
         took = desk.click_edge(tensor, "inside", mouse=False)
         assert took > 0
         quiet.append(took / max(before, crowding()))
-    assert min(quiet) < 200  # 93 and 111 in two runs with two cores that many processes shared; the aim is 150
+    assert min(quiet) < allowed(200)  # 93 and 111 in two runs with two cores that many processes shared; the aim is 150
     desk.has_segments(9)
 
 
@@ -251,7 +252,7 @@ def test_300_ops_are_painted_within_a_second(open_explorer):
     for _ in range(3):
         before = crowding()
         quiet.append(desk.page.evaluate(PAINTED) / max(before, crowding()))
-    assert min(quiet) < 1000, quiet
+    assert min(quiet) < allowed(1000), quiet
 
 
 def test_2000_ops_are_shown_by_segments_and_can_be_opened_searched_and_edited(open_explorer, shots):

@@ -19,7 +19,7 @@ def test_notebook_runs(path):
     committed, notebook = (nbformat.read(path, as_version=4) for _ in range(2))
     if any(cell.source.startswith("import torch\n") for cell in notebook.cells):
         needs("torch")
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
     outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
     assert any("text/html" in o.get("data", {}) for o in outputs)
     assert not any(o.output_type == "stream" and o.name == "stderr" for o in outputs), "warnings belong fixed"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from backend.fusions import D, S, build, one_of_each_kind
 from backend.reductions import add_norm, backward, softmax, totals
+from machine import allowed
 
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Alloc, Role, walk
@@ -122,4 +123,4 @@ def test_a_long_row_compiles_in_seconds() -> None:
     generated = generate(fusion_of(softmax, 131_072, D.BFloat16, 1), S.INNER_PERSISTENT, "cuda")
     began = time.process_time()
     compile_phases(generated)
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < allowed(3)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from fuser_lab_widgets import Explorer
+from machine import allowed
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, ParallelType, teaching
@@ -38,7 +39,8 @@ class TooSlow(BaseException):
 def at_most(seconds: float) -> Iterator[None]:
     """Interrupts what takes longer, where signals arrive: in the main thread of a POSIX system.
 
-    ``seconds`` are of the processor, which other work on the machine does not change; what waits may do so longer.
+    ``seconds`` are of the processor, which other work on the machine does not change; what waits may do so longer, and
+    a slower machine has more of both.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
@@ -47,6 +49,7 @@ def at_most(seconds: float) -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise TooSlow
 
+    seconds = allowed(seconds)
     limits = ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, 12 * seconds))
     before = [(number, signal.signal(number, interrupt)) for number, _, _ in limits]
     for _, timer, limit in limits:

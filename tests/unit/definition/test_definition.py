@@ -2,12 +2,14 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from machine import allowed
 from thorough import tries
 
 from fuser_lab import FusionDefinition
@@ -327,15 +329,13 @@ def test_operators_record_ops():
 
 @pytest.mark.benchmark
 def test_large_definitions_are_fast_enough_to_record():
-    import time
-
-    start = time.perf_counter()
+    start = time.process_time()
     with FusionBuilder() as fd:
         x = fd.define_tensor([-1, -1])
         for _ in range(1000):
             x = fd.ops.add(x, 1.0)
         fd.add_output(x)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < allowed(1)
     assert len(fd.fusion.exprs) == 1000
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from machine import allowed
 from thorough import tries
 
 import fuser_lab as fl
@@ -453,10 +454,10 @@ def test_what_nvfuser_has_and_we_have_not(line, says):
     ],
 )
 def test_texts_that_are_no_scripts(text, says):
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(DefinitionError, match=says):
         fl.load_repro(text)
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < allowed(20)
 
 
 def test_text_has_no_surrogates():
@@ -489,9 +490,9 @@ def test_carriage_returns_marks_and_tabs():
 def test_a_long_script_is_read_quickly():
     lines = [f"T{i + 1} = fd.ops.add(T{i}, 1.0)" for i in range(3000)]
     text = define(X.replace("x =", "T0 ="), *lines, "fd.add_output(T3000)")
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert len(fl.load_repro(text)[0].fusion.exprs) == 3000
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < allowed(10)
 
 
 def test_the_reader_calls_nothing_that_executes_text():

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from machine import allowed
 from thorough import tries
 
 import fuser_lab as fl
@@ -114,9 +115,9 @@ def test_a_long_chain_with_a_shared_input_is_laid_out_at_once():
     plan = shared_input_chain(300)  # kept Graphviz busy for minutes
     view = view_plan(plan)
     place.cache_clear()
-    start = time.perf_counter()
+    start = time.process_time()
     first = lay_out(view)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < allowed(1)
     again = lay_out(view)
     assert again == first
 

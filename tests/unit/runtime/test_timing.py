@@ -16,6 +16,7 @@ from needs import needs
 
 from fuser_lab.cost.timings import TimingRow, Timings
 from fuser_lab.ir import Expr, Fusion
+from fuser_lab.runtime import clocks
 from fuser_lab.runtime.clocks import LEAST_SAMPLES, MOST_SAMPLES, DeviceClock, HostClock, Turns
 from fuser_lab.runtime.executor import PreparedPlan, prepare
 from fuser_lab.runtime.timing import _Measurement as Measurement
@@ -122,9 +123,9 @@ def test_cancelled_between_measurements() -> None:
 def test_time_is_bounded() -> None:
     plan = exp_plan()
     plan.prepared()
-    begin = time.perf_counter()
+    begin = time.process_time()
     measure([plan], [X], seconds=0.05, progress=False)
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < allowed(2)
 
 
 def row(plan: str, low: float, median: float, high: float) -> TimingRow:
@@ -261,23 +262,25 @@ def test_a_machine_that_slows_down_slows_all_rows_down(monkeypatch: pytest.Monke
     assert timings.totals[1].tie
 
 
-def test_turns_are_bounded_and_each_call_has_its_share() -> None:
+def test_turns_are_bounded_and_each_call_has_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
+    now = [0.0]
+    monkeypatch.setattr(clocks, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def slow() -> float:
         taken.append("slow")
-        time.sleep(0.02)
+        now[0] += 0.02
         return 0.02
 
     def fast() -> float:
         taken.append("fast")
+        now[0] += 1e-5
         return 1e-5
 
     turns = Turns(0.05)
     slow_number, fast_number = turns.add(slow), turns.add(fast)
-    begin = time.perf_counter()
     shares = list(turns.rounds())
-    assert time.perf_counter() - begin < 1
+    assert now[0] < 0.2
     assert shares == pytest.approx([n / 10 for n in range(1, 11)])
     assert LEAST_SAMPLES <= len(turns.sample(slow_number).seconds) <= 10
     assert len(turns.sample(fast_number).seconds) == MOST_SAMPLES

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("anywidget")
 
 from fuser_lab_widgets import Explorer
+from machine import allowed
 
 from fuser_lab.errors import FuserLabError
 
@@ -415,6 +416,6 @@ def test_an_edit_of_300_ops_takes_little_processor_time(stubs):
         start = time.process_time()
         assert page.send("act", id=edge).startswith("Cut at ")
         took.append(time.process_time() - start)
-    assert min(took) < 0.1  # seconds: 0.051 to 0.064 when this was written, of the 0.15 from click to redraw
+    assert min(took) < allowed(0.1)  # 0.051 to 0.064 when this was written, of the 0.15 from click to redraw
     assert len(json.dumps(explorer.scene)) < 150_000
     explorer.close()
