@@ -5,6 +5,7 @@ Orders list positions of axes, slowest in memory first.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, axis_pairs, exact_map
 from fuser_lab.ir import Expr, Fusion, OpKind, OrderHint, TensorView, Val
@@ -35,21 +36,40 @@ def propose_orders(
         nvFuser's way around its issue #2202: an axis that a reduction or a product takes away on the way to the target
         does not end the run. For ``linear`` of [b, m, k] and [n, k] it then proposes (n, b, m), which no library gives.
     """
-    wanted = tuple(targets)
-    axes = exact_map(FusionLinks(fusion).of(fusion.tensor_exprs)) if wanted else None
-    if axes is None or axes.self_mapped is not None:
-        return {}
-    read = _inputs_of(fusion)
-    found: dict[TensorView, OrderHint] = {}
-    for target in wanted:
-        maker = fusion.producers[target]
-        reference = _reference([t for t in fusion.tensor_inputs if t in read[target]], axes)
+    proposals = Proposals(fusion)
+    found = ((target, proposals.of(target, past_reductions=past_reductions)) for target in targets)
+    return {target: hint for target, hint in found if hint is not None}
+
+
+class Proposals:
+    """What `propose_orders` proposes, tensor by tensor; what all tensors share is worked out once."""
+
+    def __init__(self, fusion: Fusion, links: FusionLinks | None = None) -> None:
+        self._fusion = fusion
+        self._links = FusionLinks(fusion) if links is None else links
+
+    @cached_property
+    def _axes(self) -> ExactMap:
+        return exact_map(self._links.of(self._fusion.tensor_exprs))
+
+    @cached_property
+    def _read(self) -> dict[Val, frozenset[Val]]:
+        return _inputs_of(self._fusion)
+
+    def of(self, target: TensorView, *, past_reductions: bool = False) -> OrderHint | None:
+        """Return how one computed tensor would lie; None if no input decides."""
+        axes = self._axes
+        if axes.self_mapped is not None:
+            return None
+        maker = self._fusion.producers[target]
         if maker.kind is OpKind.ATTENTION:
-            found.update(_like_operands(maker, target))
-        elif reference is not None:
-            skipped = _taken_away(maker, target, axes) if past_reductions else frozenset()
-            found[target] = _projected(reference, target, axes, skipped)
-    return found
+            return _like_operand(maker, target)
+        read = self._read[target]
+        reference = _reference([tensor for tensor in self._fusion.tensor_inputs if tensor in read], axes)
+        if reference is None:
+            return None
+        skipped = _taken_away(maker, target, axes) if past_reductions else frozenset()
+        return _projected(reference, target, axes, skipped)
 
 
 def _inputs_of(fusion: Fusion) -> dict[Val, frozenset[Val]]:
@@ -108,14 +128,14 @@ def _projected(reference: TensorView, target: TensorView, axes: ExactMap, skippe
     return OrderHint(order=order, origin=reference.name, strength=len(run))
 
 
-def _like_operands(maker: Expr, target: TensorView) -> dict[TensorView, OrderHint]:
+def _like_operand(maker: Expr, target: TensorView) -> OrderHint | None:
     """Return that a result of an attention lies like its query, or a gradient like what it is the gradient of."""
     places = _ATTENTION.get(maker.op.name, ())
     for result, place in zip(maker.tensor_outputs, places, strict=False):
         operand = maker.tensor_inputs[place]
         if result == target and operand.ndim == target.ndim:
-            return {target: OrderHint(order=operand.domain.allocation_order, origin=operand.name, strength=target.ndim)}
-    return {}
+            return OrderHint(order=operand.domain.allocation_order, origin=operand.name, strength=target.ndim)
+    return None
 
 
 def is_row_major(tensor: TensorView, order: Order) -> bool:

@@ -17,7 +17,7 @@ from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.asking import decisive_code, records
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.components import components
-from fuser_lab.segmentation.graph import SegmentedFusion, assemble, run_order
+from fuser_lab.segmentation.graph import SegmentedFusion, assemble, assembled, run_order
 from fuser_lab.segmentation.hints import refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
@@ -216,19 +216,20 @@ def rebuilt(
     glued = {e.name for g in groups if not all(e.name in stored for e in g) for e in g} & stored
     recomputed = segmented.recomputed - glued
     whole = _with_copies(segmented, groups, recomputed, oracle)
-    known = {frozenset(_names(g.exprs)): g.candidate for g in segmented.groups if recomputed == segmented.recomputed}
-    candidates = [known.get(frozenset(_names(g))) or candidate(segmented.fusion, g, recomputed) for g in whole]
-    if run_order(candidates) is None:
+    known = {_names(g.exprs): g.candidate for g in segmented.groups if recomputed == segmented.recomputed}
+    candidates = [known.get(_names(g)) or candidate(segmented.fusion, g, recomputed) for g in whole]
+    order = run_order(candidates)
+    if order is None:
         msg = "the segments would form a cycle."
         raise IllegalEdit(msg)
     same: dict[str, str] = {}
     for group in whole if segmented.replicas else ():
         same |= _as_one(segmented, group, recomputed.intersection(e.name for e in group), oracle)[1]
-    while apart := _must_stay(segmented.fusion, whole, recomputed, same, oracle):
+    while same and (apart := _must_stay(segmented.fusion, whole, recomputed, same, oracle)):
         same = {name: into for name, into in same.items() if name not in apart}
     _log_copies(segmented, whole, recomputed, same, log)
     if not same:
-        return assemble(segmented.fusion, whole, recomputed, oracle, segmented.replicas, candidates)
+        return assembled([candidates[i] for i in order], segmented.fusion, recomputed, oracle, segmented.replicas)
     fusion, left = _without(segmented.fusion, whole, same)
     replicas = {name: original for name, original in segmented.replicas.items() if name not in same}
     return assemble(fusion, left, recomputed, oracle, replicas)
@@ -239,6 +240,8 @@ def _log_copies(
     same: Mapping[str, str], log: DecisionLog,
 ) -> None:
     """Log which segments of recomputed expressions appear and disappear, and which replicas become one expression."""
+    if not segmented.recomputed and not same:
+        return
     before = {frozenset(_names(g.exprs)) for g in segmented.groups if set(_names(g.exprs)) <= segmented.recomputed}
     now = {frozenset(_names(group)): group for group in whole if set(_names(group)) <= recomputed}
     for names in sorted(now.keys() - before, key=sorted):
@@ -273,6 +276,8 @@ def _with_copies(
 
     Groups that an edit does not change keep their copies.
     """
+    if not segmented.recomputed:
+        return list(groups)
     fusion = segmented.fusion
     before = {frozenset(own_exprs(segmented, i)): group.exprs for i, group in enumerate(segmented.groups)}
     found: list[Sequence[Expr]] = []

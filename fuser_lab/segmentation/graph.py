@@ -190,35 +190,42 @@ def assemble(
     recomputed: frozenset[str],
     oracle: SchedulerOracle,
     replicas: Mapping[str, str] | None = None,
-    known: Sequence[Candidate] = (),
 ) -> SegmentedFusion:
     """Return groups of expressions as a SegmentedFusion, each asked once more for its scheduler.
-
-    ``known`` are candidates of this fusion with these ``recomputed``, taken for the groups of the same expressions.
 
     Raises
     ------
     VerificationError
         If the groups are not a legal partition.
     """
-    at_hand = {_tensor_names(one.exprs): one for one in known}
-    candidates = [
-        at_hand.get(_tensor_names(exprs)) or candidate(fusion, exprs, recomputed) for exprs in map(tuple, groups)
-    ]
+    candidates = [candidate(fusion, exprs, recomputed) for exprs in groups]
     order = run_order(candidates)
     if order is None:
         msg = "the segments form a cycle."
         raise VerificationError(msg)
+    return assembled([candidates[i] for i in order], fusion, recomputed, oracle, replicas)
+
+
+def assembled(
+    candidates: Iterable[Candidate],
+    fusion: Fusion,
+    recomputed: frozenset[str],
+    oracle: SchedulerOracle,
+    replicas: Mapping[str, str] | None = None,
+) -> SegmentedFusion:
+    """Return candidates in run order as a SegmentedFusion, each asked once more for its scheduler.
+
+    Raises
+    ------
+    VerificationError
+        If the candidates are not a legal partition.
+    """
     return SegmentedFusion(
         fusion=fusion,
-        groups=tuple(SegmentedGroup(candidate=candidates[i], answer=oracle.ask(candidates[i])) for i in order),
+        groups=tuple(SegmentedGroup(candidate=one, answer=oracle.ask(one)) for one in candidates),
         recomputed=recomputed,
         replicas=replicas or {},
     )
-
-
-def _tensor_names(exprs: Iterable[Expr]) -> frozenset[str]:
-    return frozenset(expr.name for expr in exprs if expr.tensor_outputs)
 
 
 def verify(fusion: Fusion, groups: Sequence[Sequence[str]], recomputed: frozenset[str]) -> None:

@@ -12,7 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from fuser_lab.analysis.domain_map import FusionLinks
-from fuser_lab.analysis.layout import Order, propose_orders, with_order
+from fuser_lab.analysis.layout import Order, Proposals, with_order
 from fuser_lab.events import LayoutChosen
 from fuser_lab.ir import Expr, Fusion, OrderHint, TensorView, Val
 from fuser_lab.segmentation.accesses import Accesses, Orders
@@ -185,6 +185,42 @@ def layouts_of(segmented: SegmentedFusion, mode: str) -> Layouts:
     return parties.layouts(mode, orders, {tv.name: parties.decider(tv, orders) for tv in parties.boundaries})
 
 
+def layout_of(segmented: SegmentedFusion, tensor: str) -> BoundaryLayout | None:
+    """Return the current layout of one tensor, as `layouts_of` has it; None if no segment writes it."""
+    parties = _Parties(segmented)
+    if tensor not in parties.producer:
+        return None
+    orders = parties.as_segmented()
+    written = segmented.fusion.tensors[tensor]
+    return parties.layout(written, orders, parties.decider(written, orders))
+
+
+class _Facts:
+    """What layouts ask of a fusion whatever its segments are."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion = fusion
+        self.links = FusionLinks(fusion)
+        self.proposals = Proposals(fusion, self.links)
+
+
+class _Latest:
+    """The facts of the fusion that was asked about last: the plans of one exploration share it."""
+
+    def __init__(self) -> None:
+        self._facts: _Facts | None = None
+
+    def of(self, fusion: Fusion) -> _Facts:
+        """Return the facts of a fusion, which is known by its identity."""
+        found = self._facts
+        if found is None or found.fusion is not fusion:
+            self._facts = found = _Facts(fusion)
+        return found
+
+
+_LATEST = _Latest()
+
+
 def negotiate(segmented: SegmentedFusion, oracle: SchedulerOracle) -> tuple[SegmentedFusion, Layouts]:
     """Return the segments with negotiated layouts, and the record of the negotiation.
 
@@ -202,8 +238,9 @@ class _Parties:
     def __init__(self, segmented: SegmentedFusion) -> None:
         self.segmented = segmented
         self.fusion = fusion = segmented.fusion
-        links = FusionLinks(fusion)
-        self.accesses = [Accesses(group=group, links=links) for group in segmented.groups]
+        facts = _LATEST.of(fusion)
+        self._proposals = facts.proposals
+        self.accesses = [Accesses(group=group, links=facts.links) for group in segmented.groups]
         self.producer: dict[str, int] = {}
         self.consumers: dict[str, list[int]] = {}
         for number, group in enumerate(segmented.groups):
@@ -215,15 +252,18 @@ class _Parties:
         self.required = {
             tv.name: order for tv in self.boundaries if (order := fusion.required_order(tv)) is not None
         }
-        self.hints = self._hints()
-        self.views = {tv.name: self._views(tv) for tv in self.boundaries}
+        self._hints: dict[str, OrderHint | None] = {}
+        self._views: dict[str, tuple[TensorView, ...]] = {}
         self.results = {tv.name for tv in fusion.outputs}
         self._targets = {output.name: target for output, target in fusion.aliases}
 
-    def _hints(self) -> dict[str, OrderHint]:
-        free = [tv for tv in self.boundaries if tv.name not in self.required]
-        proposed = propose_orders(self.fusion, [tv for tv in free if tv.domain.hint is None])
-        return {tv.name: hint for tv in free if (hint := tv.domain.hint or proposed.get(tv)) is not None}
+    def hint(self, tensor: TensorView) -> OrderHint | None:
+        """Return the order that the inference proposes for a tensor; none where the user requires one."""
+        name = tensor.name
+        if name not in self._hints:
+            free = name not in self.required
+            self._hints[name] = (tensor.domain.hint or self._proposals.of(tensor)) if free else None
+        return self._hints[name]
 
     def as_segmented(self) -> dict[str, Order]:
         """Return the orders that the fusion has."""
@@ -244,7 +284,7 @@ class _Parties:
 
     def outside(self, tensor: TensorView) -> tuple[str, Order]:
         """Return the order that a result should have for the caller, and why: as hinted, or nvFuser's default."""
-        target, hint = self._targets.get(tensor.name), self.hints.get(tensor.name)
+        target, hint = self._targets.get(tensor.name), self.hint(tensor)
         if target is not None:
             return "in place", target.domain.allocation_order
         if self.accesses[self.producer[tensor.name]].is_library:
@@ -256,23 +296,25 @@ class _Parties:
     def placed(self, orders: Orders, tensor: TensorView, order: Order) -> dict[str, Order]:
         """Return the orders with that of one tensor changed, and those of the views of it."""
         new = {**orders, tensor.name: order}
-        for view in self.views[tensor.name]:
+        for view in self.views(tensor):
             new[view.name] = self.natural(view, new)
         return new
 
-    def _views(self, tensor: TensorView) -> tuple[TensorView, ...]:
+    def views(self, tensor: TensorView) -> tuple[TensorView, ...]:
         """Return the tensors seen in the memory of one, in order."""
-        found: dict[TensorView, None] = {}
-        waiting = [tensor]
-        for one in waiting:
-            readers = (self.accesses[n] for n in self.consumers.get(one.name, ()))
-            waiting += [tv for r in readers for tv in r.group.outputs if self.is_view(tv) and tv not in found]
-            found.update(dict.fromkeys(waiting[1:]))
-        return tuple(tv for tv in self.boundaries if tv in found) if found else ()
+        if tensor.name not in self._views:
+            found: dict[TensorView, None] = {}
+            waiting = [tensor]
+            for one in waiting:
+                readers = (self.accesses[n] for n in self.consumers.get(one.name, ()))
+                waiting += [tv for r in readers for tv in r.group.outputs if self.is_view(tv) and tv not in found]
+                found.update(dict.fromkeys(waiting[1:]))
+            self._views[tensor.name] = tuple(tv for tv in self.boundaries if tv in found) if found else ()
+        return self._views[tensor.name]
 
     def cost(self, tensor: TensorView, orders: Orders) -> int:
         """Return what the segments that write or read a tensor, or a view of it, pay."""
-        near = {n for tv in (tensor, *self.views[tensor.name]) for n in self._touching(tv)}
+        near = {n for tv in (tensor, *self.views(tensor)) for n in self._touching(tv)}
         return sum(self.accesses[n].cost(orders) for n in near)
 
     def _touching(self, tensor: TensorView) -> tuple[int, ...]:
@@ -297,26 +339,30 @@ class _Parties:
         self, mode: str, orders: Orders, by: Mapping[str, str], reasked: Iterable[Reasked] = (),
     ) -> Layouts:
         """Return the record of these orders."""
-        found = []
-        for tensor in self.boundaries:
-            natural = self.natural(tensor, orders)
-            found.append(
-                BoundaryLayout(
-                    tensor=tensor.name,
-                    nbytes=tensor.nbytes,
-                    producer=self.producer[tensor.name],
-                    consumers=tuple(self.consumers.get(tensor.name, ())),
-                    required=self.required.get(tensor.name),
-                    hint=self.hints.get(tensor.name),
-                    natural=natural,
-                    preferred=self.preferred(tensor, orders),
-                    chosen=orders[tensor.name],
-                    by=by[tensor.name],
-                    cost=self.cost(tensor, orders),
-                    natural_cost=self.cost(tensor, self.placed(orders, tensor, natural)),
-                ),
-            )
-        return Layouts(mode=mode, boundaries=tuple(found), reasked=tuple(reasked), cost=self.total(orders))
+        return Layouts(
+            mode=mode,
+            boundaries=tuple(self.layout(tensor, orders, by[tensor.name]) for tensor in self.boundaries),
+            reasked=tuple(reasked),
+            cost=self.total(orders),
+        )
+
+    def layout(self, tensor: TensorView, orders: Orders, by: str) -> BoundaryLayout:
+        """Return the record of one tensor in these orders."""
+        natural = self.natural(tensor, orders)
+        return BoundaryLayout(
+            tensor=tensor.name,
+            nbytes=tensor.nbytes,
+            producer=self.producer[tensor.name],
+            consumers=tuple(self.consumers.get(tensor.name, ())),
+            required=self.required.get(tensor.name),
+            hint=self.hint(tensor),
+            natural=natural,
+            preferred=self.preferred(tensor, orders),
+            chosen=orders[tensor.name],
+            by=by,
+            cost=self.cost(tensor, orders),
+            natural_cost=self.cost(tensor, self.placed(orders, tensor, natural)),
+        )
 
 
 class _Negotiation:
@@ -351,7 +397,7 @@ class _Negotiation:
         parties, orders = self._parties, self._orders
         choices = [("producer", parties.natural(tensor, orders))]
         choices += [(f"S{n}", order) for n, order in parties.preferred(tensor, orders)]
-        hint = parties.hints.get(tensor.name)
+        hint = parties.hint(tensor)
         if hint is not None:
             choices.append(("hint", hint.order))
         if tensor.name in parties.results:

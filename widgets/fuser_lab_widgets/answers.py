@@ -10,6 +10,7 @@ from fuser_lab.report.svg import edge_title, segment_text, segment_title
 from fuser_lab.report.tables import decision_reason
 from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_decisions, view_layouts, view_verdicts
+from fuser_lab.segmentation.layouts import layout_of
 from fuser_lab_widgets import previews
 
 if TYPE_CHECKING:
@@ -201,10 +202,12 @@ def _annotating(view: ViewModel, edge: EdgeView) -> list[Answer]:
     return found
 
 
-def _layout(plan: EditablePlan, tensor: str) -> list[list[str]]:
+def _layout(plan: Any, tensor: str) -> list[list[str]]:
     """Return the memory layout of a tensor that a segment writes: all preferences, what decided, and the cost."""
-    layouts = getattr(plan, "layouts", None)
-    found = () if layouts is None else view_layouts(one for one in layouts() if one.tensor == tensor)
+    if not hasattr(plan, "layouts"):
+        return []
+    known = [layout_of(plan.segmented, tensor)] if plan.agreed is None else plan.agreed
+    found = view_layouts(one for one in known if one is not None and one.tensor == tensor)
     return [
         fact
         for one in found

@@ -22,6 +22,7 @@ from fuser_lab.plan_code import FORMS
 from fuser_lab.presegmentation import Alternative
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import PlanDiff, plan_diff
+from fuser_lab.report.drawing import Drawn
 from fuser_lab.report.geometry import Room
 from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
@@ -167,6 +168,7 @@ class Explorer(anywidget.AnyWidget):
         self._notes = list(notes)
         self._view: ViewModel | None = None
         self._drawn: EditablePlan | None = None
+        self._drawn_last = Drawn()
         self._searching = ""  # a strategy, or the certificate, while it is looked for
         self._asked_for: object = None  # the search whose answer is waited for
         self._certificates: dict[str, dict[str, Any]] = {}  # by the plans' hashes
@@ -911,7 +913,7 @@ class Explorer(anywidget.AnyWidget):
     def _current(self) -> ViewModel:
         if self._view is None or self._drawn is not self._session.plan:
             self._drawn = self._session.plan
-            self._view = view_plan(self._session.plan, title=self._title, decisions=False)
+            self._view = view_plan(self._session.plan, title=self._title, decisions=False, drawn=self._drawn_last)
             self._number += 1
         return self._view
 

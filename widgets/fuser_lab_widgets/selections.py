@@ -28,7 +28,8 @@ def find(view: ViewModel, words: str) -> str:
     """
     if "->" in words:
         tensor, _, reader = (part.strip() for part in words.partition("->"))
-        return next((e.id for e in view.edges if _way(view, e) == f"{tensor} -> {reader}"), "")
+        edges = (e for e in view.edges if e.tensor == tensor)  # few, so few of their targets are looked up
+        return next((e.id for e in edges if _way(view, e) == f"{tensor} -> {reader}"), "")
     made = [n for n in view.nodes if words == n.tensor or words in n.tensors]
     for kind in ("op", "input"):
         found = next((n.id for n in made if n.kind == kind), "")

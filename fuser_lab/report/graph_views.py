@@ -1,0 +1,108 @@
+"""What is drawn of a plan: its nodes, edges and segments, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal
+
+from fuser_lab.report.keeping import kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NodeKind = Literal["input", "op", "output", "segment"]
+EdgeKind = Literal["input", "inside", "boundary", "output"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A fusion input, an op in a segment, a fusion output, or (collapsed) a whole segment, which ``detail`` tells of.
+
+    A replica stands in several segments. ``line`` is the line of the user's code that an op came from, if it is known;
+    ``text`` ends with it.
+    """
+
+    id: str
+    kind: NodeKind
+    label: str
+    tensor: str
+    tensors: tuple[str, ...]
+    dtype: str
+    shape: tuple[str, ...]
+    bytes: int
+    segment: int | None
+    replica: bool
+    copies: int
+    text: str
+    detail: str = ""
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeView:
+    """A tensor on its way from one node to another.
+
+    ``segments`` holds the two sides, None outside every segment; ``labelled`` marks the first edge that takes a
+    tensor into another segment, which is where its bytes are written.
+    """
+
+    id: str
+    source: str
+    target: str
+    tensor: str
+    bytes: int
+    kind: EdgeKind
+    segments: tuple[int | None, int | None]
+    labelled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictView:
+    """One scheduler's answer, with the code of its reason and the sentence with the numbers."""
+
+    scheduler: str
+    accepted: bool
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentView:
+    """A segment; ``ok`` is False where no scheduler accepts it, and ``verdicts`` then say why."""
+
+    index: int
+    scheduler: str
+    ok: bool
+    ops: tuple[str, ...]
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    bytes_in: int
+    bytes_out: int
+    bytes_crossing: int
+    verdicts: tuple[VerdictView, ...]
+
+
+def view_verdicts(verdicts: Iterable[Any] | None) -> tuple[VerdictView, ...]:
+    """Return schedulers' answers in the order in which they were asked."""
+    return tuple(_verdict(v) for v in (verdicts or ()))
+
+
+def word(value: object) -> str:
+    """Return the short name of an enum member, a named thing or a string."""
+    if value is None:
+        return ""
+    if isinstance(value, Enum):
+        return str(value.value)
+    return str(getattr(value, "name", value))
+
+
+@kept
+def _verdict(verdict: Any) -> VerdictView:
+    return VerdictView(
+        scheduler=word(verdict.scheduler),
+        accepted=verdict.accepted,
+        code=verdict.code,
+        text=verdict.text,
+    )
