@@ -36,10 +36,12 @@ from fuser_lab.errors import (
     FuserLabError,
     IllegalEdit,
     InputError,
+    ScheduleError,
     SegmentationError,
 )
 from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.ir.transform import Transform
 from fuser_lab.passes import PASSES, Annotation, Pass, annotations_of, with_segment_set, without_segment_set
 from fuser_lab.plan_code import FORMS, Edit, PlanCode
 from fuser_lab.report import certificates, html, save, svg, text
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from fuser_lab.definition.cache import FusionCache
     from fuser_lab.runtime.executor import PreparedPlan
     from fuser_lab.runtime.facts import LaunchFacts
+    from fuser_lab.segment_schedules import Given, SegmentSchedule
 
 _KERNELS_FOR = " or ".join(map(repr, targets.names()))
 _TARGET = TEXT.but(lambda name: name in targets.names(), _KERNELS_FOR).worded(_KERNELS_FOR)
@@ -95,6 +98,14 @@ class SegmentChange:
 
     exprs: tuple[str, ...]
     change: LoopChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentTransforms:
+    """Transforms given by hand for a segment, found by the names of its expressions so that other edits keep them."""
+
+    exprs: tuple[str, ...]
+    transforms: tuple[Transform, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,12 +214,26 @@ class Segment:
         CodegenError
             If the segment has no kernel: no scheduler accepts it, or the array library evaluates it.
         """
+        return self._kernel(self.fusion, target, changes=self.changes)
+
+    def _kernel(self, fusion: Fusion, target: str, changes: tuple[LoopChange, ...] = ()) -> "GeneratedKernel":
+        """Return the kernel of the segment's ops, for its own sizes or others."""
         from fuser_lab.codegen.generate import generate
 
         if self.scheduler is None:
             msg = f"segment {self.index} has no kernel: no scheduler accepts it; {self.group.answer.text}."
             raise CodegenError(msg)
-        return generate(self.fusion, self.scheduler, target, changes=self.changes, device=self.plan.oracle.device)
+        if not self.transforms:
+            return generate(fusion, self.scheduler, target, changes=changes, device=self.plan.oracle.device)
+        if not targets.target_of(target).has_blocks:
+            msg = (
+                f"segment {self.index} has no kernel for {target!r}: its transforms are lowered for GPUs, and the CPU "
+                "runs that kernel in lock step; see source('cuda')."
+            )
+            raise CodegenError(msg)
+        from fuser_lab.segment_schedules import scheduled_kernel
+
+        return scheduled_kernel(fusion, self.transforms)
 
     @takes(target=_TARGET)
     def steps(self, target: str = "cpu") -> "KernelSteps":
@@ -229,13 +254,12 @@ class Segment:
             If no smaller extents fit the ops, or the kernel takes too many steps.
         """
         from fuser_lab.analysis.smaller import smaller
-        from fuser_lab.codegen.generate import generate
         from fuser_lab.codegen.kernel_steps import MOST_ELEMENTS, kernel_steps
 
         generated = self.kernel(target)
         fusion, shrunk = smaller(self.fusion, MOST_ELEMENTS)
-        if shrunk and self.scheduler is not None:
-            generated = generate(fusion, self.scheduler, target, device=self.plan.oracle.device)
+        if shrunk:
+            generated = self._kernel(fusion, target)
         return kernel_steps(generated, fusion, shrunk)
 
     @property
@@ -243,6 +267,35 @@ class Segment:
         """Parameters set by hand; see `Plan.with_params`."""
         own = _expr_names(self.exprs)
         return tuple(given.change for given in self.plan.given if given.exprs == own)
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The transforms given by `Plan.with_schedule`; empty if the kernel is the automatic one."""
+        own = _expr_names(self.exprs)
+        return next((given.transforms for given in self.plan.schedules if given.exprs == own), ())
+
+    @property
+    def schedule(self) -> "SegmentSchedule":
+        """The schedule as transforms: the one given by `Plan.with_schedule`, or what the scheduler proposes.
+
+        A proposal has the parameters of the automatic CUDA kernel, given ones included, as far as transforms express
+        them; ``reasons`` says why they were chosen and what is left out. ``print(plan.segments[0].schedule)`` writes
+        Python that `Plan.with_schedule` accepts.
+
+        Raises
+        ------
+        UnsupportedError
+            If transforms cannot express a schedule of this segment; the sentence says what they lack.
+        CodegenError
+            If the segment has no kernel.
+        """
+        from fuser_lab.segment_schedules import kept, proposed
+
+        if self.transforms:
+            return kept(self.fusion, self.transforms)
+        nests = self.kernel("cuda").kernel_ir.nests
+        assert self.scheduler is not None
+        return proposed(self.fusion, self.scheduler, nests, self.plan.fusion.tensors)
 
     @takes(target=_TARGET)
     def params(self, target: str = "cuda") -> tuple[NestChoice, ...]:
@@ -335,6 +388,7 @@ class Plan:
     segmenter: Callable[..., "Plan"]  # what made it from the definition, and makes plans like it
     edits: tuple[Edit, ...] = ()
     given: tuple[SegmentChange, ...] = ()
+    schedules: tuple[SegmentTransforms, ...] = ()
     agreed: Layouts | None = None
     passes: tuple[Pass, ...] = PASSES
     method: Strategy = "bottom_up"
@@ -366,14 +420,19 @@ class Plan:
     def hash(self) -> str:
         """Content hash: the same cut made in the widget, in Python or by `to_python` has the same hash."""
         options = sorted((name, repr(getattr(self.options, name))) for name in self.options.__dataclass_fields__)
-        content: tuple[object, ...] = (self.segmented.key, tuple(options), self.oracle.device)
+        described: tuple[object, ...] = (self.segmented.key, tuple(options), self.oracle.device)
         if self.oracle.schedulers != SCHEDULERS:
-            content = (*content, self.oracle.schedulers)
+            described = (*described, self.oracle.schedulers)
         here = {_expr_names(segment.exprs) for segment in self.segments} if self.given else set()
         given = sorted(repr(one) for one in self.given if one.exprs in here)
         if given:
-            content = (*content, tuple(given))
-        return sha256(repr(content).encode()).hexdigest()[:16]
+            described = (*described, tuple(given))
+        scheduled = [segment for segment in self.segments if segment.transforms] if self.schedules else []
+        if scheduled:
+            from fuser_lab.segment_schedules import content
+
+            described = (*described, tuple((one.index, content(one.fusion, one.transforms)) for one in scheduled))
+        return sha256(repr(described).encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
         """Compare by content."""
@@ -671,6 +730,12 @@ class Plan:
         if not 0 <= segment < len(self.segments):
             msg = f"with_params: segment must be from 0 to {len(self.segments) - 1}, given {segment}."
             raise InputError(msg)
+        if self.segments[segment].transforms:
+            msg = (
+                f"with_params: segment {segment} has a schedule given by with_schedule, which has no parameters; "
+                f"change its transforms, or return to the automatic kernel with with_schedule({segment}, None)."
+            )
+            raise ScheduleError(msg)
         found = checked(values)
         exprs = _expr_names(self.segments[segment].exprs)
         kept = tuple(
@@ -687,6 +752,55 @@ class Plan:
         )
         changed.segments[segment].kernel(target)  # raises if a value is illegal
         return changed
+
+    @takes(segment=_SEGMENT)
+    def with_schedule(self, segment: int, schedule: "Given | None") -> "Plan":
+        """Return the plan in which a segment's kernel follows a schedule by hand.
+
+        On a GPU the kernel of the transforms runs; on the CPU the same kernel is evaluated in lock step, for its
+        values, and its time says nothing about speed. The other segments run as before. Parameters given by
+        `with_params` stay with the automatic kernel, to which ``with_schedule(segment, None)`` returns.
+
+        Parameters
+        ----------
+        segment
+            Number of the segment.
+        schedule
+            The text that ``print(plan.segments[segment].schedule)`` writes, edited or not (it is parsed, never
+            executed); a `SegmentSchedule`; a list of its transforms; or a function that is called with a
+            definition ``fd`` of the segment and schedules it by hand through ``fd.sched``. None for the automatic
+            kernel.
+
+        Raises
+        ------
+        ScheduleError
+            If a transform is illegal, or the schedule cannot be followed for the segment's sizes.
+        UnsupportedError
+            If the schedule needs what no kernel here has.
+        CodegenError
+            If the segment has no kernel.
+        InputError
+            If there is no such segment.
+        """
+        if not 0 <= segment < len(self.segments):
+            msg = f"with_schedule: segment must be from 0 to {len(self.segments) - 1}, given {segment}."
+            raise InputError(msg)
+        from fuser_lab.segment_schedules import given_schedule
+
+        one = self.segments[segment]
+        one.kernel("cuda")  # raises if the segment has none
+        exprs = _expr_names(one.exprs)
+        schedules = tuple(known for known in self.schedules if known.exprs != exprs)
+        text = ""
+        if schedule is not None:
+            found = given_schedule(one.fusion, schedule, self.fusion.tensors)
+            text = found.to_python()
+            schedules = (*schedules, SegmentTransforms(exprs=exprs, transforms=found.transforms))
+        name = self.name if self.name.endswith("*") else f"{self.name}*"
+        return replace(
+            self, name=name, edits=(*self.edits, ("with_schedule", (segment, text))), schedules=schedules, _cache={},
+            _lock=threading.Lock(),
+        )
 
     @takes(where=(TENSOR | listed(TEXT, _PLACE, least=2, most=2)).worded(_PLACE))
     def preview_cut(self, where: str | tuple[str, str]) -> EditPreview:
@@ -939,6 +1053,7 @@ class Plan:
                 self._cache[key] = prepare(
                     self.fusion, segments, target, evaluate_refused=evaluate_refused, compile_now=False,
                     changes={segment.index: segment.changes for segment in self.segments},
+                    schedules={s.index: s.transforms for s in self.segments if s.transforms},
                 )
             return self._cache[key]
 

@@ -1,5 +1,6 @@
 """Plans as code that creates them again: Python of fuser_lab's own API, and scripts for nvFuser."""
 
+import re
 from dataclasses import dataclass
 
 from fuser_lab.cost.device import DEFAULT, DEVICES
@@ -18,7 +19,9 @@ from fuser_lab.segmentation import STRATEGIES, SegmenterOptions
 Edit = tuple[str, tuple[str | int, ...]]
 
 REWRITINGS = ("recompute", "narrow")  # edits that rewrite the fusion: a tensor, then arguments as they are written
+OF_KERNELS = ("with_params", "with_schedule")  # edits that leave the partition as it is
 FORMS = ("fuser_lab", "nvfuser_direct", "nvfuser")
+_LOOKED_UP = re.compile(r'fd\.sched\.tensor\("(\w+)"\)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +81,16 @@ class PlanCode:
             groups = [[_recorded(name, names) for name in g] for g in (self.returned if repeated else self.segments)]
             strategy = f"strategy=lambda fusion, oracle: {groups}"
             lines = [*self._needed(), f"plan = fl.segment(fd, inputs, {strategy}{self._options()})"]
-            if not repeated:
+            if not repeated and {method for method, _ in self.edits} - set(OF_KERNELS):
                 return lines
         else:
             lines = [*self._needed(), f"plan = fl.segment(fd, inputs{self._strategy()}{self._options()})"]
         for method, values in self.edits:
             if method == "with_params":
                 lines.append(f"plan = plan.with_params({', '.join(map(str, values))})")
+                continue
+            if method == "with_schedule":
+                lines.append(f"plan = plan.with_schedule({values[0]}, {_schedule_literal(str(values[1]), names)})")
                 continue
             if method in REWRITINGS:
                 arguments = (repr(_recorded(str(values[0]), names)), *map(str, values[1:]))
@@ -142,6 +148,14 @@ def _recorded(name: str, names: dict[str, str]) -> str:
         return names[name]
     base, mark, rest = name.partition("_")
     return f"{names.get(base, base)}{mark}{rest}"
+
+
+def _schedule_literal(text: str, names: dict[str, str]) -> str:
+    """Return a schedule as a literal in which tensors are looked up by the names of the printed definition."""
+    if not text:
+        return "None"
+    found = _LOOKED_UP.sub(lambda one: f'fd.sched.tensor("{_recorded(one.group(1), names)}")', text)
+    return f"'''\n{found}'''"
 
 
 def _described(value: Described) -> str:

@@ -58,8 +58,8 @@ _TRUE = Const(DataType.Bool, value=True)
 
 
 def lower_scheduled(
-    scheduled: ScheduledFusion, rules: Rules, name: str, strides: Mapping[str, Sequence[int]] | None = None,
-    alignments: Mapping[str, int] | None = None,
+    scheduled: ScheduledFusion, rules: Rules, name: str, strides: Mapping[str, Sequence[int] | Layout] | None = None,
+    alignments: Mapping[str, int] | None = None, outputs: Mapping[str, str] | None = None,
 ) -> Kernel:
     """Return the CUDA Kernel IR of a fusion as it is scheduled.
 
@@ -72,9 +72,11 @@ def lower_scheduled(
     name
         Name of the kernel's function.
     strides
-        Strides in elements of inputs that are not dense in their allocation order.
+        Strides in elements of inputs that are not dense in their allocation order, or their layouts.
     alignments
         Bytes that addresses of inputs and outputs are multiples of, where that is less than 16.
+    outputs
+        Names of the kernel's outputs, by the names of tensors, where they differ.
 
     Raises
     ------
@@ -83,13 +85,13 @@ def lower_scheduled(
     UnsupportedError
         If an op has no rule for one element, or several results.
     """
-    return _Lowering(scheduled, rules, name, strides or {}, alignments or {}).kernel()
+    return _Lowering(scheduled, rules, name, strides or {}, alignments or {}, outputs or {}).kernel()
 
 
 class _Lowering:
     def __init__(
-        self, scheduled: ScheduledFusion, rules: Rules, name: str, strides: Mapping[str, Sequence[int]],
-        alignments: Mapping[str, int],
+        self, scheduled: ScheduledFusion, rules: Rules, name: str, strides: Mapping[str, Sequence[int] | Layout],
+        alignments: Mapping[str, int], outputs: Mapping[str, str],
     ) -> None:
         self._scheduled, self._fusion, self._name = scheduled, scheduled.fusion, name
         self._check_ops()
@@ -100,7 +102,7 @@ class _Lowering:
         self._layouts: dict[str, Layout] = {tv.name: layout_of(tv, strides.get(tv.name)) for tv in outside}
         self._buffers: dict[str, Buffer] = {
             tv.name: Buffer(
-                name=tv.name, dtype=tv.dtype, size=self._layouts[tv.name].size,
+                name=outputs.get(tv.name, tv.name), dtype=tv.dtype, size=self._layouts[tv.name].size,
                 role=Role.INPUT if tv in self._fusion.inputs else Role.OUTPUT,
                 alignment=alignments.get(tv.name, 16),
             )

@@ -166,6 +166,13 @@ class HandSchedule:
         self._known = (self._definition(), after)
         return after
 
+    def extend(self, transforms: Iterable[Transform]) -> None:
+        """Add transforms; if one is illegal, ScheduleError is raised and none is added."""
+        after = self.scheduled
+        for transform in transforms:
+            after = apply(after, transform, RULES)
+        self._transforms, self._known = after.transforms, (self._definition(), after)
+
     def add_made(self, kind: str, tensor: str, **args: Argument) -> TensorView:
         """Add a transform that makes a tensor, and return that."""
         name = self._new_name()

@@ -128,6 +128,8 @@ def _replayed(
     made: list[Split | Merge] = []
     # What already leads from the target's root to its logical axes is not done again.
     given = list(target.tensor.domain.transforms)
+    # A root axis that a reshape has split or merged otherwise is not a loop, so nothing can be done with it.
+    loops = {axis.id for axis in target.tensor.domain.logical}
     for step in steps:
         if isinstance(step, Split):
             source = known.get(step.source.id)
@@ -139,9 +141,12 @@ def _replayed(
                 if (inside.factor, inside.inner_split) == (step.factor, step.inner_split):
                     known[step.outer.id], known[step.inner.id] = inside.outer, inside.inner
                 continue
+            if source.id not in loops:
+                continue
             split = axes.split(source, step.factor, inner_split=step.inner_split)
             known[step.outer.id], known[step.inner.id] = split.outer, split.inner
             made.append(split)
+            loops |= {split.outer.id, split.inner.id}
         elif isinstance(step, Merge):
             outer, inner = known.get(step.outer.id), known.get(step.inner.id)
             if outer is None or inner is None:
@@ -159,9 +164,13 @@ def _replayed(
                     f"({outer} and {inner}); reorder or merge {target.name} by itself first."
                 )
                 raise ScheduleError(msg)
+            if outer.id not in loops or inner.id not in loops:
+                known[step.result.id] = None
+                continue
             merge = axes.merge(outer, inner)
             known[step.result.id] = merge.result
             made.append(merge)
+            loops.add(merge.result.id)
         else:
             known[step.result.id] = None
     ended = _loop_ids(target.tensor.domain.logical, made)

@@ -148,13 +148,14 @@ def can_run(scheduled: ScheduledFusion, rules: Rules) -> bool:
     """Whether the loops that tensors share leave an order to run them in."""
     classes = LoopClasses(scheduled, rules)
     try:
-        _descend(_items(scheduled, classes), 0)
+        _descend(items_of(scheduled, classes), 0)
     except ScheduleError:
         return False
     return True
 
 
-def _items(scheduled: ScheduledFusion, classes: LoopClasses) -> list[Item]:
+def items_of(scheduled: ScheduledFusion, classes: LoopClasses) -> list[Item]:
+    """Return what each expression, or part of a reduction, writes inside which loops."""
     items: list[Item] = []
     for expr in scheduled.fusion.tensor_exprs:
         tensor = scheduled.tensors[expr.out.name]

@@ -5,12 +5,12 @@ shared memory and predicates mean there what they mean on a GPU. It is for value
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.layout import layout_of
+from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.numba_cuda import CudaEmitter
 from fuser_lab.codegen.scheduled_lowering import lower_scheduled
 from fuser_lab.definition.binding import check_count
@@ -20,11 +20,13 @@ from fuser_lab.ir.transform import ScheduledFusion
 from fuser_lab.runtime.binding import Slot, checked_array, checked_scalar, library_of, slot_of
 from fuser_lab.targets import target_of
 
-Layouts = tuple[tuple[tuple[int, ...], int], ...]  # per tensor input: strides in elements, alignment in bytes
+# Per tensor input: strides in elements or a layout, alignment in bytes.
+Layouts = tuple[tuple[tuple[int, ...] | Layout, int], ...]
 
 
 def generate_scheduled(
     scheduled: ScheduledFusion, name: str | None = None, layouts: Layouts | None = None,
+    outputs: Sequence[TensorView] | None = None,
 ) -> GeneratedKernel:
     """Return the CUDA kernel of a scheduled fusion with known extents; needs no GPU.
 
@@ -35,7 +37,11 @@ def generate_scheduled(
     name
         Name of the kernel's function.
     layouts
-        Strides in elements and alignment in bytes of each tensor input; dense and aligned to 16 by default.
+        Strides in elements, or a layout, and alignment in bytes of each tensor input; dense and aligned to 16 by
+        default.
+    outputs
+        The outputs before the transforms: the kernel's outputs have their names. ``cache_fork`` makes an output that
+        would otherwise have a new name.
 
     Raises
     ------
@@ -47,11 +53,22 @@ def generate_scheduled(
     strides = {tv.name: strides for tv, (strides, _) in zip(inputs, given, strict=bool(given))}
     alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, given, strict=bool(given))}
     chosen = name or f"by_hand_{scheduled.fusion.outputs[0].name}"
-    kernel = lower_scheduled(scheduled, RULES, chosen, strides, alignments)
+    made = dict.fromkeys(scheduled.fusion.outputs)
+    named = {} if outputs is None else {b.name: a.name for a, b in zip(dict.fromkeys(outputs), made, strict=True)}
+    kernel = lower_scheduled(scheduled, RULES, chosen, strides, alignments, named)
     source = CudaEmitter(kernel).source()
     return GeneratedKernel(
         kernel_ir=kernel, source=source.text, line_origins=source.origins, line_statements=source.statements,
     )
+
+
+def in_lock_step(generated: GeneratedKernel) -> Callable[[dict[str, Any]], None]:
+    """Return a function of memory and numbers by name that evaluates a CUDA kernel on the host, in NumPy."""
+
+    def call(env: dict[str, Any]) -> None:
+        evaluate_kernel(generated.kernel_ir, env)
+
+    return call
 
 
 class ScheduledKernel:
@@ -90,7 +107,7 @@ class ScheduledKernel:
         memory, fusion = self._memory, self.scheduled.fusion
         check_count(fusion.inputs, inputs)
         env: dict[str, Any] = {}
-        layouts: list[tuple[tuple[int, ...], int]] = []
+        layouts: list[tuple[tuple[int, ...] | Layout, int]] = []
         for number, (slot, value) in enumerate(zip(self._inputs, inputs, strict=True)):
             if not isinstance(slot, Slot):
                 env[slot.name] = checked_scalar(number, slot, value)
@@ -103,10 +120,8 @@ class ScheduledKernel:
         for tensor in self._outputs:
             env[tensor.name] = memory.fresh(tensor.dtype, layout_of(tensor).size)
             arrays[tensor] = memory.logical(env[tensor.name], tensor)
-        generated, calls = self._variant(tuple(layouts))
-        if calls is None:
-            evaluate_kernel(generated.kernel_ir, env)
-        for call in calls or ():
+        _, calls = self._variant(tuple(layouts))
+        for call in calls:
             call(env)
         return self._returned(inputs, arrays)
 
@@ -114,7 +129,8 @@ class ScheduledKernel:
         with self._lock:
             if layouts not in self._variants:
                 generated = generate_scheduled(self.scheduled, layouts=layouts)
-                calls = None if target_of(self.target).on_host else self._memory.calls(generated)
+                on_host = target_of(self.target).on_host
+                calls = (in_lock_step(generated),) if on_host else self._memory.calls(generated)
                 self._variants[layouts] = (generated, calls)
             return self._variants[layouts]
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import check_count
+from fuser_lab.definition.scheduling import RULES
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import (
     CodegenError,
@@ -27,6 +29,8 @@ from fuser_lab.errors import (
     warn,
 )
 from fuser_lab.ir import Fusion, Scalar, TensorView
+from fuser_lab.ir.replay import replay
+from fuser_lab.ir.transform import Transform
 from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.ahead import CompileProgress, compile_ahead
 from fuser_lab.runtime.arrays import is_torch, may_overlap, shared_with_torch
@@ -43,6 +47,7 @@ from fuser_lab.runtime.binding import (
     places_of,
     slot_of,
 )
+from fuser_lab.runtime.by_hand import generate_scheduled, in_lock_step
 from fuser_lab.runtime.capture import CapturedPlan, captured
 from fuser_lab.runtime.driver import Launches
 from fuser_lab.runtime.evaluate import Origin, evaluate_segment, origins_of, seen
@@ -90,6 +95,7 @@ class PreparedPlan:
     def __init__(
         self, fusion: Fusion, segments: Sequence[Segment], memory: Memory, *, allow_fallback: bool,
         evaluate_refused: bool = False, changes: Mapping[int, Sequence[LoopChange]] | None = None,
+        schedules: Mapping[int, Sequence[Transform]] | None = None,
     ) -> None:
         self.fusion = fusion
         self.segments = tuple(segments)
@@ -97,7 +103,7 @@ class PreparedPlan:
         self.target = memory.target
         self._on_host = target_of(memory.target).on_host
         self._allow_fallback, self._evaluate_refused = allow_fallback, evaluate_refused
-        self._changes = changes or {}
+        self._changes, self._schedules = changes or {}, schedules or {}
         self.compile_progress: CompileProgress | bool | None = None  # None: a bar in a terminal or notebook
         self._variants: dict[Strides, _Variant] = {}
         self._generated: dict[Strides, tuple[Step, ...]] = {}  # of variants that are compiled at their first run
@@ -275,6 +281,13 @@ class PreparedPlan:
             reason = scheduler.value if scheduler else "no scheduler accepts it"
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
         here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}
+        if number in self._schedules:
+            layouts = tuple(
+                (layout_of(tv, here.get(tv.name)), alignment.get(tv.name, ALIGNED)) for tv in segment.tensor_inputs
+            )
+            scheduled = replay(decompose(segment), self._schedules[number], RULES)
+            kernel = generate_scheduled(scheduled, layouts=layouts, outputs=segment.outputs)
+            return Step(fusion=segment, scheduler=scheduler, generated=kernel, in_lock_step=self._on_host)
         try:
             kernel = generate(
                 segment, scheduler, self.target, strides=here, alignment=alignment,
@@ -295,6 +308,9 @@ class PreparedPlan:
         for step in steps:
             if not step.runs:
                 found.append((step, ()))
+                continue
+            if step.generated is not None and step.in_lock_step:
+                found.append((step, (in_lock_step(step.generated),)))
                 continue
             if step.generated is not None:
                 try:
@@ -735,7 +751,9 @@ class PreparedPlan:
 
 
 def _kernels_of(steps: Sequence[Step]) -> tuple[GeneratedKernel, ...]:
-    return tuple(step.generated for step in steps if step.runs and step.generated is not None)
+    return tuple(
+        step.generated for step in steps if step.runs and step.generated is not None and not step.in_lock_step
+    )
 
 
 def _without(start: Callable[[], None]) -> Call:
@@ -776,6 +794,7 @@ def prepare(
     fusion: Fusion, segments: Sequence[Segment], target: str = "cpu", *, allow_fallback: bool = True,
     evaluate_refused: bool = False, compile_now: bool = True,
     changes: Mapping[int, Sequence[LoopChange]] | None = None,
+    schedules: Mapping[int, Sequence[Transform]] | None = None,
 ) -> PreparedPlan:
     """Return a plan that is ready to run.
 
@@ -797,6 +816,9 @@ def prepare(
         Whether kernels for dense inputs are compiled here rather than at the first run.
     changes
         Parameters of kernels given by hand, by the number of the segment.
+    schedules
+        Transforms given by hand, by the number of the segment. On the CPU the CUDA kernel of such a segment runs in
+        lock step.
 
     Raises
     ------
@@ -805,7 +827,7 @@ def prepare(
     """
     plan = PreparedPlan(
         fusion, segments, _memory(target), allow_fallback=allow_fallback, evaluate_refused=evaluate_refused,
-        changes=changes,
+        changes=changes, schedules=schedules,
     )
     if compile_now:
         plan.prepare()

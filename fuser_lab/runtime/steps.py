@@ -25,7 +25,7 @@ class Step:
     """One segment, ready to run: its kernel, or None where the array library evaluates it, and why.
 
     One that leads only to results that are views of inputs does not run, nor does one that only gives a result another
-    shape.
+    shape. ``in_lock_step`` says that the kernel is a CUDA kernel, scheduled by hand, which the host evaluates.
     """
 
     fusion: Fusion
@@ -33,6 +33,7 @@ class Step:
     generated: GeneratedKernel | None
     evaluated_because: str = ""
     runs: bool = True
+    in_lock_step: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

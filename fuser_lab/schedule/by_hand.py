@@ -1,30 +1,40 @@
-"""Schedules of nvFuser's schedulers as transforms, as a starting point for manual schedules.
+"""Schedules of nvFuser's schedulers as transforms: what a user would write by hand for a segment.
 
-They follow csrc/scheduler/{pointwise,reduction,normalization_inner,transpose}.cpp in their simplest forms. Plans do not
-use them: they generate kernels for all fusions (`fuser_lab.schedule.loops`).
+They follow csrc/scheduler/{pointwise,reduction,normalization_inner,normalization_outer,transpose}.cpp in their simplest
+forms. A scheduler has several forms, the preferred one first: where merged loops do not fit every tensor, the next form
+keeps apart what some tensor broadcasts. Plans run them only if a user asks for it (`fuser_lab.Plan.with_schedule`);
+otherwise they generate kernels for all fusions (`fuser_lab.schedule.loops`).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.scheduling import RULES, HandSchedule
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ir.alike_transforms import mapped_positions
-from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType
+from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType, Transform
+from fuser_lab.schedule.state import LoopSchedule, Style
 
 THREADS = 128
 TILE, ROWS = 32, 8  # elements of a tile's side, and rows of it that threads move at a time
 ACCESS_BYTES = 16
+_GRID = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandParams:
-    """Parameters of these schedules: elements per memory access, and threads per block."""
+    """Parameters of these schedules.
+
+    ``vector`` is the number of elements of a memory access; ``threads`` and ``rows`` are the threads of a block in x
+    and y; ``unroll`` is the number of accesses of a thread before the next index is computed.
+    """
 
     vector: int = 1
     threads: int = THREADS
+    rows: int = 1
+    unroll: int = 1
 
 
 def params_for(fusion: Fusion) -> HandParams:
@@ -32,6 +42,31 @@ def params_for(fusion: Fusion) -> HandParams:
     outside = [tv for tv in (*fusion.tensor_inputs, *fusion.outputs) if tv.ndim]
     widest = max((tv.dtype.itemsize for tv in outside), default=ACCESS_BYTES)
     return HandParams(vector=max(ACCESS_BYTES // widest, 1))
+
+
+def params_of(loops: LoopSchedule) -> HandParams:
+    """Return the parameters that the heuristics chose for a kernel, as far as transforms have them."""
+    unroll = loops.unroll if loops.style is Style.ELEMENTS else 1
+    return HandParams(vector=loops.vector, threads=loops.threads[0], rows=loops.threads[1], unroll=unroll)
+
+
+def left_out(loops: LoopSchedule) -> tuple[str, ...]:
+    """Return a sentence for each choice of the heuristics that no transform expresses."""
+    found = []
+    if loops.split > 1:
+        found.append(
+            f"The automatic kernel cuts each reduction into {loops.split} parts, which a second phase adds up; "
+            "transforms do not reduce across blocks.",
+        )
+    if loops.shared:
+        found.append("The automatic kernel keeps a part of each row in shared memory; here registers hold the row.")
+    if loops.online:
+        found.append(
+            "The automatic kernel finds a maximum and a sum of exponentials in one pass; transforms keep two.",
+        )
+    if loops.style is Style.ROWS and loops.blocks:
+        found.append(f"In the automatic kernel {loops.blocks} blocks walk over the rows; here each row has a block.")
+    return tuple(found)
 
 
 def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandParams | None = None) -> None:
@@ -47,24 +82,74 @@ def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandPar
     if hand.transforms:
         msg = f"schedule: the fusion already has {len(hand.transforms)} transforms; undo them first."
         raise ScheduleError(msg)
-    if scheduler not in _SCHEDULES:
-        known = ", ".join(s.value for s in _SCHEDULES)
-        msg = f"schedule: {scheduler.value} is not supported as transforms; {known} are."
-        raise UnsupportedError(msg)
     fusion = hand.scheduled.fusion
-    try:
-        _SCHEDULES[scheduler](hand, fusion, params or params_for(fusion))
-    except ScheduleError as error:
-        hand.undo(len(hand.transforms))
-        msg = f"schedule: the transforms of {scheduler.value} do not fit this fusion: {error}"
-        raise UnsupportedError(msg) from None
+    refused: ScheduleError | None = None
+    for form in forms_of(scheduler):
+        try:
+            form(hand, fusion, params or params_for(fusion))
+        except ScheduleError as error:
+            hand.undo(len(hand.transforms))
+            refused = refused or error
+        else:
+            return
+    msg = f"schedule: the transforms of {scheduler.value} do not fit this fusion: {refused}"
+    raise UnsupportedError(msg)
+
+
+def proposals(
+    fusion: Fusion, scheduler: SchedulerType, params: HandParams, taken: Callable[[], Sequence[str]] = tuple,
+) -> Iterator[tuple[Transform, ...] | ScheduleError]:
+    """Yield the schedules of a scheduler for a fusion, the preferred one first; an error where a form does not apply.
+
+    Parameters
+    ----------
+    fusion
+        A segment with known extents.
+    scheduler
+        The scheduler that accepts it.
+    params
+        Parameters; a form is also tried with single elements, unrolled once, and with one row per block.
+    taken
+        Returns names that no new tensor may have.
+
+    Raises
+    ------
+    UnsupportedError
+        If the scheduler has no schedule as transforms.
+    """
+    plain = replace(params, vector=1, unroll=1, rows=1)
+    for form in forms_of(scheduler):
+        for chosen in dict.fromkeys((params, plain)):
+            hand = HandSchedule(lambda: fusion, taken=taken)
+            try:
+                form(hand, fusion, chosen)
+            except ScheduleError as error:
+                yield error
+            else:
+                yield hand.transforms
+
+
+def forms_of(scheduler: SchedulerType) -> "tuple[Form, ...]":
+    """Return the forms of a scheduler's schedule, the preferred one first.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is none; the sentence says what transforms lack.
+    """
+    if scheduler not in _FORMS:
+        known = ", ".join(s.value for s in _FORMS)
+        why = _LACKING.get(scheduler, "no transforms express what it does")
+        msg = f"schedule: {scheduler.value} is not supported as transforms: {why}. Supported are {known}."
+        raise UnsupportedError(msg)
+    return _FORMS[scheduler]
 
 
 def _cached(hand: HandSchedule, fusion: Fusion) -> list[str]:
     """Copy inputs to registers, and outputs from there; return the copies of inputs."""
     copies = [
         hand.add_made("cache_after", tensor.name, cached_uses=()).name
-        for tensor in fusion.tensor_inputs if tensor.ndim and hand.scheduled.consumers(tensor.name)
+        for tensor in fusion.tensor_inputs if tensor.ndim and _is_read_in_place(hand, tensor)
     ]
     for tensor in dict.fromkeys(fusion.outputs):
         if tensor in fusion.inputs:
@@ -72,6 +157,12 @@ def _cached(hand: HandSchedule, fusion: Fusion) -> list[str]:
         forked = bool(hand.scheduled.consumers(tensor.name))
         hand.add_made("cache_fork" if forked else "cache_before", tensor.name)
     return copies
+
+
+def _is_read_in_place(hand: HandSchedule, tensor: TensorView) -> bool:
+    """Whether every reader of a tensor reads the element that it computes, so that a copy has the reader's loops."""
+    readers = hand.scheduled.consumers(tensor.name)
+    return bool(readers) and all(expr.kind not in _ELSEWHERE for expr in readers)
 
 
 def _merged(hand: HandSchedule, name: str, first: int, count: int) -> None:
@@ -84,12 +175,12 @@ def _split(hand: HandSchedule, name: str, axis: int, factor: int) -> None:
 
 
 def _parallel(hand: HandSchedule, name: str, types: Mapping[int, ParallelType]) -> None:
-    for axis, kind in types.items():
-        hand.add("parallelize", name, axis=axis, ptype=kind)
+    for axis in sorted(types):
+        hand.add("parallelize", name, axis=axis, ptype=types[axis])
     hand.add("parallelize_like", name, pos=-1, selected_tensors=(), selected_parallel_types=())
 
 
-def _vectorized(hand: HandSchedule, names: list[str]) -> None:
+def _vectorized(hand: HandSchedule, names: Sequence[str]) -> None:
     """Make the innermost loops of copies memory accesses, where that is legal."""
     for name in names:
         try:
@@ -98,20 +189,73 @@ def _vectorized(hand: HandSchedule, names: list[str]) -> None:
             continue
 
 
-def _pointwise(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    """``[i, j, ...] -> [BIDx, TIDx, V]``, all tensors alike."""
+def _finished(hand: HandSchedule) -> None:
+    hand.add("inline_most", "", selected_tensors=())
+
+
+def _arranged(hand: HandSchedule, name: str, positions: Sequence[Sequence[int]], *, apart: bool) -> list[int]:
+    """Reorder a tensor's loops into sections and merge each; return how many loops each section has then.
+
+    ``apart`` keeps those loops of a section apart of which some tensor broadcasts only one.
+    """
+    runs = [_runs(hand, name, section) if apart else [list(section)] for section in positions]
+    order = [position for section in runs for run in section for position in run]
+    if order != list(range(len(order))):
+        hand.add("reorder", name, order=tuple((old, new) for new, old in enumerate(order)))
+    place, counts = 0, []
+    for section in runs:
+        there = [run for run in section if run]
+        for run in there:
+            _merged(hand, name, place, len(run))
+            place += 1
+        counts.append(len(there))
+    return counts
+
+
+def _runs(hand: HandSchedule, name: str, positions: Sequence[int]) -> list[list[int]]:
+    """Return loops in runs of neighbours that every tensor has alike: all of them broadcast, or none."""
+    tensors = hand.scheduled.tensors
+    alike: dict[int, tuple[object, ...]] = {}
+    matched = mapped_positions(hand.scheduled, name, RULES)
+    for position in positions:
+        found: list[object] = []
+        for other, places in sorted(matched.items()):
+            own = next((mine for mine, theirs in places.items() if theirs == position), None)
+            found.append(own is not None and not tensors[other].loop[own].is_broadcast)
+        alike[position] = tuple(found)
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and runs[-1][-1] == position - 1 and alike[runs[-1][-1]] == alike[position]:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return runs
+
+
+def _blocks(count: int) -> dict[int, ParallelType]:
+    """Return what runs the outermost loops: dimensions of the grid, the innermost of them x; others are serial."""
+    return {count - 1 - number: kind for number, kind in enumerate(_GRID[:count])}
+
+
+def _pointwise(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False) -> None:
+    """``[i, j, ...] -> [BIDx, unroll, TIDx, V]``, all tensors alike."""
+    _without_reductions(fusion)
     copies = _cached(hand, fusion)
     reference = _largest(hand)
     count = len(hand.scheduled.tensors[reference].loop)
     if not count:
         return
-    _merged(hand, reference, 0, count)
-    _split(hand, reference, 0, params.vector)
-    _split(hand, reference, 0, params.threads)
+    (last,) = (n - 1 for n in _arranged(hand, reference, [range(count)], apart=apart))
+    _split(hand, reference, last, params.vector)
+    _split(hand, reference, last, params.threads * params.rows)
+    types = {**_blocks(last + 1), last + 1: ParallelType.block_x}
+    if params.unroll > 1:
+        _split(hand, reference, last, params.unroll)
+        types = {**_blocks(last + 1), last + 1: ParallelType.unroll, last + 2: ParallelType.block_x}
     hand.add("transform_like", reference, selected_tensors=())
-    _parallel(hand, reference, {0: ParallelType.grid_x, 1: ParallelType.block_x})
+    _parallel(hand, reference, types)
     _vectorized(hand, [*copies, *_written(hand)])
-    hand.add("inline_most", "", selected_tensors=())
+    _finished(hand)
 
 
 def _largest(hand: HandSchedule) -> str:
@@ -134,60 +278,92 @@ def _reductions(fusion: Fusion) -> list[Expr]:
     return found
 
 
-def _grouped(hand: HandSchedule, name: str, reduced: tuple[int, ...]) -> bool:
-    """Make ``[kept, reduced]`` of a tensor's loops; return whether there are kept ones."""
-    count = len(hand.scheduled.tensors[name].loop)
-    kept = [i for i in range(count) if i not in reduced]
-    order = [*kept, *reduced]
-    if order != list(range(count)):
-        hand.add("reorder", name, order=tuple((old, new) for new, old in enumerate(order)))
-    _merged(hand, name, len(kept), len(reduced))
-    _merged(hand, name, 0, len(kept))
-    return bool(kept)
+def _without_reductions(fusion: Fusion) -> None:
+    if _reductions(fusion):
+        msg = "it has a reduction."
+        raise ScheduleError(msg)
 
 
 def _reduced(tensor: TensorView) -> tuple[int, ...]:
     return tuple(i for i, axis in enumerate(tensor.domain.logical) if axis.is_reduction)
 
 
-def _reduction(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    """``[i, r] -> [BIDx, r, TIDx]`` along the fastest axis, ``[BIDx, TIDx, r]`` along others."""
-    _cached(hand, fusion)
-    name = _reductions(hand.scheduled.fusion)[0].out.name
+def _sections(hand: HandSchedule, fusion: Fusion) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """Return a reference that has the axes of the reductions, with its loops that are kept and that are reduced.
+
+    The reference is an output that has all axes, where there is one; otherwise the first reduction.
+    """
+    reductions = _reductions(hand.scheduled.fusion)
+    name = reductions[0].out.name
     logical = hand.scheduled.tensors[name].tensor.domain.logical
-    inner = logical[-1].is_reduction
-    kept = _grouped(hand, name, _reduced(hand.scheduled.tensors[name].tensor))
-    if inner or not kept:
-        _split(hand, name, int(kept), params.threads)
-        reference = hand.add_made("rfactor", name, axes=(int(kept),)).name
-        blocks = {0: ParallelType.grid_x} if kept else {}
-        types = {**blocks, int(kept) + 1: ParallelType.block_x}
-    else:
-        _split(hand, name, 0, params.threads)
-        reference, types = name, {0: ParallelType.grid_x, 1: ParallelType.block_x}
+    largest = _largest(hand)
+    matched = mapped_positions(hand.scheduled, largest, RULES).get(name, {})
+    wanted = [i for i, axis in enumerate(logical) if not axis.is_broadcast]
+    if largest != name and set(wanted) <= matched.keys():
+        reduced = tuple(sorted(matched[i] for i in wanted if logical[i].is_reduction))
+        count = len(hand.scheduled.tensors[largest].loop)
+        return largest, tuple(i for i in range(count) if i not in reduced), reduced
+    reduced = _reduced(hand.scheduled.tensors[name].tensor)
+    return name, tuple(i for i in range(len(logical)) if i not in reduced), reduced
+
+
+def _is_inner(fusion: Fusion) -> bool:
+    """Whether the fastest axis of what is reduced is reduced."""
+    logical = [axis for axis in _reductions(fusion)[0].out.domain.logical if not axis.is_broadcast]
+    return bool(logical) and logical[-1].is_reduction
+
+
+def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False) -> None:
+    """``[i, r] -> [BIDx, TIDy, r, TIDx, V]``: the threads of a row share its reductions and keep it between passes."""
+    copies = _cached(hand, fusion)
+    reference, kept, reduced = _sections(hand, fusion)
+    # A single reduction, whose result nobody needs along with its operand: each thread first adds its own elements.
+    alone = len(_reductions(fusion)) == 1 and bool(_reduced(hand.scheduled.tensors[reference].tensor))
+    outer, inner = _arranged(hand, reference, [kept, reduced], apart=apart)
+    last = outer + inner - 1
+    _split(hand, reference, last, params.vector)
+    _split(hand, reference, last, params.threads)
+    types = {last + 1: ParallelType.block_x}
+    if outer and params.rows > 1:
+        _split(hand, reference, outer - 1, params.rows)
+        types = {outer: ParallelType.block_y, last + 2: ParallelType.block_x}
+        last += 1
+    types |= _blocks(outer)
+    if alone:
+        shift = int(bool(outer) and params.rows > 1)
+        own = (*range(outer + shift, last + 1), last + 2)
+        reference = hand.add_made("rfactor", reference, axes=own).name
     hand.add("transform_like", reference, selected_tensors=())
     _parallel(hand, reference, types)
-    hand.add("inline_most", "", selected_tensors=())
+    _vectorized(hand, [*copies, *_written(hand)])
+    _finished(hand)
 
 
-def _inner_persistent(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    """``[i, r] -> [BIDx, r, TIDx]``, rows kept by their threads between the passes."""
-    reduced = _reduced(_reductions(fusion)[0].out)
+def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False) -> None:
+    """``[i, r] -> [BIDx, TIDx, r, TIDy]``: each thread has a column, or shares one with the threads above it."""
     _cached(hand, fusion)
-    reference = _largest(hand)
-    kept = _grouped(hand, reference, reduced)
-    _split(hand, reference, int(kept), params.threads)
+    reference, kept, reduced = _sections(hand, fusion)
+    outer, inner = _arranged(hand, reference, [kept, reduced], apart=apart)
+    if not outer:
+        msg = "all axes are reduced."
+        raise ScheduleError(msg)
+    types = {outer: ParallelType.block_x}
+    if params.rows > 1:
+        _split(hand, reference, outer + inner - 1, params.rows)
+        types[outer + inner + 1] = ParallelType.block_y
+    _split(hand, reference, outer - 1, params.threads)
     hand.add("transform_like", reference, selected_tensors=())
-    blocks = {0: ParallelType.grid_x} if kept else {}
-    _parallel(hand, reference, {**blocks, int(kept) + 1: ParallelType.block_x})
-    hand.add("inline_most", "", selected_tensors=())
+    _parallel(hand, reference, types | _blocks(outer))
+    _finished(hand)
 
 
+def _reduction(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False) -> None:
+    """Rows where the fastest axis is reduced, columns where it is kept."""
+    whole = all(axis.is_reduction or axis.is_broadcast for axis in _reductions(fusion)[0].out.domain.logical)
+    (_rows if whole or _is_inner(fusion) else _columns)(hand, fusion, params, apart=apart)
 def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     """``[i, j] -> [BIDx, BIDy, tile, TIDy, TIDx]``: tensors in the other memory order go through shared memory."""
-    if _reductions(fusion):
-        msg = "it has a reduction."
-        raise ScheduleError(msg)
+    _without_reductions(fusion)
     copies = _cached(hand, fusion)
     reference = _largest(hand)
     count = len(hand.scheduled.tensors[reference].loop)
@@ -236,9 +412,38 @@ def _fastest(hand: HandSchedule, name: str, reference: str) -> int | None:
     return mapped_positions(scheduled, reference, RULES).get(name, {}).get(own)
 
 
-_SCHEDULES: Mapping[SchedulerType, Callable[[HandSchedule, Fusion, HandParams], None]] = {
-    SchedulerType.POINTWISE: _pointwise,
-    SchedulerType.REDUCTION: _reduction,
-    SchedulerType.INNER_PERSISTENT: _inner_persistent,
-    SchedulerType.TRANSPOSE: _transpose,
+def _pointwise_apart(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    _pointwise(hand, fusion, params, apart=True)
+
+
+def _rows_apart(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    _rows(hand, fusion, params, apart=True)
+
+
+def _columns_apart(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    _columns(hand, fusion, params, apart=True)
+
+
+def _reduction_apart(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    _reduction(hand, fusion, params, apart=True)
+
+
+Form = Callable[[HandSchedule, Fusion, HandParams], None]
+
+# Ops that read other elements of their operand than the one that they compute.
+_ELSEWHERE = frozenset({OpKind.RESIZE, OpKind.INDEXING})
+_FORMS: Mapping[SchedulerType, tuple[Form, ...]] = {
+    SchedulerType.POINTWISE: (_pointwise, _pointwise_apart),
+    SchedulerType.REDUCTION: (_reduction, _reduction_apart),
+    SchedulerType.INNER_PERSISTENT: (_rows, _rows_apart),
+    SchedulerType.OUTER_PERSISTENT: (_columns, _columns_apart),
+    SchedulerType.TRANSPOSE: (_transpose, _pointwise, _pointwise_apart),
+    SchedulerType.RESIZE: (_pointwise, _pointwise_apart),
+}
+_LACKING: Mapping[SchedulerType, str] = {
+    SchedulerType.INNER_OUTER_PERSISTENT: "sums of columns meet across blocks, and transforms do not reduce there",
+    SchedulerType.MATMUL: "there are no tensor cores, and the array library evaluates it",
+    SchedulerType.EXPR_EVAL: "the array library evaluates it",
+    SchedulerType.NO_OP: "nothing is computed",
+    SchedulerType.GREEDY: "sorts and scans have no rule for one element, and the array library evaluates them",
 }

@@ -358,6 +358,7 @@ def calls(w: World) -> dict[str, Call]:
         "Plan.renamed": Call(known(plan.renamed), ("a",)),
         "Plan.certificate": Call(known(plan.certificate), (), {"states": 1, "seconds": 1.0}),
         "Plan.with_params": Call(known(plan.with_params), (0,), {"target": "cuda", "nest": 0, "threads": 128}),
+        "Plan.with_schedule": Call(known(plan.with_schedule), (0, plan.segments[0].schedule.to_python())),
         "Plan.prepared": Call(known(plan.prepared), ("cpu",), {"evaluate_refused": False}),
         "Plan.run": Call(known(plan.run), (INPUTS, [np.empty_like(X)])),
         "Plan.save": Call(known(plan.save), (w.folder / "plan.txt",)),

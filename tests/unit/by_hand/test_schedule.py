@@ -281,8 +281,8 @@ def test_heuristics_that_are_no_transforms():
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[8, 8], contiguity=True)
         fd.add_output(fd.ops.var_mean(x, [1])[0])
-    with pytest.raises(UnsupportedError, match="resize is not supported as transforms; pointwise, reduction, inner"):
-        fd.sched.schedule(SchedulerType.RESIZE)
+    with pytest.raises(UnsupportedError, match=r"persistent is not supported as transforms: sums of .* Supported"):
+        fd.sched.schedule(SchedulerType.INNER_OUTER_PERSISTENT)
     with pytest.raises(UnsupportedError, match="the transforms of transpose do not fit this fusion: "):
         fd.sched.schedule(SchedulerType.TRANSPOSE)
     with pytest.raises(UnsupportedError, match="Welford"):

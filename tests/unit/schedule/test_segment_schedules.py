@@ -1,0 +1,183 @@
+"""The schedule of a segment is Python that a user can edit and run beside the automatic kernel."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser_lab as fl
+from fuser_lab.errors import ArgumentTypeError, CodegenError, InputError, ScheduleError, UnsupportedError
+from fuser_lab.interpreter import evaluate
+from fuser_lab.ir.transform import ParallelType as P
+from fuser_lab.segment_schedules import SegmentSchedule
+
+X = np.random.default_rng(0).standard_normal((6, 100)).astype(np.float32)
+
+
+def softmax_plan(strategy: str = "bottom_up") -> fl.Plan:
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        fd.add_output(fd.ops.softmax(fd.ops.neg(x), 1))
+    return fl.segment(fd, [X], strategy=strategy)
+
+
+def test_the_schedule_prints_as_python_that_gives_the_same_schedule() -> None:
+    plan = softmax_plan()
+    schedule = plan.segments[0].schedule
+    text = str(schedule)
+    assert text.startswith("# 100 elements fit 32 lanes")
+    assert "T0.cache_after(" in text
+    assert "factor=32" in text, "the threads of the automatic kernel"
+    edited = plan.with_schedule(0, text)
+    assert edited.segments[0].transforms == schedule.transforms
+    for given in (schedule, schedule.transforms, list(schedule.transforms)):
+        assert plan.with_schedule(0, given).hash == edited.hash
+    assert plan.hash != edited.hash
+    assert edited.segments[0].schedule.to_python() == schedule.to_python()
+
+
+def test_parameters_given_by_hand_are_those_of_the_proposal() -> None:
+    plan = softmax_plan().with_params(0, threads=(16, 2), vector=2)
+    assert "split(axis=1, factor=16" in str(plan.segments[0].schedule)
+    assert "split(axis=1, factor=2," in str(plan.segments[0].schedule)
+
+
+def test_an_edited_schedule_runs_beside_the_automatic_kernel() -> None:
+    plan = softmax_plan()
+    (wanted,) = evaluate(plan.fusion, [X], exact=False)
+    text = str(plan.segments[0].schedule)
+    edited = plan.with_schedule(0, text.replace("factor=32", "factor=8"))
+    assert edited.segments[0].transforms != plan.segments[0].schedule.transforms
+    np.testing.assert_allclose(edited.run([X])[0], wanted, rtol=1e-5)
+    strided = np.asfortranarray(X)
+    np.testing.assert_allclose(edited.run([strided])[0], wanted, rtol=1e-5)
+    assert "cuda.threadIdx.x" in edited.segments[0].source("cuda")
+    assert edited.segments[0].kernel("cuda").kernel_ir.phases[0].launch.threads[0] == 8
+    assert edited.segments[0].steps("cuda").shrunk
+
+
+def test_one_segment_follows_a_schedule_and_the_others_do_not() -> None:
+    plan = softmax_plan("unfused")
+    number = next(s.index for s in plan.segments if s.exprs[0].op.name == "sum")
+
+    def threads_share_a_row(fd: Any) -> None:
+        (total,) = (tv for tv in fd.sched.tensors() if fd.sched.is_reduction(tv))
+        total.split(1, 8)
+        total.parallelize(0, P.grid_x)
+        total.parallelize(2, P.block_x)
+
+    edited = plan.with_schedule(number, threads_share_a_row)
+    steps = edited.prepared("cpu").steps()
+    assert [step.in_lock_step for step in steps].count(True) == 1
+    assert steps[number].in_lock_step
+    np.testing.assert_allclose(edited.run([X])[0], plan.run([X])[0], rtol=1e-5)
+    other = next(s.index for s in plan.segments if s.exprs[0].op.name == "neg")
+    assert edited.glue(other, other + 1).segments, "an edit elsewhere"
+    assert any(s.transforms for s in edited.glue(other, other + 1).segments)
+
+
+def test_an_output_that_the_segment_reads_too_is_forked() -> None:
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        y = fd.ops.exp(x)
+        fd.add_output(y)
+        fd.add_output(fd.ops.neg(y))
+    plan = fl.segment(fd, [X])
+    edited = plan.with_schedule(0, plan.segments[0].schedule)
+    assert "cache_fork" in str(edited.segments[0].schedule)
+    for got, wanted in zip(edited.run([X]), (np.exp(X), -np.exp(X)), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_the_plan_written_as_python_has_the_schedule() -> None:
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        fd.ops.exp(x)  # no output needs it, so that the printed definition has other names
+        fd.add_output(fd.ops.sum(fd.ops.neg(x), [1]))
+    plan = fl.segment(fd, [X])
+    edited = plan.with_schedule(0, plan.segments[0].schedule)
+    scope: dict[str, Any] = {}
+    exec(edited.to_python(), scope)
+    assert scope["plan"].hash == edited.hash
+    np.testing.assert_allclose(scope["plan"].run([X])[0], -X.sum(1), rtol=1e-4, atol=1e-4)
+    back = edited.with_schedule(0, None)
+    assert back.hash == plan.hash
+    exec(back.to_python(), scope)
+    assert scope["plan"].hash == plan.hash
+
+
+def test_parameters_and_a_schedule_exclude_each_other() -> None:
+    plan = softmax_plan()
+    edited = plan.with_params(0, vector=1).with_schedule(0, plan.segments[0].schedule)
+    with pytest.raises(ScheduleError, match=r"segment 0 has a schedule given by .*with_schedule\(0, None"):
+        edited.with_params(0, vector=2)
+    assert edited.with_schedule(0, None).segments[0].params()[0].values["vector"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("T0.split(axis=0, factor=0)", r"line 2: split: .*factor"),
+        ("T0.split(9, 2)", r"line 2: split: axis 9 is out of range; T0 has 2 loops"),
+        ("T1.merge(0)", r"line 2: T1 is not defined; tensors so far: T0\. Look one up"),
+        ("x = 3", r"line 2: x = 3 is not accepted; write T1 = "),
+        ("import os", r"line 2: import os is not accepted"),
+        ("T0.builder.ops.exp(T0)", r"line 2: T0\.builder\.ops\.exp\(T0\) is not accepted"),
+        ("T0.__class__()", r"line 2: T0\.__class__\(\) is not accepted"),
+        ("fd.sched.undo(1)", r"line 2: fd\.sched\.undo\(1\) is not accepted"),
+        ("T0.split(len('ab'), 2)", r"line 2: len\('ab'\) is not accepted"),
+        ("T0.split(*[0, 1])", r"is not accepted"),
+        ("T0.split(", r"line 2: this is not Python"),
+        ("T0.axis(0).parallelize(ParallelType.nothing)", r"ParallelType\.nothing is not accepted"),
+        ("T0.split(0)", r"line 2: .*missing 1 required positional argument"),
+        ("T0 = fd.sched.tensor('T99')", r"line 2: tensor: 'T99' is not a tensor of the scheduled fusion"),
+    ],
+)
+def test_text_is_read_by_a_whitelist(line: str, sentence: str) -> None:
+    with pytest.raises(ScheduleError, match=sentence):
+        softmax_plan().with_schedule(0, f'T0 = fd.sched.tensor("T0")\n{line}\n')
+
+
+def test_what_is_no_schedule() -> None:
+    plan = softmax_plan()
+    with pytest.raises(ArgumentTypeError, match="schedule must be the Python of a schedule, .* given int"):
+        plan.with_schedule(0, 3)  # type: ignore[arg-type]
+    with pytest.raises(ScheduleError, match="the schedule has no transforms"):
+        plan.with_schedule(0, "")
+    with pytest.raises(InputError, match="segment must be from 0 to 0, given 4"):
+        plan.with_schedule(4, "")
+    with pytest.raises(ScheduleError, match="2048 threads in a block"):
+        plan.with_schedule(0, str(plan.segments[0].schedule).replace("factor=32", "factor=1024"))
+    with pytest.raises(CodegenError, match="lowered for GPUs, and the CPU runs that kernel in lock step"):
+        plan.with_schedule(0, plan.segments[0].schedule).segments[0].source("cpu")
+
+
+def test_a_segment_without_a_schedule_says_what_transforms_lack() -> None:
+    with fl.FusionDefinition() as fd:
+        x, dy = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
+        row = fd.ops.sum(fd.ops.mul(x, dy), [1], keepdim=True)
+        fd.add_output(fd.ops.sub(dy, fd.ops.mul(x, row)))
+        fd.add_output(fd.ops.sum(dy, [0]))
+    (segment,) = fl.segment(fd, [X, X]).segments
+    with pytest.raises(UnsupportedError, match="outer_persistent is not supported as transforms: sums of columns"):
+        _ = segment.schedule
+
+
+def test_the_loop_nest_after_each_step() -> None:
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        fd.add_output(fd.ops.sum(x, [1]))
+    plan = fl.segment(fd, [X])
+
+    def by_hand(fd: Any) -> None:
+        total = fd.sched.tensor("T1")
+        total.split(1, 8)
+        total.parallelize(0, P.grid_x)
+
+    schedule = plan.with_schedule(0, by_hand).segments[0].schedule
+    assert isinstance(schedule, SegmentSchedule)
+    assert schedule.nests() == (
+        "for S in 6:\n  for S in 100:\n    T1 += sum(T0)\n  T1 is complete  # global",
+        "for S in 6:\n  for S in 13:\n    for S in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
+        "for blockIdx.x in 6:\n  for S in 13:\n    for S in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
+    )
