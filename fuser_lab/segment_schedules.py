@@ -91,14 +91,14 @@ def proposed(
     nest = next((one for one in nests if one.space.reduces), nests[0])
     refused: Exception | None = None
     for found in proposals(plain, scheduler, params_of(nest.schedule), lambda: tuple(taken)):
-        if isinstance(found, tuple):
+        if isinstance(found, ScheduledFusion):
             try:
-                generate_scheduled(replay(plain, found, RULES))
+                generate_scheduled(found)
             except (ScheduleError, UnsupportedError) as error:
                 refused = refused or error
                 continue
             reasons = (*nest.schedule.reasons, *left_out(nest.schedule))
-            return SegmentSchedule(fusion=plain, transforms=found, reasons=reasons)
+            return SegmentSchedule(fusion=plain, transforms=found.transforms, reasons=reasons)
         refused = refused or found
     msg = f"schedule: the transforms of {scheduler.value} do not fit this segment: {refused}"
     raise UnsupportedError(msg)

@@ -70,6 +70,21 @@ def _most_inline(scheduled: ScheduledFusion, name: str, rules: Rules, *, ordered
     tensor = scheduled.tensors[name]
     if tensor.memory is GLOBAL:
         return 0, f"{name} is an output, which is in memory; use cache_before or cache_fork"
+    limit, why = _most_shared(scheduled, name, rules)
+
+    def runs(count: int) -> bool:
+        more = _inlined(scheduled, name, count)
+        return not reads_itself(more, rules) and (not ordered or can_run(more, rules))
+
+    if not limit or runs(limit):
+        return limit, why
+    count = next((count for count in range(limit - 1) if not runs(count + 1)), limit - 1)
+    return count, f"{name} is needed again after a reduction over loop {count}, {tensor.loop[count]}"
+
+
+def _most_shared(scheduled: ScheduledFusion, name: str, rules: Rules) -> tuple[int, str]:
+    """Return how many outer loops of a tensor are loops of all its consumers that may hold it, and why not one more."""
+    tensor = scheduled.tensors[name]
     count = 0
     for axis in tensor.loop:
         if axis.is_reduction:
@@ -83,9 +98,6 @@ def _most_inline(scheduled: ScheduledFusion, name: str, rules: Rules, *, ordered
                 return count, f"loop {count} of {name}, {axis}, is not a loop of {consumer.name}"
             if consumer.parallel_type(place - 1) is ParallelType.vectorize:
                 return count, f"loop {place - 1} of {consumer.name} is one access"
-        more = _inlined(scheduled, name, count + 1)
-        if reads_itself(more, rules) or (ordered and not can_run(more, rules)):
-            return count, f"{name} is needed again after a reduction over loop {count}, {axis}"
         count += 1
     return count, "there are no more loops"
 

@@ -14,7 +14,7 @@ from fuser_lab.definition.scheduling import RULES, HandSchedule
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ir.alike_transforms import mapped_positions
-from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType, Transform
+from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType, ScheduledFusion
 from fuser_lab.schedule.state import LoopSchedule, Style
 
 THREADS = 128
@@ -98,8 +98,8 @@ def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandPar
 
 def proposals(
     fusion: Fusion, scheduler: SchedulerType, params: HandParams, taken: Callable[[], Sequence[str]] = tuple,
-) -> Iterator[tuple[Transform, ...] | ScheduleError]:
-    """Yield the schedules of a scheduler for a fusion, the preferred one first; an error where a form does not apply.
+) -> Iterator[ScheduledFusion | ScheduleError]:
+    """Yield the fusion as each form of a scheduler schedules it, the preferred one first; an error if one does not fit.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def proposals(
             except ScheduleError as error:
                 yield error
             else:
-                yield hand.transforms
+                yield hand.scheduled
 
 
 def forms_of(scheduler: SchedulerType) -> "tuple[Form, ...]":
