@@ -73,6 +73,7 @@ from fuser_lab.segmentation.rewritings import Rewritten
 if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.codegen.kernel_steps import KernelSteps
+    from fuser_lab.codegen.varying import SharedKernels
     from fuser_lab.definition.cache import FusionCache
     from fuser_lab.runtime.executor import PreparedPlan
     from fuser_lab.runtime.facts import LaunchFacts
@@ -1033,6 +1034,12 @@ class Plan:
         SegmentationError
             If no scheduler accepts some segment.
         """
+        return self.prepared_beside(None, target, evaluate_refused=evaluate_refused)
+
+    def prepared_beside(
+        self, shared: "SharedKernels | None", target: str, *, evaluate_refused: bool,
+    ) -> "PreparedPlan":
+        """Return the plan as `prepared` does, its kernels shared with those of the same program at other sizes."""
         from fuser_lab.runtime.executor import prepare
 
         segments: list[tuple[Fusion, SchedulerType]] = []
@@ -1048,11 +1055,11 @@ class Plan:
         if current is not None and ":" not in target:
             target = current()()
         with self._lock:
-            key = f"{target} {evaluate_refused}"
+            key = f"{target} {evaluate_refused}{'' if shared is None else ' shared'}"
             if key not in self._cache:
                 self._cache[key] = prepare(
                     self.fusion, segments, target, evaluate_refused=evaluate_refused, compile_now=False,
-                    changes={segment.index: segment.changes for segment in self.segments},
+                    changes={segment.index: segment.changes for segment in self.segments}, shared=shared,
                     schedules={s.index: s.transforms for s in self.segments if s.transforms},
                 )
             return self._cache[key]

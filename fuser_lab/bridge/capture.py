@@ -1,5 +1,6 @@
 """From a captured graph to something that runs: regions and torch's ops, in the order of what they read."""
 
+import contextlib
 import heapq
 import importlib
 import re
@@ -7,18 +8,22 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
-from fuser_lab.bridge.partition import Left, Wishes, partitioned, prepare
+from fuser_lab.bridge.partition import Left, Partition, Wishes, partitioned, prepare
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merged
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.signature import Cutting
+from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, origin_of, target_of
+
+if TYPE_CHECKING:
+    from fuser_lab.codegen.varying import SharedKernels
 
 _KEPT_SIZES = 64
 _KINDS_OF_BREAKS = ("Failed to trace builtin operator", "Dynamic shape operator")
@@ -149,14 +154,13 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
 def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
     """Return what runs a graph of ATen ops, boxed.
 
-    Graphs with symbolic sizes are captured again for all combinations of sizes.
+    A graph with symbolic sizes is captured when it first runs, and serves all sizes.
     """
-    torch = torch_for("fuser_lab.bridge")
     make_boxed_func = importlib.import_module("functorch.compile").make_boxed_func
 
     if capture.options.annotate:
         capture.names.note(gm.graph.nodes, capture.options.annotate)
-    if _is_symbolic(torch, gm):
+    if is_symbolic(gm):
         return make_boxed_func(_Sizes(gm, kind, capture))
     graph = captured(gm, kind, capture)
     capture.add(graph)
@@ -174,14 +178,24 @@ def _boxed(graph: Any) -> Callable[[list[Any]], Any]:
 
 def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops whose sizes are known, with its regions; the graph module is changed."""
+    found = partitioned(gm, capture.options.wishes, prepare(gm))
+    return _with_regions(gm, kind, *_regions_of(gm, found, capture))
+
+
+def _regions_of(
+    gm: Any, found: Partition, capture: Capture, shared: Sequence["SharedKernels"] = (),
+) -> tuple[list[TorchRegion], list[Left]]:
+    """Return the parts of a graph as regions, and what is left to torch; ``shared`` is empty or one for each part."""
     options = capture.options
-    found = partitioned(gm, options.wishes, prepare(gm))
     homes = homes_of(gm.graph.nodes, options.annotate)
     regions: list[TorchRegion] = []
     left = list(found.left)
-    for nodes in found.regions:
+    for number, nodes in enumerate(found.regions):
+        if not nodes:
+            continue
         region = TorchRegion(
             len(regions), nodes, options.cutting, checked=options.check, idle=capture.idle, homes=homes,
+            shared=shared[number] if shared else None,
         )
         try:
             _ = region.recorded
@@ -190,6 +204,10 @@ def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
             left += [Left(node, target_of(node), why, origin_of(node)) for node in nodes]
             continue
         regions.append(region)
+    return regions, left
+
+
+def _with_regions(gm: Any, kind: str, regions: Sequence[TorchRegion], left: Sequence[Left]) -> CapturedGraph:
     _compile_in_background(regions)
     count = sum(node.op == "call_function" and target_of(node) != "getitem" for node in gm.graph.nodes)
     run = assembled(gm, regions)
@@ -269,18 +287,6 @@ def ordered(nodes: Sequence[Node], of: Mapping[Node, Region]) -> Iterable[Node |
 
 # Symbolic sizes
 
-def _is_symbolic(torch: Any, gm: Any) -> bool:
-    symbols = torch.SymInt | torch.SymFloat | torch.SymBool
-    for node in gm.graph.nodes:
-        value = node.meta.get("val")
-        for part in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(part, symbols):
-                return True
-            if isinstance(part, torch.Tensor) and any(type(n) is not int for n in part.shape):
-                return True
-    return False
-
-
 def _left_whole(gm: Any, kind: str, why: str) -> CapturedGraph:
     """Return a graph that torch runs as it is."""
     calls = [node for node in gm.graph.nodes if node.op == "call_function" and target_of(node) != "getitem"]
@@ -289,66 +295,63 @@ def _left_whole(gm: Any, kind: str, why: str) -> CapturedGraph:
 
 
 class _Sizes:
-    """A graph with symbolic sizes: captured for each sizes that it meets, the last 64 of which are kept."""
+    """A graph with symbolic sizes: captured once, with the runs of the last 64 sizes that it has met."""
 
     def __init__(self, gm: Any, kind: str, capture: Capture) -> None:
         self._gm, self._kind, self._capture = gm, kind, capture
-        self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._symbolic: SymbolicGraph | None = None
+        self._whole: CapturedGraph | None = None  # what runs if sizes cannot be computed from those of the inputs
+        self._known: dict[str, Callable[..., Any]] = {}  # by values as text: as numbers, 0.0 and -0.0 are equal
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
         """Run the graph for these sizes."""
-        key = tuple((tuple(x.shape), x.stride()) if hasattr(x, "stride") else x for x in args)
+        if self._symbolic is None:
+            with self._lock:
+                self._begin(args)
+        if self._symbolic is None:
+            return self._gm(*args)
+        values = self._symbolic.values_of(args)
+        key = repr(values)
         run = self._known.get(key)
         if run is None:
             with self._lock:
-                run = self._known.get(key) or self._captured(args)
+                run = self._known.get(key) or self._run_for(self._symbolic, values, args)
                 while len(self._known) >= _KEPT_SIZES:
                     del self._known[next(iter(self._known))]
                 self._known[key] = run
         return run(*args)
 
-    def _captured(self, args: Sequence[Any]) -> Callable[..., Any]:
+    def _begin(self, args: Sequence[Any]) -> None:
+        """Capture the graph, if that has not been done or tried."""
+        if self._symbolic is not None or self._whole is not None:
+            return
         try:
-            sized = with_sizes(self._gm, args)
-        except Exception:  # noqa: BLE001 - torch refuses to fill them in, in ways of its own
-            graph = _left_whole(self._gm, self._kind, "some sizes stay symbols, as those of nested tensors do")
-        else:
-            graph = captured(sized, self._kind, self._capture)
+            symbolic = SymbolicGraph(self._gm, args, self._capture.options.wishes)
+        except Exception:  # noqa: BLE001 - torch says in many ways that a size is not known
+            self._whole = _left_whole(self._gm, self._kind, "some sizes stay symbols, as those of nested tensors do")
+            self._capture.add(self._whole)
+            return
+        values = symbolic.values_of(args)
+        # Kernels that are also lowered for other sizes show which of their numbers have to be arguments.
+        for other in symbolic.other_values(values):
+            with contextlib.suppress(Exception):  # sizes that torch's guards exclude, perhaps
+                for region in self._regions(symbolic, other)[1]:
+                    region.kernels()
+        graph = self._captured(symbolic, values)
         self._capture.add(graph)
-        return graph.run
+        self._known[repr(values)] = graph.run
+        self._symbolic = symbolic
 
+    def _run_for(self, symbolic: SymbolicGraph, values: tuple[Any, ...], args: Sequence[Any]) -> Callable[..., Any]:
+        return self._captured(symbolic, values).run if symbolic.fits(args, values) else self._gm
 
-def with_sizes(gm: Any, args: Sequence[Any]) -> Any:
-    """Return a graph with the sizes of given arguments in place of symbols, its meta data computed again."""
-    torch = torch_for("fuser_lab.bridge")
-    fake_tensors = importlib.import_module("torch._subclasses.fake_tensor")
-    graph = torch.fx.Graph()
-    graph.output(graph.graph_copy(gm.graph, {}))
-    copy = torch.fx.GraphModule(gm, graph)
-    mode = fake_tensors.FakeTensorMode(allow_non_fake_inputs=True, shape_env=None)
+    def _captured(self, symbolic: SymbolicGraph, values: tuple[Any, ...]) -> CapturedGraph:
+        sized, regions, left = self._regions(symbolic, values)
+        return _with_regions(sized, self._kind, regions, left)
 
-    def run_node(interpreter: Any, node: Node) -> Any:
-        result = node.meta["val"] = torch.fx.Interpreter.run_node(interpreter, node)
-        return result
-
-    propagation = type("Propagation", (torch.fx.Interpreter,), {"run_node": run_node})
-    with mode, torch.no_grad():
-        fakes = [mode.from_tensor(x, static_shapes=True) if isinstance(x, torch.Tensor) else x for x in args]
-        propagation(copy).run(*fakes)
-    for node in list(graph.nodes):
-        value = node.meta.get("val")
-        if node.op == "output" or not isinstance(value, bool | int | float):
-            continue
-
-        def known(other: Node, node: Node = node, value: Any = value) -> Any:
-            return value if other is node else other
-
-        for user in list(node.users):
-            user.args = torch.fx.map_arg(user.args, known)
-            user.kwargs = torch.fx.map_arg(user.kwargs, known)
-        if node.op == "call_function":
-            graph.erase_node(node)
-    copy.recompile()
-    return copy
-
+    def _regions(
+        self, symbolic: SymbolicGraph, values: tuple[Any, ...],
+    ) -> tuple[Any, list[TorchRegion], list[Left]]:
+        sized, found = symbolic.at(values)
+        return sized, *_regions_of(sized, found, self._capture, symbolic.shared)

@@ -23,6 +23,12 @@ def dropout_mask(sizes: list[int], strides: list[int], p: float, dtype: Any, dev
 dropout_mask.draws = True  # type: ignore[attr-defined]
 
 
+def mask_layout(torch: Any, operand: Any) -> tuple[list[int], list[int]]:
+    """Return sizes and strides of an operand's mask: it lies as ``empty_like``, which is dense, lays it."""
+    like = torch.empty_like(torch.empty_strided(operand.shape, operand.stride(), device="meta"))
+    return list(operand.shape), list(like.stride())
+
+
 def with_masks(gm: Any) -> None:
     """Rewrite each dropout of a graph into a mask that depends on no data, and pointwise ops."""
     torch = torch_for("fuser_lab.bridge")
@@ -53,11 +59,10 @@ def _split(torch: Any, graph: Any, node: Node) -> None:
         return made
 
     with graph.inserting_before(node):
-        # The mask lies as `empty_like` lays it, which is dense where the operand is not.
-        like = torch.empty_like(torch.empty_strided(value.shape, value.stride(), device="meta"))
-        layout = list(value.shape), list(like.stride())
+        layout = mask_layout(torch, value)
         if value.numel():
             mask = call(dropout_mask, (*layout, float(p), value.dtype, value.device), mask_value)
+            mask.meta["mask_of"] = operand
         else:
             # The generator is not asked for an empty tensor, whose mask torch's kernel gives in another dtype.
             mask_value = torch.ones_like(result, dtype=torch.bool)

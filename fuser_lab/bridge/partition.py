@@ -12,7 +12,18 @@ from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS
 from fuser_lab.bridge.masks import with_masks
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.traced import Node, Origin, call_of, draws, origin_of, target_of, traced_tensor, writes
+from fuser_lab.bridge.traced import (
+    SYMBOLIC,
+    Node,
+    Origin,
+    call_of,
+    draws,
+    has_symbol,
+    origin_of,
+    target_of,
+    traced_tensor,
+    writes,
+)
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
 # What has no kernel in a region, and nothing around it that would save memory traffic: torch's own is faster.
@@ -72,7 +83,7 @@ def _as_views(gm: Any) -> None:
     aten = torch_for("fuser_lab.bridge").ops.aten
     for node in gm.graph.find_nodes(op="call_function", target=aten.as_strided.default):
         source, result = node.args[0].meta.get("val"), node.meta.get("val")
-        if traced_tensor(source) is None or traced_tensor(result) is None:
+        if traced_tensor(source) is None or traced_tensor(result) is None or _has_symbols(node):
             continue
         is_whole = source.numel() == result.numel() and source.storage_offset() == result.storage_offset()
         if is_whole and source.is_contiguous() and result.is_contiguous():
@@ -89,10 +100,12 @@ def _from_the_operand(gm: Any) -> None:
         source, offset = node.args[0].meta.get("val"), node.args[3] if len(node.args) > 3 else None
         if traced_tensor(source) is None or not isinstance(offset, int) or not source.is_contiguous():
             continue
+        if _has_symbols(node):
+            continue
         start = offset - source.storage_offset()
         if not 0 <= start < source.numel():
             continue
-        told = {key: value for key, value in node.meta.items() if key != "val"}
+        told = {key: value for key, value in node.meta.items() if key not in {"val", SYMBOLIC}}
         given = node.args[0]
         with gm.graph.inserting_before(node):
             for target, rest, value in (
@@ -115,6 +128,8 @@ def _parts_as_views(gm: Any) -> None:
         whole = x.meta.get("val")
         if traced_tensor(whole) is None or not whole.ndim:
             continue
+        if len(node.all_input_nodes) > 1 or (target != "aten.unbind.int" and has_symbol(x, dim)):
+            continue
         for part in list(node.users):
             place = part.args[1]
             with gm.graph.inserting_before(part):
@@ -129,6 +144,11 @@ def _parts_as_views(gm: Any) -> None:
             part.replace_all_uses_with(view)
             gm.graph.erase_node(part)
         gm.graph.erase_node(node)
+
+
+def _has_symbols(node: Node) -> bool:
+    """Whether the view that a node makes depends on a symbolic size."""
+    return any(has_symbol(one) for one in (node, *node.all_input_nodes))
 
 
 def _depends_on_data(node: Node) -> bool:

@@ -6,7 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import TracedTensor
@@ -19,6 +19,9 @@ from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan import Plan
 from fuser_lab.segmentation.origins import source_lines
 from fuser_lab.validation import check_outputs
+
+if TYPE_CHECKING:
+    from fuser_lab.codegen.varying import SharedKernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ class Region(ABC):
 
     def __init__(
         self, index: int, nodes: Sequence[Node], cutting: Cutting, *, checked: bool = False, idle: bool = False,
-        homes: Mapping[Node, frozenset[Home]] | None = None,
+        homes: Mapping[Node, frozenset[Home]] | None = None, shared: "SharedKernels | None" = None,
     ) -> None:
         self.watchers: list[Callable[[], None]] = []
         self.index, self._nodes = index, tuple(nodes)
@@ -84,7 +87,7 @@ class Region(ABC):
         inside = set(nodes)
         self.input_nodes = _inputs(nodes, inside)
         self.output_nodes, self.view_nodes = _outputs(nodes, inside)
-        self.signature = signature_of(nodes, self.input_nodes, self.output_nodes, cutting, homes or {})
+        self.signature = signature_of(nodes, self.input_nodes, self.output_nodes, cutting, homes or {}, shared)
         self.call_nodes = tuple(node for node in nodes if target_of(node) != "getitem")
         results = [call.results for call in self.signature.calls]
         self.traced = tuple(_known(results[ref.call or 0][ref.place]) for ref in self.signature.outputs)

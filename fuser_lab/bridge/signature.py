@@ -22,7 +22,9 @@ from fuser_lab.planning import segment
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 
 if TYPE_CHECKING:
+    from fuser_lab.codegen.varying import SharedKernels
     from fuser_lab.cost.device import Device
+    from fuser_lab.runtime.executor import PreparedPlan
 
 _KEPT = 1024
 
@@ -60,6 +62,7 @@ class Signature:
     operands: tuple[Any, ...] = field(compare=False)  # for each call: its args and kwargs, tensors as Ref
     outputs: tuple[Ref, ...] = field(compare=False)
     cutting: Cutting
+    shared: "SharedKernels | None" = None  # with the same region at other sizes
     text: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +78,7 @@ class Recorded:
     specs: tuple[TensorSpec, ...]
     made: tuple[tuple[str, ...], ...]  # the tensors that each call has made, by name
     cutting: Cutting
+    shared: "SharedKernels | None" = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @functools.cached_property
@@ -85,6 +89,12 @@ class Recorded:
             return segment(
                 self.definition, self.specs, strategy=cutting.strategy, target=cutting.target, options=cutting.options,
             )
+
+    def prepared(self, target: str) -> "PreparedPlan":
+        """Return the plan compiled for a target; the array library evaluates what a compiler refuses."""
+        if self.shared is None:
+            return self.plan.prepared(target, evaluate_refused=True)
+        return self.plan.prepared_beside(self.shared, target, evaluate_refused=True)
 
 
 _RECORDED: OrderedDict[Signature, Recorded] = OrderedDict()
@@ -148,7 +158,9 @@ def _recorded(signature: Signature) -> Recorded:
                 tensor = fd.ops.set(tensor)
             returned.add(tensor.name)
             fd.add_output(tensor, stride_order=_order_of(traced) if traced is not None else ())
-    return Recorded(definition=fd, specs=specs, made=tuple(made), cutting=signature.cutting)
+    return Recorded(
+        definition=fd, specs=specs, made=tuple(made), cutting=signature.cutting, shared=signature.shared,
+    )
 
 
 def spec_of(traced: TracedTensor) -> TensorSpec:
@@ -175,7 +187,7 @@ def _filled(value: Any, handle: Callable[[Ref], Any]) -> Any:
 
 def signature_of(
     nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node], cutting: Cutting,
-    homes: Mapping[Node, frozenset[Home]],
+    homes: Mapping[Node, frozenset[Home]], shared: "SharedKernels | None" = None,
 ) -> Signature:
     """Return what decides the fusion of some nodes; tensors are annotated where they leave their home."""
     refs: dict[Node, Ref] = {node: Ref(None, place) for place, node in enumerate(inputs)}
@@ -201,7 +213,7 @@ def signature_of(
     traced = tuple(held(node) for node in inputs)
     return Signature(
         inputs=traced, calls=tuple(calls), operands=tuple(operands), outputs=tuple(refs[node] for node in outputs),
-        cutting=cutting,
+        cutting=cutting, shared=shared,
     )
 
 

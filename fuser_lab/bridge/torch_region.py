@@ -16,6 +16,7 @@ _TIMES_AS_FAR = 4  # as torch's result from the exact one, which another order o
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
+    from fuser_lab.codegen.varying import SharedKernels
     from fuser_lab.runtime.executor import PreparedPlan
 
 
@@ -33,9 +34,9 @@ class TorchRegion(Region):
 
     def __init__(
         self, index: int, nodes: Sequence[Node], cutting: Cutting, *, checked: bool = False, idle: bool = False,
-        homes: Mapping[Node, frozenset[Home]] | None = None,
+        homes: Mapping[Node, frozenset[Home]] | None = None, shared: "SharedKernels | None" = None,
     ) -> None:
-        super().__init__(index, nodes, cutting, checked=checked, idle=idle, homes=homes)
+        super().__init__(index, nodes, cutting, checked=checked, idle=idle, homes=homes, shared=shared)
         self.observer = None
         self.input_strides = tuple(traced.strides for traced in self.signature.inputs)
         self._out_strides = tuple(traced.strides for traced in self.traced)
@@ -74,7 +75,7 @@ class TorchRegion(Region):
         if self.idle or {traced.device for traced in (*self.signature.inputs, *self.traced)} != {"cpu"}:
             return ()
         try:
-            prepared = self.recorded.plan.prepared("cpu", evaluate_refused=True)
+            prepared = self.recorded.prepared("cpu")
             return prepared.generated(self.input_strides)
         except Exception:  # noqa: BLE001 - it is raised again, and told, where the region runs
             return ()
@@ -123,7 +124,7 @@ class TorchRegion(Region):
             if "meta" in devices:
                 return self._on_meta()
             target = next((device for device in sorted(devices) if device.startswith("cuda")), "cpu")
-            prepared = self.recorded.plan.prepared(target, evaluate_refused=True)
+            prepared = self.recorded.prepared(target)
         if not inputs:
             return self._made(prepared)
         # A tensor may lie otherwise than traced where autograd or another compiler made it.

@@ -15,6 +15,7 @@ from fuser_lab.bridge.requirement import torch_for
 
 _torch = functools.cache(functools.partial(torch_for, "fuser_lab.bridge"))  # asked once for each value of a graph
 
+SYMBOLIC = "symbolic"  # the meta datum of nodes that hold symbols, where ``val`` has them filled in
 Node = Any  # torch.fx.Node, or fuser_lab.bridge.jax_graph.Step
 
 
@@ -137,6 +138,19 @@ def results_of(node: Node) -> tuple[TracedTensor | None, ...]:
     if isinstance(value, list | tuple):
         return tuple(map(traced_tensor, value))
     return (traced_tensor(value),)
+
+
+def has_symbol(node: Node, axis: int | None = None) -> bool:
+    """Whether a node holds a number that depends on a symbolic size, or a tensor with such a size, stride or offset.
+
+    With an axis, only its size counts.
+    """
+    torch = _torch()
+    value = node.meta.get(SYMBOLIC)
+    if isinstance(value, torch.Tensor):
+        numbers = (*value.shape, *value.stride(), value.storage_offset()) if axis is None else (value.shape[axis],)
+        return not all(type(number) is int for number in numbers)
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 class Symbolic(Exception):  # noqa: N818 - an outcome, which callers turn into a reason

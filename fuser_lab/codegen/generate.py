@@ -8,6 +8,7 @@ from fuser_lab.codegen.emitter import Place
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.lower import lower
+from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import CodegenError
@@ -41,7 +42,7 @@ class GeneratedKernel:
 def generate(
     fusion: Fusion, scheduler: SchedulerType, target: str = "cpu", name: str | None = None,
     strides: Mapping[str, Sequence[int] | Layout] | None = None, alignment: Mapping[str, int] | None = None,
-    changes: Sequence[LoopChange] = (), device: Device = DEFAULT,
+    changes: Sequence[LoopChange] = (), device: Device = DEFAULT, shared: SharedKernels | None = None,
 ) -> GeneratedKernel:
     """Return the kernel of a segment.
 
@@ -66,6 +67,8 @@ def generate(
         for dense inputs that is an error.
     device
         The GPU whose limits the loops of a CUDA kernel keep: shared memory, registers, multiprocessors.
+    shared
+        The kernels of the same segment at other sizes, with which it is to share compiled code.
 
     Raises
     ------
@@ -83,7 +86,9 @@ def generate(
     chosen = name or f"{scheduler.value}_{fusion.outputs[0].name if fusion.outputs else 'nothing'}"
     here = tuple(change for change in changes if change.target == target)
     strict = not strides and not alignment
-    kernel = lower(fusion, scheduler, target, chosen, strides or {}, alignment, here, strict=strict, device=device)
+    kernel = lower(
+        fusion, scheduler, target, chosen, strides or {}, alignment, here, strict=strict, device=device, shared=shared,
+    )
     source = target_of(target).emitter()(kernel).source()
     renamed = welford_of(fusion)
     origins = tuple(None if name is None else renamed.get(name, name) for name in source.origins)

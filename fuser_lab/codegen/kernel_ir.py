@@ -235,14 +235,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A number that a kernel takes as an argument: an Index, or how many elements a mean is over, of a float's dtype.
+    """A number that a kernel takes as an argument: an Index, an Int, or a float such as the divisor of a mean.
 
     ``value`` is what it is for the sizes that the kernel was lowered for.
     """
 
     name: str
     dtype: DataType
-    value: int
+    value: int | float
 
     @property
     def word(self) -> int | float:

@@ -14,6 +14,7 @@ from fuser_lab.codegen.nests import fastest_is_reduced, nests_of
 from fuser_lab.codegen.online import online_pair
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.values import call_text, level_of
+from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
@@ -27,7 +28,7 @@ from fuser_lab.targets import target_of
 def lower(
     fusion: Fusion, scheduler: SchedulerType, target: str, name: str, strides: Mapping[str, Sequence[int] | Layout],
     alignment: Mapping[str, int] | None = None, changes: Sequence[LoopChange] = (), *, strict: bool = True,
-    device: Device = DEFAULT,
+    device: Device = DEFAULT, shared: SharedKernels | None = None,
 ) -> Kernel:
     """Return the Kernel IR of a segment; each loop nest is one phase, or two where reductions are cut into parts.
 
@@ -51,6 +52,8 @@ def lower(
         Parameters given by hand, and whether illegal ones are an error; they are not taken otherwise.
     device
         The GPU whose limits the loops of a CUDA kernel keep.
+    shared
+        The kernels of the same segment at other sizes, with which it is to share compiled code.
 
     Raises
     ------
@@ -95,7 +98,7 @@ def lower(
         nests=lowering.choices(strict=strict),
         ops=tuple((name, call_text(expr)) for name, expr in ({e.name: e for e in fusion.exprs} | recorded).items()),
     )
-    return with_sizes(kernel)
+    return with_sizes(kernel) if shared is None else shared.kernel(kernel)
 
 
 class _Lowering:

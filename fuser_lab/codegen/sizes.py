@@ -48,7 +48,7 @@ Names = frozenset[str]
 
 def with_sizes(kernel: Kernel) -> Kernel:
     """Return a kernel that takes the extents of its outermost loops as arguments, unless it is specialized."""
-    taken = _Taken(used=_names(kernel))
+    taken = _Taken(used=names_in(kernel))
     counts = _counts(kernel)
     writer = _GpuSizes if target_of(kernel.target).has_blocks else _CpuSizes
     return replace(kernel, phases=tuple(
@@ -57,7 +57,7 @@ def with_sizes(kernel: Kernel) -> Kernel:
     ))
 
 
-def _names(kernel: Kernel) -> set[str]:
+def names_in(kernel: Kernel) -> set[str]:
     """Return all names that a kernel uses."""
     names = {b.name for b in (*kernel.inputs, *kernel.outputs, *kernel.workspace)} | {v.name for v in kernel.scalars}
     for phase in kernel.phases:

@@ -14,6 +14,7 @@ from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
+from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import check_count
@@ -95,7 +96,7 @@ class PreparedPlan:
     def __init__(
         self, fusion: Fusion, segments: Sequence[Segment], memory: Memory, *, allow_fallback: bool,
         evaluate_refused: bool = False, changes: Mapping[int, Sequence[LoopChange]] | None = None,
-        schedules: Mapping[int, Sequence[Transform]] | None = None,
+        schedules: Mapping[int, Sequence[Transform]] | None = None, shared: SharedKernels | None = None,
     ) -> None:
         self.fusion = fusion
         self.segments = tuple(segments)
@@ -103,7 +104,7 @@ class PreparedPlan:
         self.target = memory.target
         self._on_host = target_of(memory.target).on_host
         self._allow_fallback, self._evaluate_refused = allow_fallback, evaluate_refused
-        self._changes, self._schedules = changes or {}, schedules or {}
+        self._changes, self._schedules, self._shared = changes or {}, schedules or {}, shared
         self.compile_progress: CompileProgress | bool | None = None  # None: a bar in a terminal or notebook
         self._variants: dict[Strides, _Variant] = {}
         self._generated: dict[Strides, tuple[Step, ...]] = {}  # of variants that are compiled at their first run
@@ -291,7 +292,7 @@ class PreparedPlan:
         try:
             kernel = generate(
                 segment, scheduler, self.target, strides=here, alignment=alignment,
-                changes=self._changes.get(number, ()), device=self.memory.gpu,
+                changes=self._changes.get(number, ()), device=self.memory.gpu, shared=self._shared,
             )
         except CodegenError as error:
             if not self._allow_fallback:
@@ -794,7 +795,7 @@ def prepare(
     fusion: Fusion, segments: Sequence[Segment], target: str = "cpu", *, allow_fallback: bool = True,
     evaluate_refused: bool = False, compile_now: bool = True,
     changes: Mapping[int, Sequence[LoopChange]] | None = None,
-    schedules: Mapping[int, Sequence[Transform]] | None = None,
+    schedules: Mapping[int, Sequence[Transform]] | None = None, shared: SharedKernels | None = None,
 ) -> PreparedPlan:
     """Return a plan that is ready to run.
 
@@ -819,6 +820,8 @@ def prepare(
     schedules
         Transforms given by hand, by the number of the segment. On the CPU the CUDA kernel of such a segment runs in
         lock step.
+    shared
+        The kernels of the same program at other sizes, with which it is to share compiled code.
 
     Raises
     ------
@@ -827,7 +830,7 @@ def prepare(
     """
     plan = PreparedPlan(
         fusion, segments, _memory(target), allow_fallback=allow_fallback, evaluate_refused=evaluate_refused,
-        changes=changes, schedules=schedules,
+        changes=changes, schedules=schedules, shared=shared,
     )
     if compile_now:
         plan.prepare()

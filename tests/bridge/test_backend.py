@@ -249,14 +249,6 @@ def test_nested_tensors_are_left_to_torch():
     assert reasons == {"some sizes stay symbols, as those of nested tensors do"}
 
 
-def test_other_sizes_are_captured_as_they_come(by_torch):
-    function = torch.compile(lambda x: F.softmax(x * x.shape[0], -1), backend="fuser_lab", dynamic=True)
-    for rows in (2, 3, 5):
-        x = torch.randn(rows, 4)
-        torch.testing.assert_close(function(x), F.softmax(x * rows, -1))
-    assert [graph.regions[0].specs[0].shape[0] for graph in bridge.last().graphs] == [2, 3, 5]
-
-
 def test_a_region_that_fails_is_torchs_with_one_warning(monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("no compiler")

@@ -1,0 +1,251 @@
+"""A graph with symbolic sizes, which is captured once: dropouts rewritten and regions found, for all sizes.
+
+The sizes of a call are filled in by evaluating torch's expressions for the sizes, strides and offsets of all values;
+nothing is traced again, and torch's guards hold as they are. The regions of one size are regions of all others. Each
+has one `SharedKernels`, so that it compiles the same kernels at all sizes that lower to the same statements.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fuser_lab.bridge.lowerings import refusal
+from fuser_lab.bridge.masks import dropout_mask, mask_layout
+from fuser_lab.bridge.partition import Left, Partition, Wishes, partitioned, prepare
+from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.traced import SYMBOLIC, Node, call_of, origin_of, target_of
+from fuser_lab.codegen.varying import SharedKernels
+
+Values = tuple[Any, ...]
+
+
+def is_symbolic(gm: Any) -> bool:
+    """Whether some value of a graph is a symbol, or has a symbolic size."""
+    torch = torch_for("fuser_lab.bridge")
+    symbols = torch.SymInt | torch.SymFloat | torch.SymBool
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        for part in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(part, symbols):
+                return True
+            if isinstance(part, torch.Tensor) and any(type(n) is not int for n in part.shape):
+                return True
+    return False
+
+
+class SymbolicGraph:
+    """A captured graph with symbolic sizes, and its regions.
+
+    Attributes
+    ----------
+    shared
+        The kernels of each region, at all sizes.
+    """
+
+    def __init__(self, gm: Any, args: Sequence[Any], wishes: Wishes) -> None:
+        """Capture a graph module, which stays as it is; ``args`` are the arguments of one call.
+
+        Any error says that some size cannot be computed from the sizes of arguments.
+        """
+        torch = self._torch = torch_for("fuser_lab.bridge")
+        self._fakes = importlib.import_module("torch._subclasses.fake_tensor")
+        self._mode = self._fakes.FakeTensorMode(allow_non_fake_inputs=True, shape_env=None)
+        graph = torch.fx.Graph()
+        graph.output(graph.graph_copy(gm.graph, {}))
+        self._module = torch.fx.GraphModule(gm, graph)
+        self._graph = self._module.graph
+        self._inputs = self._graph.find_nodes(op="placeholder")
+        self._symbols = self._places_of_symbols()
+        values = self.values_of(args)
+        fill = _Fill(self._torch, self._fakes, self._mode, dict(zip(self._symbols, values, strict=True)))
+        for node in self._graph.nodes:
+            if node.op not in {"output", "get_attr"} and "val" in node.meta:
+                node.meta[SYMBOLIC] = node.meta["val"]
+                node.meta["val"] = fill.filled(node.meta["val"])
+        if not self.fits(args, values):
+            msg = "an argument has another shape than torch traced."
+            raise ValueError(msg)
+        begins = set(prepare(self._module))
+        sized, copies = self._sized(values)
+        of = {copy: node for node, copy in copies.items()}
+        found = partitioned(sized, wishes, [copies[node] for node in begins])
+        self._left = tuple(replace(left, node=of[left.node]) for left in found.left)
+        self._regions = tuple(tuple(of[node] for node in region) for region in found.regions)
+        known: dict[str, SharedKernels] = {}
+        self.shared = tuple(known.setdefault(_text(region), SharedKernels()) for region in self._regions)
+
+    def _places_of_symbols(self) -> dict[Any, tuple[int, int | None]]:
+        """Return where each symbol is found: the place of an argument, and the axis whose size it is."""
+        found: dict[Any, tuple[int, int | None]] = {}
+        symbols = self._torch.SymInt | self._torch.SymFloat | self._torch.SymBool
+        for place, node in enumerate(self._inputs):
+            value = node.meta.get("val")
+            if isinstance(value, symbols) and value.node.expr.is_Symbol:
+                found.setdefault(value.node.expr, (place, None))
+        for place, node in enumerate(self._inputs):
+            value = node.meta.get("val")
+            for axis, size in enumerate(value.shape if isinstance(value, self._torch.Tensor) else ()):
+                if isinstance(size, symbols) and size.node.expr.is_Symbol:
+                    found.setdefault(size.node.expr, (place, axis))
+        return found
+
+    def values_of(self, args: Sequence[Any]) -> Values:
+        """Return what the symbols are in a call."""
+        return tuple(
+            args[place] if axis is None else args[place].shape[axis] for place, axis in self._symbols.values()
+        )
+
+    @staticmethod
+    def other_values(values: Values) -> tuple[Values, Values]:
+        """Return other values of the symbols: near these, and further away."""
+        def changed(times: int, step: int) -> Values:
+            return tuple(
+                times * value + step * number if type(value) is int else value
+                for number, value in enumerate(values, 1)
+            )
+
+        return changed(3, 1), changed(1, 2)
+
+    def fits(self, args: Sequence[Any], values: Values) -> bool:
+        """Whether arguments have the shapes that the symbols give them."""
+        fill = _Fill(self._torch, self._fakes, self._mode, dict(zip(self._symbols, values, strict=True)))
+        for node, given in zip(self._inputs, args, strict=True):
+            traced = node.meta.get(SYMBOLIC)
+            if isinstance(traced, self._torch.Tensor) and tuple(map(fill.number, traced.shape)) != tuple(given.shape):
+                return False
+        return True
+
+    def at(self, values: Values) -> tuple[Any, Partition]:
+        """Return a graph module with values in place of the symbols, and its regions.
+
+        A region is empty if it has a call that cannot be lowered for these sizes.
+        """
+        sized, copies = self._sized(values)
+        left = [replace(one, node=copies[one.node]) for one in self._left if one.node in copies]
+        regions: list[tuple[Node, ...]] = []
+        for region in self._regions:
+            nodes = tuple(copies[node] for node in region)
+            why = next((why for node in nodes if (why := _refused(node)) is not None), None)
+            if why is not None:
+                left += [Left(node, target_of(node), why, origin_of(node)) for node in nodes]
+            regions.append(nodes if why is None else ())
+        return sized, Partition(tuple(regions), tuple(left))
+
+    def _sized(self, values: Values) -> tuple[Any, Mapping[Node, Node]]:
+        """Return a graph module with values in place of the symbols, and its nodes by those of this graph."""
+        torch = self._torch
+        fill = _Fill(torch, self._fakes, self._mode, dict(zip(self._symbols, values, strict=True)))
+        graph = torch.fx.Graph()
+        copies: dict[Node, Node] = {}
+        numbers: dict[Node, Any] = {}
+
+        def known(node: Node) -> Any:
+            return numbers[node] if node in numbers else copies[node]
+
+        for node in self._graph.nodes:
+            value = fill.filled(node.meta[SYMBOLIC]) if SYMBOLIC in node.meta else node.meta.get("val")
+            if isinstance(value, bool | int | float):
+                numbers[node] = value
+                if node.op == "call_function":
+                    continue
+            copy = copies[node] = graph.node_copy(node, known)
+            if node.target is dropout_mask:
+                of = copies[node.meta["mask_of"]].meta["val"]
+                copy.args = (*mask_layout(torch, of), *copy.args[2:])
+            if node.op == "call_function" and SYMBOLIC not in node.meta:
+                value = self._computed(copy)
+            if node.op != "output":
+                copy.meta["val"] = value
+                copy.meta.pop(SYMBOLIC, None)
+        return torch.fx.GraphModule(self._module, graph), copies
+
+    def _computed(self, node: Node) -> Any:
+        """Return what a node holds that was not traced, but made by a rewrite of the graph."""
+        held = self._torch.fx.map_arg
+        with self._mode, self._torch.no_grad():
+            args = held(node.args, lambda given: given.meta["val"])
+            return node.target(*args, **held(node.kwargs, lambda given: given.meta["val"]))
+
+
+def _refused(node: Node) -> str | None:
+    """Return why a node of a region cannot be lowered, None if it can."""
+    if target_of(node) == "getitem":
+        return None
+    call = call_of(node)
+    return "a size is a symbol" if call is None else refusal(call)
+
+
+class _Fill:
+    """Fills numbers in for symbols; tensors that share memory share it afterwards."""
+
+    def __init__(self, torch: Any, fakes: Any, mode: Any, known: Mapping[Any, Any]) -> None:
+        sympify = importlib.import_module("sympy").sympify
+        self._torch, self._fakes, self._mode = torch, fakes, mode
+        self._known = {symbol: sympify(value) for symbol, value in known.items()}
+        self._numbers: dict[Any, Any] = {}
+        self._memory: dict[int, Any] = {}
+
+    def number(self, value: Any) -> Any:
+        """Return a number; ValueError if it depends on more than the known symbols."""
+        if type(value) in {int, float, bool}:
+            return value
+        expression = value.node.expr
+        if expression not in self._numbers:
+            found = expression.xreplace(self._known)
+            if found.free_symbols:
+                msg = f"{found} is not known."
+                raise ValueError(msg)
+            self._numbers[expression] = found
+        found = self._numbers[expression]
+        if isinstance(value, self._torch.SymBool):
+            return bool(found)
+        return float(found) if isinstance(value, self._torch.SymFloat) else int(found)
+
+    def filled(self, value: Any) -> Any:
+        """Return a traced value with numbers in place of symbols."""
+        torch = self._torch
+        if isinstance(value, list | tuple):
+            return type(value)(map(self.filled, value))
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return self.number(value)
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            return value
+        shape, strides = tuple(map(self.number, value.shape)), tuple(map(self.number, value.stride()))
+        offset, place = self.number(value.storage_offset()), value.untyped_storage()._cdata  # noqa: SLF001
+        memory = self._memory.get(place)
+        if memory is None:
+            nbytes = self.number(value.untyped_storage().nbytes())
+            memory = self._memory[place] = torch.empty(nbytes, dtype=torch.uint8, device="meta")
+        with torch.no_grad():
+            held = torch.empty(0, dtype=value.dtype, device="meta")
+            held.set_(memory.untyped_storage(), offset, shape, strides)
+        return self._fakes.FakeTensor(self._mode, held, value.device)
+
+
+def _text(nodes: Sequence[Node]) -> str:
+    """Return what a region computes with symbols for sizes: the same for equal layers."""
+    names: dict[Node, str] = {}
+
+    def named(value: Any) -> str:
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(named, value))}]"
+        if not hasattr(value, "all_input_nodes"):
+            return repr(value)
+        if value not in names:
+            names[value] = f"%{len(names)}"
+            return f"{names[value]}: {' '.join(_held(value))}"
+        return names[value]
+
+    return "\n".join(
+        f"{named(node)} = {target_of(node)}{named(node.args)} {named(list(node.kwargs.items()))}" for node in nodes
+    )
+
+
+def _held(node: Node) -> Iterator[str]:
+    value = node.meta.get(SYMBOLIC, node.meta.get("val"))
+    for part in value if isinstance(value, list | tuple) else (value,):
+        if hasattr(part, "stride"):
+            yield f"{part.dtype}{list(part.shape)}{list(part.stride())}"
+        else:
+            yield str(part)

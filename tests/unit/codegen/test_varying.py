@@ -1,0 +1,72 @@
+"""Numbers that differ between sizes become arguments: one kernel serves many inner extents, and is right for each."""
+
+import numpy as np
+import pytest
+from backend.fusions import D, S, build, close, numbers
+from backend.reductions import softmax
+from unit.codegen.test_sizes import computed
+
+from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.varying import SharedKernels
+from fuser_lab.interpreter import evaluate
+from fuser_lab.runtime.ptx import kernel_key
+
+# What is computed, by whom, and for which shapes. Tiles that CPU kernels transpose stay constant.
+CASES = {
+    "softmax": (softmax, S.INNER_PERSISTENT, lambda n, m: [(n, m)]),
+    "heads": (
+        lambda fd, x: fd.ops.neg(fd.ops.permute(fd.ops.reshape(x, [x.size(0), x.size(1), 4, 8]), [0, 2, 1, 3])),
+        S.POINTWISE, lambda n, m: [(n, m, 32)],
+    ),
+    "column sums": (lambda fd, x: fd.ops.sum(x, [0]), S.REDUCTION, lambda n, m: [(20 * n, m)]),
+    "joined": (lambda fd, x, y: fd.ops.cat([x, y], 1), S.RESIZE, lambda n, m: [(n, m), (n, 7)]),
+    "scaled": (
+        lambda fd, x: fd.ops.mul(x, 1 / x.val.shape[1]), S.POINTWISE, lambda n, m: [(n, m)],
+    ),
+}
+SIZES = [(5, 21), (9, 23), (7, 33), (6, 50), (5, 27), (12, 49)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_kernel_serves_sizes_of_one_kind(name: str) -> None:
+    record, scheduler, shapes = CASES[name]
+    shared, keys, alone = SharedKernels(), [], []
+    for size in SIZES:
+        fusion = build(record, shapes(*size), D.Float)
+        made = generate(fusion, scheduler, "cpu", shared=shared)
+        keys.append(kernel_key(made))
+        alone.append(kernel_key(generate(fusion, scheduler, "cpu")))
+        inputs = [numbers(tv.shape, tv.dtype) for tv in fusion.tensor_inputs]
+        for tv, ours, right in zip(
+            fusion.outputs, computed(made.kernel_ir, fusion, inputs), evaluate(fusion, inputs), strict=True,
+        ):
+            close(ours, right, tv.dtype)
+    assert len(set(keys[1:])) == 1
+    assert len(set(alone)) > 2
+
+
+def test_equal_numbers_share_an_argument_until_they_differ() -> None:
+    shared = SharedKernels()
+    counts = []
+    for shape in [(20, 20), (30, 30), (40, 50)]:
+        (phase,) = generate(build(softmax, [shape], D.Float), S.INNER_PERSISTENT, "cpu", shared=shared).kernel_ir.phases
+        counts.append(len({size.value for size in phase.sizes}))
+        assert len(phase.sizes) == len({size.name for size in phase.sizes})
+    assert counts[1] < counts[2]
+
+
+def test_a_kernel_that_is_lowered_once_is_as_it_would_be_alone() -> None:
+    fusion = build(softmax, [(20, 40)], D.Float)
+    assert generate(fusion, S.INNER_PERSISTENT, "cpu", shared=SharedKernels()).source == generate(
+        fusion, S.INNER_PERSISTENT, "cpu",
+    ).source
+
+
+def test_kernels_that_differ_in_more_than_numbers_are_apart() -> None:
+    shared = SharedKernels()
+    sizes = [(20, 40), (20, 40), (1, 40), (1, 48)]
+    for shape in sizes:
+        fusion = build(softmax, [shape], D.Float)
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        made = generate(fusion, S.INNER_PERSISTENT, "cpu", shared=shared)
+        close(computed(made.kernel_ir, fusion, [x])[0], evaluate(fusion, [x])[0], fusion.outputs[0].dtype)
