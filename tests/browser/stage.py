@@ -84,7 +84,7 @@ class Stage:
 
     def show(self, explorer: Explorer) -> None:
         """Show an explorer, and return when it was painted."""
-        self._explorer = explorer
+        self.explorer = explorer
         explorer.send_state = self._push  # type: ignore[method-assign]
         self.page.evaluate("(text) => window.show(text)", self._news())
         if self.errors or not self.page.locator(".fl-node").count():
@@ -111,7 +111,7 @@ class Stage:
     def _take(self, text: str) -> str:
         self._handles, self._begun, self.python_seconds = True, time.thread_time(), 0.0
         for name, value in json.loads(text).items():
-            setattr(self._explorer, name, value)
+            setattr(self.explorer, name, value)
         self._handles = False
         return self._news()
 
@@ -123,7 +123,7 @@ class Stage:
         self.page.evaluate("(text) => window.model.take(JSON.parse(text))", self._news())
 
     def _news(self) -> str:
-        state = self._explorer.get_state()
+        state = self.explorer.get_state()
         news = {
             name: value for name, value in state.items()
             if not name.startswith("_") and name not in {"layout", "tabbable", "tooltip"}

@@ -66,6 +66,7 @@ FAULTS = """(root) => {
   }
   return faults;
 }"""
+FAULTS_BELOW = FAULTS.replace('querySelectorAll(".fl-edge")', 'querySelectorAll("none")')  # edges lie below a dialog
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +149,28 @@ def test_panels_dock_beside_the_canvas_and_give_their_room_back(open_stage, plan
     stage.page.keyboard.press("?")
     expect(stage.root.get_by_role("dialog", name="Keys")).to_be_visible()
     stage.settle()
-    below = FAULTS.replace('querySelectorAll(".fl-edge")', 'querySelectorAll("none")')
-    assert stage.root.evaluate(below) == []  # settled
+    assert stage.root.evaluate(FAULTS_BELOW) == []  # settled
+
+
+def test_keys_still_reach_the_explorer_after_what_had_the_focus_is_drawn_anew_or_hidden(open_stage, plans):
+    stage = open_stage(plans["11"])
+    root, keys = stage.root, stage.page.keyboard
+    root.locator(".fl-op").nth(3).focus()
+    for drawn in ("Segments", "Ops"):  # neither picture has what had the focus in the other
+        keys.press("o")
+        expect(root.get_by_role("button", name=drawn, exact=True)).to_have_attribute("aria-pressed", "true")
+        expect(root).to_be_focused()
+    root.locator(".fl-edge.fl-inside").last.focus()
+    root.get_by_role("button", name=re.compile("^Cut at")).press("Enter")
+    expect(stage.status).to_contain_text("Cut at")
+    keys.press("u")
+    expect(stage.status).to_contain_text("Undid")
+    keys.press("j")
+    root.get_by_role("button", name="Leave the steps").press("Enter")
+    expect(root).to_be_focused()
+    stage.page.evaluate("() => document.activeElement.blur()")  # as a click beside the explorer does
+    stage.settle()
+    expect(root).not_to_be_focused()
 
 
 def test_an_edit_moves_only_what_it_has_to_and_undoing_it_moves_everything_back(open_stage, plans):

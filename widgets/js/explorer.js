@@ -6,6 +6,7 @@
 import { Channel } from "./channel.js";
 import { Decisions } from "./decisions.js";
 import { h, soon } from "./dom.js";
+import { Focus } from "./focus.js";
 import { Graph } from "./graph.js";
 import { Header } from "./header.js";
 import { Inspector } from "./inspector.js";
@@ -37,6 +38,7 @@ export class Explorer {
     this.inspector = new Inspector(this);
     this.decisions = new Decisions(this);
     this.keyboard = new Keyboard(this);
+    this.focus = new Focus(this.root);
     this.build(el);
     this.listen();
     this.decisions.draw();
@@ -76,6 +78,7 @@ export class Explorer {
     this.graph.dispose();
     this.previews.dispose();
     this.decisions.dispose();
+    this.focus.dispose();
   }
 
   /** Draw another picture, and everything that hangs on the plan. */

@@ -1,0 +1,140 @@
+"""Tabs and situations at two sizes of a screen: all is seen and legible, nothing overlaps; tabs also under axe-core."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from browser.accessibility import serious_findings
+from browser.sizes import two_norms
+from browser.stage import Stage
+from browser.test_canvas import FAULTS, FAULTS_BELOW, SCREENS
+from browser.waiting import expect, until
+from fuser_lab_widgets import Explorer
+
+from fuser_lab.cost.timings import TimingRow, Timings
+
+pytestmark = pytest.mark.browser
+
+# What is wrong in the panel of a tab: words that are too small or meet, and buttons that meet or stick out of it.
+PANEL_FAULTS = """(panel) => {
+  const faults = [];
+  const box = (e) => e.getBoundingClientRect();
+  const shown = (e) => e.getClientRects().length && getComputedStyle(e).visibility !== "hidden" && box(e).width > 1;
+  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  const frame = box(panel);
+  const seen = Math.min(frame.bottom, innerHeight) - frame.top;
+  if (seen < 60) faults.push(`${seen} px of the panel are on the screen`);
+  for (const e of panel.querySelectorAll("*")) {
+    const words = [...e.childNodes].filter((n) => n.nodeType === 3).map((n) => n.data.trim()).join("");
+    if (!words || !shown(e) || e.closest("option, title, style")) continue;
+    const scale = e.ownerSVGElement?.getScreenCTM().a ?? 1;
+    const size = parseFloat(getComputedStyle(e).fontSize) * scale;
+    if (size < 10.95) faults.push(`${words} is ${size.toFixed(1)} px`);
+  }
+  const texts = [...panel.querySelectorAll("svg text")].filter((t) => shown(t) && t.textContent.trim());
+  const controls = [...panel.querySelectorAll("button, input, select")].filter(shown);
+  for (const all of [texts, controls]) {
+    all.forEach((a, n) => all.slice(n + 1).forEach((b) => {
+      if (meet(box(a), box(b))) faults.push(`${a.textContent} meets ${b.textContent}`);
+    }));
+  }
+  for (const c of controls) if (box(c).right > frame.right + 1) faults.push(`${c.textContent} sticks out`);
+  return faults;
+}"""
+RULES = {"light": (), "dark": ("color-contrast",)}  # a theme changes colours and nothing else
+
+
+def timed(plans, inputs, *, progress, cancelled):
+    """Rows as a run gives them, without one."""
+    return Timings(rows=tuple(
+        TimingRow(
+            plan=name, segment=index, scheduler="pointwise", ops=1, bytes_in=10**6, bytes_out=10**6, bytes_crossing=0,
+            median=1e-3, iqr=2e-5, samples=20, device="CPU", timer="wall clock", error=0.1)
+        for name, plan in zip(("baseline", "edited"), plans, strict=False)
+        for index in (*range(len(plan.segments)), None)
+    ))
+
+
+@pytest.fixture
+def stage(browser):
+    explorer = Explorer(two_norms(), [], strategies=["unfused"], timer=timed, title="tabs")
+    made = Stage(browser, size=SCREENS[0])
+    made.show(explorer)
+    made.settle()
+    yield made
+    made.close()
+    explorer.close()
+
+
+def resize(stage, size):
+    stage.page.set_viewport_size({"width": size[0], "height": size[1]})
+    until(lambda: stage.page.evaluate("() => innerWidth"), lambda width: width == size[0])
+    stage.settle()
+
+
+def open_tab(stage, name):
+    tab = stage.root.get_by_role("tab", name=name, exact=True)
+    tab.click()
+    expect(tab).to_have_attribute("aria-selected", "true")
+    expect(stage.root.locator(".fx-panel")).not_to_have_text(re.compile(r"^\s*$|…\s*$"))
+    stage.settle()
+
+
+def themed(stage, theme):
+    stage.page.emulate_media(color_scheme=theme)
+    stage.page.evaluate("(light) => { document.body.dataset.jpThemeLight = light; }", str(theme == "light").lower())
+
+
+def test_every_situation_is_seen_whole_at_both_sizes(stage, shots):
+    root, keys, found = stage.root, stage.page.keyboard, {}
+
+    def look(name, faults=FAULTS):
+        for size in SCREENS:
+            resize(stage, size)
+            stage.page.screenshot(path=shots / f"situation-{name}-{size[0]}.png")
+            found[name, size] = root.evaluate(faults)
+
+    root.locator(".fl-edge.fl-inside .fl-hit").last.dispatch_event("click")
+    expect(stage.status).to_contain_text("Cut at")
+    look("edited")
+    root.get_by_role("button", name="unfused").click()
+    expect(stage.status).to_contain_text("Unfused: ")
+    look("another-strategy")
+    root.get_by_role("button", name="bottom-up").click()
+    expect(stage.status).to_contain_text("Bottom-up: ")
+    keys.press("j")
+    expect(root.locator(".fx-stepping")).to_be_visible()
+    look("steps")
+    keys.press("Escape")
+    root.get_by_label("Search the graph").fill("sum")
+    expect(root.get_by_text(" found")).to_be_visible()
+    look("search")
+    keys.press("Escape")
+    root.evaluate("(one) => one.focus()")
+    keys.press("?")
+    expect(root.get_by_role("dialog", name="Keys")).to_be_visible()
+    look("keys", FAULTS_BELOW)
+    assert {where: said for where, said in found.items() if said} == {}
+    assert stage.errors == []
+
+
+def test_every_tab_is_legible_and_accessible_at_both_sizes_and_in_both_themes(stage, shots):
+    root, explorer = stage.root, stage.explorer
+    root.locator(".fl-edge.fl-inside .fl-hit").last.dispatch_event("click")
+    expect(stage.status).to_contain_text("Cut at")
+    root.get_by_role("button", name="Run").click()
+    explorer.wait(60)
+    found = {}
+    for name in root.get_by_role("tab").all_inner_texts():
+        open_tab(stage, name)
+        for size in SCREENS:
+            resize(stage, size)
+            stage.page.screenshot(path=shots / f"tab-{name.lower()}-{size[0]}.png")
+            found[name, size] = root.evaluate(FAULTS) + root.locator(".fx-panel").evaluate(PANEL_FAULTS)
+        for theme, rules in RULES.items():
+            themed(stage, theme)
+            found[name, theme] = serious_findings(stage.page, ".fx-panel", rules=rules)
+        themed(stage, "light")
+    assert {where: said for where, said in found.items() if said} == {}
+    assert stage.errors == []
