@@ -323,7 +323,11 @@ class _Lowering:
         return apply("lt", simplify(first, self._ranges), condition.args[1]) if even else None
 
     def _fresh(self, base: str) -> str:
+        # Numbers among the inputs may be called i0 too.
+        taken = {value.name for value in self._fusion.inputs}
         number = self._names.get(base, 0)
+        while f"{base}{number}" in taken:
+            number += 1
         self._names[base] = number + 1
         return f"{base}{number}"
 

@@ -6,6 +6,7 @@ from hand_schedules import CASES, Case, arrays, bound, check, kernel_of, pointwi
 
 from fuser_lab.api import FusionDefinition
 from fuser_lab.codegen.kernel_ir import Barrier, VectorLoad, VectorStore, walk
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir.transform import MemoryType
 from fuser_lab.ir.transform import ParallelType as P
 
@@ -37,6 +38,15 @@ def test_scalars_and_ops_of_all_kinds():
             tv.split(0, 3)
     fd.sched.inline_most()
     check(fd, [*arrays([(10, 6)]), 1.5])
+
+
+def test_loops_are_not_called_like_numbers_of_the_inputs():
+    with FusionDefinition() as fd:
+        seed, offset = (fd.define_scalar(None, dtype=DataType.Int) for _ in range(2))
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        fd.add_output(fd.ops.add(x, fd.ops.uniform(0.0, 1.0, [5, 7], rng_seed=seed, rng_offset=offset)))
+    assert [value.name for value in fd.fusion.inputs[:2]] == ["i0", "i1"]
+    check(fd, [3, 4, *arrays([(5, 7)])])
 
 
 def test_no_elements():
