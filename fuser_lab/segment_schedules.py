@@ -14,7 +14,7 @@ from fuser_lab.definition.scheduling import RULES, HandSchedule, Steps, steps_of
 from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.loop_nest import nest_or_reason
-from fuser_lab.ir.replay import replay
+from fuser_lab.ir.replay import apply, replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.runtime.by_hand import generate_scheduled
 from fuser_lab.schedule.by_hand import left_out, params_of, proposals
@@ -51,10 +51,12 @@ class SegmentSchedule:
 
     def nests(self) -> tuple[str, ...]:
         """Return the loop nest as text before the first transform and after each, so one more than transforms."""
-        return tuple(
-            nest_or_reason(replay(self.fusion, self.transforms[:count], RULES), RULES)
-            for count in range(len(self.transforms) + 1)
-        )
+        scheduled = ScheduledFusion.start(self.fusion)
+        found = [nest_or_reason(scheduled, RULES)]
+        for transform in self.transforms:
+            scheduled = apply(scheduled, transform, RULES)
+            found.append(nest_or_reason(scheduled, RULES))
+        return tuple(found)
 
     def __str__(self) -> str:
         """Return the reasons as comments, then the transforms as Python."""

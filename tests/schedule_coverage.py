@@ -78,10 +78,12 @@ def inputs_of(fusion: Fusion, seed: int = 0) -> list[Any]:
     for value in fusion.inputs:
         if not isinstance(value, TensorView):
             found.append(2 if value.dtype.is_integral else 0.5)
-        elif value.dtype.is_float or value.dtype.is_complex:
-            found.append((0.1 + 0.9 * rng.random(value.shape)).astype(value.dtype.numpy))
-        else:
-            found.append(rng.integers(0, 2, value.shape).astype(value.dtype.numpy))
+            continue
+        # Expanded axes hold one element, read again and again.
+        shape = [1 if axis.is_broadcast else size for axis, size in zip(value.domain.axes, value.shape, strict=True)]
+        is_whole = not (value.dtype.is_float or value.dtype.is_complex)
+        numbers = rng.integers(0, 2, shape) if is_whole else 0.1 + 0.9 * rng.random(shape)
+        found.append(np.broadcast_to(numbers.astype(value.dtype.numpy), value.shape))
     return found
 
 

@@ -159,6 +159,13 @@ def _cached(hand: HandSchedule, fusion: Fusion) -> list[str]:
     return copies
 
 
+def _read_elsewhere(hand: HandSchedule) -> list[str]:
+    """Return the tensors between inputs and outputs of which readers read other elements than those they compute."""
+    exprs = [e for e in hand.scheduled.fusion.tensor_exprs if e.kind in _ELSEWHERE]
+    found = dict.fromkeys(tv.name for expr in exprs for tv in expr.tensor_inputs)
+    return [name for name in found if hand.scheduled.tensors[name].memory is MemoryType.local]
+
+
 def _is_read_in_place(hand: HandSchedule, tensor: TensorView) -> bool:
     """Whether every reader of a tensor reads the element that it computes, so that a copy has the reader's loops."""
     readers = hand.scheduled.consumers(tensor.name)
@@ -180,9 +187,13 @@ def _parallel(hand: HandSchedule, name: str, types: Mapping[int, ParallelType]) 
     hand.add("parallelize_like", name, pos=-1, selected_tensors=(), selected_parallel_types=())
 
 
-def _vectorized(hand: HandSchedule, names: Sequence[str]) -> None:
-    """Make the innermost loops of copies memory accesses, where that is legal."""
+def _vectorized(hand: HandSchedule, reference: str, names: Sequence[str]) -> None:
+    """Make the innermost loops of copies memory accesses, where they are the reference's and that is legal."""
+    matched = mapped_positions(hand.scheduled, reference, RULES)
+    innermost = len(hand.scheduled.tensors[reference].loop) - 1
     for name in names:
+        if matched.get(name, {}).get(len(hand.scheduled.tensors[name].loop) - 1) != innermost:
+            continue
         try:
             hand.add("parallelize", name, axis=-1, ptype=ParallelType.vectorize)
         except ScheduleError:
@@ -237,10 +248,18 @@ def _blocks(count: int) -> dict[int, ParallelType]:
     return {count - 1 - number: kind for number, kind in enumerate(_GRID[:count])}
 
 
-def _pointwise(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False) -> None:
-    """``[i, j, ...] -> [BIDx, unroll, TIDx, V]``, all tensors alike."""
+def _pointwise(
+    hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False, shared: bool = False,
+) -> None:
+    """``[i, j, ...] -> [BIDx, unroll, TIDx, V]``, all tensors alike.
+
+    ``shared`` keeps what slices, pads and concatenations read in shared memory, where other threads find it.
+    """
     _without_reductions(fusion)
     copies = _cached(hand, fusion)
+    if shared:
+        for name in _read_elsewhere(hand):
+            hand.add("set_memory_type", name, memory_type=MemoryType.shared)
     reference = _largest(hand)
     count = len(hand.scheduled.tensors[reference].loop)
     if not count:
@@ -254,7 +273,7 @@ def _pointwise(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart:
         types = {**_blocks(last + 1), last + 1: ParallelType.unroll, last + 2: ParallelType.block_x}
     hand.add("transform_like", reference, selected_tensors=())
     _parallel(hand, reference, types)
-    _vectorized(hand, [*copies, *_written(hand)])
+    _vectorized(hand, reference, [*copies, *_written(hand)])
     _finished(hand)
 
 
@@ -298,9 +317,10 @@ def _sections(hand: HandSchedule, fusion: Fusion) -> tuple[str, tuple[int, ...],
     logical = hand.scheduled.tensors[name].tensor.domain.logical
     largest = _largest(hand)
     matched = mapped_positions(hand.scheduled, largest, RULES).get(name, {})
-    wanted = [i for i, axis in enumerate(logical) if not axis.is_broadcast]
+    wanted = [i for i, axis in enumerate(logical) if axis.is_reduction]
     if largest != name and set(wanted) <= matched.keys():
-        reduced = tuple(sorted(matched[i] for i in wanted if logical[i].is_reduction))
+        # Kept axes may be split or merged by a reshape on the way; its loops then are those of the others too.
+        reduced = tuple(sorted(matched[i] for i in wanted))
         count = len(hand.scheduled.tensors[largest].loop)
         return largest, tuple(i for i in range(count) if i not in reduced), reduced
     reduced = _reduced(hand.scheduled.tensors[name].tensor)
@@ -335,7 +355,7 @@ def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool
         reference = hand.add_made("rfactor", reference, axes=own).name
     hand.add("transform_like", reference, selected_tensors=())
     _parallel(hand, reference, types)
-    _vectorized(hand, [*copies, *_written(hand)])
+    _vectorized(hand, reference, [*copies, *_written(hand)])
     _finished(hand)
 
 
@@ -416,6 +436,10 @@ def _pointwise_apart(hand: HandSchedule, fusion: Fusion, params: HandParams) -> 
     _pointwise(hand, fusion, params, apart=True)
 
 
+def _pointwise_shared(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    _pointwise(hand, fusion, params, apart=True, shared=True)
+
+
 def _rows_apart(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     _rows(hand, fusion, params, apart=True)
 
@@ -438,7 +462,7 @@ _FORMS: Mapping[SchedulerType, tuple[Form, ...]] = {
     SchedulerType.INNER_PERSISTENT: (_rows, _rows_apart),
     SchedulerType.OUTER_PERSISTENT: (_columns, _columns_apart),
     SchedulerType.TRANSPOSE: (_transpose, _pointwise, _pointwise_apart),
-    SchedulerType.RESIZE: (_pointwise, _pointwise_apart),
+    SchedulerType.RESIZE: (_pointwise, _pointwise_apart, _pointwise_shared),
 }
 _LACKING: Mapping[SchedulerType, str] = {
     SchedulerType.INNER_OUTER_PERSISTENT: "sums of columns meet across blocks, and transforms do not reduce there",

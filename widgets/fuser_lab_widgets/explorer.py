@@ -29,7 +29,7 @@ from fuser_lab.report.text import plan_text
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_plan
-from fuser_lab_widgets import answers, assets, lines, previews, scenes, selections, sources, tabs
+from fuser_lab_widgets import answers, assets, lines, previews, scenes, schedules, selections, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, place, target_model
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.canvas import Canvas
@@ -174,6 +174,7 @@ class Explorer(anywidget.AnyWidget):
         self._certificates: dict[str, dict[str, Any]] = {}  # by the plans' hashes
         self._searched = frozenset(searched)
         self._compared = ""  # the strategy whose plan the shown one is compared with
+        self._scheduled = 0  # the segment whose schedule is shown
         self._detail: scenes.Detail | None = None  # None: as the size of the fusion suggests
         self._opened: frozenset[int] = frozenset()
         self._unfolded: frozenset[str] = frozenset()
@@ -420,6 +421,7 @@ class Explorer(anywidget.AnyWidget):
             "source": self._source,
             "code": self._code,
             "certificate": self._certify,
+            "schedule": self._schedule,
         }
         if event.get("plan", self._number) != self._number:
             msg = "That button belongs to a plan that is no longer shown; nothing was done."
@@ -715,8 +717,26 @@ class Explorer(anywidget.AnyWidget):
             plan=self._session.plan, view=view, amounts=self._amounts, rows=self._rows,
             compared=self._compared if known else "", other=self._compared_plan(), difference=self._difference(),
             others=self._other_views, certificate=self._certificates.get(view.header.hash),
-            searching=bool(self._searching), best_edits=self._best_edits,
+            searching=bool(self._searching), best_edits=self._best_edits, scheduled=self._scheduled,
+            number=self._number,
         )
+
+    def _schedule(self, event: Event) -> None:
+        """Show the schedule of a segment, or run that segment by it, with one step changed, or automatically again."""
+        self._scheduled = number = int(event["segment"])
+        if "step" not in event and "given" not in event:
+            self._panel({"name": "schedule"})
+            return
+        schedule: Any = None
+        if event.get("given", True):
+            segment: Any = self._session.plan.segments[number]
+            schedule = segment.schedule.transforms
+        if "step" in event:
+            schedule = schedules.changed(schedule, int(event["step"]), event["factor"])
+        self._session.schedule(number, schedule)
+        self._show()
+        self._panel({"name": "schedule"})
+        self._say(f"S{number} " + ("follows a schedule by hand." if schedule else "has its automatic kernel again."))
 
     def _compare_with(self, event: Event) -> None:
         chosen = str(event["with"])

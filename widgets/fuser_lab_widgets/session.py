@@ -30,6 +30,9 @@ class EditablePlan(PlanLike, Protocol):
     def move(self, tensor: str, segment: int, /) -> EditablePlan:
         """Return the plan with an expression in another segment."""
 
+    def with_schedule(self, segment: int, schedule: Any, /) -> EditablePlan:
+        """Return the plan with a segment that follows a schedule by hand; None for the automatic kernel."""
+
     def annotate(self, tensor: str, readers: Any = None, /) -> EditablePlan:
         """Return the plan of the definition with a segment_set of a tensor, for all of its readers or for some."""
 
@@ -265,6 +268,10 @@ class Session:
             return ""
         self._at += 1
         return self.state.step
+
+    def schedule(self, segment: int, schedule: Any) -> None:
+        """Go to the plan with a segment that follows a schedule by hand; None for the automatic kernel."""
+        self._edit(self.plan.with_schedule(segment, schedule), f"schedule of S{segment}", ())
 
     def _edit(self, plan: EditablePlan, edit: str, because: Sequence[str]) -> None:
         edits = (*self.state.edits, edit)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.report.diff import PlanDiff
 from fuser_lab.report.view_model import ViewModel
-from fuser_lab_widgets import panels
+from fuser_lab_widgets import panels, schedules
 from fuser_lab_widgets.amounts import Amounts
 from fuser_lab_widgets.session import EditablePlan
 
@@ -25,7 +25,8 @@ class Shown:
 
     ``compared`` is the key of the plan that it is compared with, or ``""``, ``other`` that plan, and ``difference``
     what is cut differently there; ``others`` gives key, words and view of all plans that it can be compared with.
-    ``certificate`` is None until it was asked for. ``fixed`` says that nothing can be asked for: the page is a report.
+    ``certificate`` is None until it was asked for. ``scheduled`` is the segment whose schedule is shown, ``number`` the
+    plan's in messages. ``fixed`` says that nothing can be asked for: the page is a report.
     """
 
     plan: EditablePlan
@@ -39,6 +40,8 @@ class Shown:
     certificate: Mapping[str, Any] | None = None
     searching: bool = False
     best_edits: Callable[[], str] = str
+    scheduled: int = 0
+    number: int = 0
     fixed: bool = False
 
 
@@ -87,6 +90,10 @@ TABS: Final = (
     Tab("passes", "Passes", lambda shown: panels.passes(shown.plan, shown.view)),
     Tab("certificate", "Certificate", _certificate, Follows.SESSION),
     Tab("edits", "Edits", lambda shown: shown.best_edits(), Follows.SESSION, live_only=True),
+    Tab(
+        "schedule", "Schedule", lambda shown: schedules.panel(shown.plan, shown.scheduled, shown.number),
+        Follows.SESSION, live_only=True,
+    ),
     Tab("graph", "Table", lambda shown: panels.graph(shown.view)),
 )
 WRITTEN: Final = {tab.name: tab.write for tab in TABS if tab.write is not None}

@@ -49,6 +49,18 @@ def test_loops_are_not_called_like_numbers_of_the_inputs():
     check(fd, [3, 4, *arrays([(5, 7)])])
 
 
+def test_a_reshape_that_splits_a_merged_axis_keeps_its_own_loops():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[4, 6], contiguity=True)
+        y = fd.ops.exp(x)
+        fd.add_output(y)
+        fd.add_output(fd.ops.reshape(y, [4, 2, 3]))
+    y.merge(0)
+    y.transform_like()
+    fd.sched.inline_most()
+    check(fd, arrays([(4, 6)]))
+
+
 def test_no_elements():
     fd = pointwise()
     got = fd.manual_execute(arrays([(0, 8), (8,)]))

@@ -106,6 +106,43 @@ def test_the_plan_written_as_python_has_the_schedule() -> None:
     assert scope["plan"].hash == plan.hash
 
 
+def _halves(ops: Any, x: Any) -> Any:
+    first, second = ops.slice(x, [0, 0], [12, 20]), ops.slice(x, [0, 20], [12, 40])
+    return ops.mul(ops.cat([ops.neg(second), first], 1), x)
+
+
+FORMS = {
+    "rows": ("reduction", lambda ops, x: ops.sum(x, [1])),
+    "columns": ("reduction", lambda ops, x: ops.sum(ops.exp(x), [0])),
+    "two reductions": ("reduction", lambda ops, x: ops.add(ops.sum(x, [1]), ops.max(ops.neg(x), [1]))),
+    "variance of rows": ("reduction", lambda ops, x: ops.var_mean(x, [1])[0]),
+    "rows kept": ("inner_persistent", lambda ops, x: ops.sub(x, ops.mean(x, [1], keepdim=True))),
+    "columns kept": ("outer_persistent", lambda ops, x: ops.sub(x, ops.mean(x, [0], keepdim=True))),
+    "split afterwards": (
+        "inner_persistent", lambda ops, x: ops.reshape(ops.sub(x, ops.mean(x, [1], keepdim=True)), [3, 4, 40]),
+    ),
+    "halves": ("resize", lambda ops, x: _halves(ops, ops.exp(x))),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_gives_the_values_of_the_reference(form: str) -> None:
+    scheduler, record = FORMS[form]
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        fd.add_output(record(fd.ops, x))
+    x = np.random.default_rng(1).standard_normal((12, 40)).astype(np.float32)
+    plan = fl.segment(fd, [x])
+    done = []
+    for segment in plan.segments:
+        if segment.scheduler is not None and segment.scheduler.value == scheduler:
+            plan = plan.with_schedule(segment.index, segment.schedule)
+            done.append(segment.index)
+    assert done, f"{plan.segments}"
+    (wanted,) = evaluate(plan.fusion, [x], exact=False)
+    np.testing.assert_allclose(plan.run([x])[0], wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_parameters_and_a_schedule_exclude_each_other() -> None:
     plan = softmax_plan()
     edited = plan.with_params(0, vector=1).with_schedule(0, plan.segments[0].schedule)
