@@ -41,6 +41,7 @@ _PUBLIC = {
     "diff": "fuser_lab.api",
     "example": "fuser_lab.api",
     "explore": "fuser_lab.exploring",
+    "fastest": "fuser_lab.choosing",
     "from_jax": "fuser_lab.bridge.jax_model",
     "from_torch": "fuser_lab.bridge.model",
     "load_dump": "fuser_lab.dumps",

@@ -26,6 +26,7 @@ from fuser_lab.arguments import (
     takes,
     whole,
 )
+from fuser_lab.cost.times import TimeBound, time_bound
 from fuser_lab.cost.traffic import model_of
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import Described, bind
@@ -63,11 +64,13 @@ from fuser_lab.segmentation import (
     rewritings,
     why,
 )
+from fuser_lab.segmentation.fastest import predicted, time_model_of
 from fuser_lab.segmentation.layouts import Layouts, layouts_of, negotiate
 from fuser_lab.segmentation.lifting import Lifting
 from fuser_lab.segmentation.narrowing import narrow
 from fuser_lab.segmentation.origins import origins, source_lines, with_sources
 from fuser_lab.segmentation.previews import EditPreview, Previews
+from fuser_lab.segmentation.privatization import without
 from fuser_lab.segmentation.rewritings import Rewritten
 
 if TYPE_CHECKING:
@@ -660,7 +663,10 @@ class Plan:
         self._check_kept(IllegalEdit, tensor)
         chosen = () if segments is None else (segments,) if isinstance(segments, int) else tuple(segments)
         with self._with_source_lines():
-            done = rewritings.recompute(self.segmented, tensor, self.oracle, chosen, reductions=reductions)
+            done = rewritings.recompute(
+                self.segmented, tensor, self.oracle, chosen, reductions=reductions,
+                taken=rewritings.copied_names(self.decisions),
+            )
         told = [f"segments={list(chosen)}"] if chosen else []
         told += ["reductions=True"] if reductions else []
         return self._rewritten(done, ("recompute", (tensor, *told)))
@@ -991,6 +997,16 @@ class Plan:
         certificate = certify(self.segmented, self.oracle, options, log=self.decisions)
         told = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
         return ShownCertificate(**told | {"made": tuple(self._origins.items())})
+
+    def time_bound(self) -> TimeBound:
+        """Return the plan's predicted time beside a time that no plan is predicted to go below, and its assumptions.
+
+        Each kernel takes a launch and the longer of its bytes at the target's bandwidth and its arithmetic at the
+        target's rates, both from the data sheet. The bound holds for any cut, with or without recomputation.
+        """
+        model = time_model_of(self.oracle)
+        once = without(self.fusion, self.segmented.replicas)
+        return time_bound(once, model, predicted(self.segmented, model))
 
     @takes(
         inputs=listed(ANYTHING, "a list of arrays and numbers"), out=optional(listed(ANYTHING, "a list of arrays")),

@@ -134,6 +134,8 @@ class PlanCode:
         if self.oracle.schedulers != SCHEDULERS:
             named_set = known_set(self.oracle.schedulers)
             found += f", schedulers={'schedulers' if named_set is None else repr(named_set)}"
+        elif self.strategy == "fastest":
+            found += ", schedulers=fl.SCHEDULERS"
         if self.passes != PASSES:
             found += ", passes=passes"
         return found

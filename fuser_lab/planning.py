@@ -26,7 +26,7 @@ from fuser_lab.segmentation.options import rewritten as run_passes
 from fuser_lab.shown_log import ShownLog
 
 _ENTRIES = listed(ANYTHING, "a list of arrays and numbers", lazy=True)
-_TARGET = optional(TEXT.worded("a device's name") | instance(Device))
+TARGET = optional(TEXT.worded("a device's name") | instance(Device))
 _END = object()
 
 
@@ -86,9 +86,9 @@ def has_arrays(inputs: Sequence[Any]) -> bool:
 
 @takes(
     strategy=TEXT.worded("a strategy's name") | FUNCTION.worded("a function of fusion and oracle"),
-    target=_TARGET,
+    target=TARGET,
     options=optional(instance(SegmenterOptions, accepted="SegmenterOptions")),
-    schedulers=listed(ANYTHING, "a list of schedulers", lazy=True),
+    schedulers=optional(listed(ANYTHING, "a list of schedulers", lazy=True)),
     passes=listed(instance(Pass), "a list of passes", lazy=True),
     log=optional(instance(DecisionLog)),
     name=optional(TEXT),
@@ -100,7 +100,7 @@ def segment(
     strategy: Strategy = "bottom_up",
     target: str | Device | None = None,
     options: SegmenterOptions | None = None,
-    schedulers: Iterable[Scheduler] = SCHEDULERS,
+    schedulers: Iterable[Scheduler] | None = None,
     passes: Iterable[Pass] = PASSES,
     log: DecisionLog | None = None,
     name: str | None = None,
@@ -116,15 +116,17 @@ def segment(
         fixes all sizes.
     strategy
         ``"bottom_up"`` (nvFuser's), ``"top_down"`` (NVIDIA/Fuser issue #2224), ``"saving"`` (merges that save the
-        most bytes first), ``"optimal"`` (the fewest bytes and launches that the search finds), ``"unfused"``, or a
-        function of fusion and oracle that returns groups of expressions or of the names of their results.
+        most bytes first), ``"optimal"`` (the fewest bytes and launches that the search finds), ``"fastest"`` (the least
+        predicted time that the search finds, with recomputation and our own schedulers), ``"unfused"``, or a function
+        of fusion and oracle that returns groups of expressions or of the names of their results.
     target
         Device to plan for: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``), ``"this machine"`` for the local
         GPU, or a Device; an H200 by default.
     options
         Options of the segmenter; nvFuser's by default.
     schedulers
-        Schedulers asked for each candidate, in this order, until one accepts; nvFuser's by default. `with_rule` adds
+        Schedulers asked for each candidate, in this order, until one accepts; by default nvFuser's, and for the
+        strategy "fastest" `OPEN_SCHEDULERS` (``schedulers=fl.SCHEDULERS`` keeps nvFuser's rules). `with_rule` adds
         a rule to these; `OPEN_SCHEDULERS` also accept what nvFuser refuses and our lowering makes one kernel of. Your
         own scheduler has a ``type``, which selects its kernels, and
         ``can_schedule(facts, device)``.
@@ -155,7 +157,7 @@ def segment(
         needed, has = (".".join(map(str, cc)) for cc in (chosen.least_capability, device.cc))
         msg = f"segment: the options require compute capability {needed}, but target {device.name} has {has}."
         raise InputError(msg)
-    oracle = registry(device, chosen, schedulers)
+    oracle = registry(device, chosen, _default_schedulers(strategy) if schedulers is None else schedulers)
     decisions = ShownLog() if log is None else log
     ran = tuple(passes)
     fusion = rewritten(bound.fusion, chosen, decisions, ran)
@@ -182,6 +184,15 @@ def segment(
         passes=ran,
         method=strategy,
     )
+
+
+def _default_schedulers(strategy: Strategy) -> Iterable[Scheduler]:
+    """Return nvFuser's schedulers, and for the strategy "fastest" the open ones as well."""
+    if strategy != "fastest":
+        return SCHEDULERS
+    from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
+
+    return OPEN_SCHEDULERS
 
 
 def _own_name(strategy: object) -> str:
@@ -222,7 +233,7 @@ def described_input(value: Any) -> Described:
 
 def device_of(target: str | Device | None) -> Device:
     """Return a device by name; an H200 if none is named."""
-    target = _TARGET.of(target, "", "target")
+    target = TARGET.of(target, "", "target")
     if target is None:
         return DEFAULT
     if isinstance(target, Device):

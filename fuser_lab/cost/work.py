@@ -6,7 +6,7 @@ from functools import cache
 from math import prod
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import AttrValue, Expr, Fusion, OpKind, TensorView
+from fuser_lab.ir import AttrValue, Expr, OpKind, TensorView
 from fuser_lab.ir.term import MATH, Apply, Term, Var
 from fuser_lab.ops import OPS
 
@@ -50,13 +50,12 @@ def work_of(exprs: Iterable[Expr]) -> Work:
     return total
 
 
-def product_flops(fusion: Fusion) -> int:
-    """Return the floating-point operations of a fusion's matrix products, two for each product of elements."""
-    found = 0
-    for expr in fusion.tensor_exprs:
-        if expr.kind is OpKind.MATMUL:
-            found += 2 * prod(expr.out.shape) * expr.tensor_inputs[0].shape[-1]
-    return found
+def product_flops(exprs: Iterable[Expr]) -> int:
+    """Return the floating-point operations of the matrix products among expressions, two for each product."""
+    return sum(
+        2 * prod(expr.out.shape) * (expr.tensor_inputs[0].shape or (1,))[-1]
+        for expr in exprs if expr.kind is OpKind.MATMUL
+    )
 
 
 def _work(expr: Expr) -> Work:

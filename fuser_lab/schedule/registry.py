@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from fuser_lab.analysis.domain_map import FusionLinks
 from fuser_lab.arguments import instance, listed, shown
@@ -169,6 +170,17 @@ class SchedulerRegistry:
         self._lifted = frozenset(code for s in plain if isinstance(s, OpenScheduler) for code in s.lifted)
         self._known: OrderedDict[int, _Known] = OrderedDict()
         self._lock = threading.Lock()  # the explorer looks ahead in a thread
+
+    @cached_property
+    def closed(self) -> "SchedulerRegistry":
+        """The registry without open schedulers; this one if it has none."""
+        plain = tuple(s for s in self.schedulers if not isinstance(_without_rules(s), OpenScheduler))
+        if plain == self.schedulers:
+            return self
+        return SchedulerRegistry(
+            self.device, self.disabled, memory_promotion=self.memory_promotion, fuse_matmul=self.fuse_matmul,
+            schedulers=plain,
+        )
 
     def ask(self, candidate: Candidate) -> Answer:
         """Return the verdicts in order, ending with the first acceptance."""

@@ -13,6 +13,7 @@ from fuser_lab.segmentation.boundary_casts import Lowering, boundary_casts
 from fuser_lab.segmentation.certificate import Certificate
 from fuser_lab.segmentation.checker import Verification, verify
 from fuser_lab.segmentation.collector import collector_paused
+from fuser_lab.segmentation.fastest import fastest
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import ending_when
 from fuser_lab.segmentation.optimal import certify, optimal
@@ -24,7 +25,7 @@ from fuser_lab.segmentation.signatures import check_called
 from fuser_lab.segmentation.top_down import top_down
 from fuser_lab.segmentation.why import Relation, Why, why
 
-STRATEGIES = ("bottom_up", "top_down", "saving", "optimal", "unfused")
+STRATEGIES = ("bottom_up", "top_down", "saving", "optimal", "fastest", "unfused")
 MOST_NAMED = 8  # maximum number of expressions named in a sentence
 Partition = Iterable[Iterable[str | Expr]]
 Strategy = str | Callable[[Fusion, SchedulerOracle], Partition]
@@ -48,7 +49,7 @@ def segment(
         The schedulers.
     strategy
         ``"bottom_up"`` (nvFuser), ``"top_down"`` (issue #2224), ``"saving"`` (merges that save most bytes first),
-        ``"optimal"`` (least bytes and launches),
+        ``"optimal"`` (least bytes and launches), ``"fastest"`` (least predicted time, recomputation included),
         ``"unfused"`` (every expression alone), or a function of fusion and oracle that returns groups of expressions
         or of their results' names.
     options
@@ -120,6 +121,8 @@ def _attempts(
         return top_down(fusion, oracle, options)
     if strategy == "optimal":
         return optimal(fusion, oracle, options)
+    if strategy == "fastest":
+        return fastest(fusion, oracle, options)
     if strategy == "saving":
         return saving(fusion, oracle, options)
     return iter(())

@@ -30,19 +30,21 @@ from fuser_lab.segmentation.recomputation import (
 class Rewritten:
     """A rewritten plan, and the attempts that describe how the one before became it.
 
-    ``saved`` are the bytes that its segments read and write less, negative if they move more; ``operations`` are the
-    element operations that it computes more.
+    ``merged`` are attempts in which copies that meet become one expression: a log whose groups are those of the plan
+    takes them after ``attempts``. ``saved`` are the bytes that its segments read and write less, negative if they move
+    more; ``operations`` are the element operations that it computes more.
     """
 
     segmented: SegmentedFusion
     attempts: tuple[Attempt, ...]
+    merged: tuple[Attempt, ...] = ()
     saved: int
     operations: int
 
 
 def recompute(
     segmented: SegmentedFusion, tensor: str, oracle: SchedulerOracle, segments: Sequence[int] = (), *,
-    reductions: bool = False,
+    reductions: bool = False, taken: Iterable[str] = (),
 ) -> Rewritten:
     """Return the fusion in which segments that read a tensor from memory compute it for themselves.
 
@@ -61,6 +63,8 @@ def recompute(
         Numbers of segments that read it; all by default.
     reductions
         Whether reductions may be computed again.
+    taken
+        Names that copies must not have besides those in the fusion: those of earlier copies, which a log still makes.
 
     Raises
     ------
@@ -76,17 +80,18 @@ def recompute(
     home = segmented.home[chain[-1].name][0]
     inside = {expr.name for expr in own_exprs(segmented, home)}
     unused = unused_without(segmented.fusion, [expr for expr in chain if expr.name in inside], every)
-    fusion, taken = segmented.fusion, set[str]()
+    fusion, used = segmented.fusion, set(taken)
     attempts: list[Attempt] = []
     added: dict[int, tuple[str, ...]] = {}
     for target in targets:
         moved = tuple(expr.name for expr in chain if expr.name in unused) if target == targets[0] else ()
         copied = [expr for expr in chain if expr.name not in moved]
-        copies = copies_for(fusion, copied, (*readers[target], *moved), taken)
+        copies = copies_for(fusion, copied, (*readers[target], *moved), used)
         fusion = with_copies(fusion, copies)
         added[target] = (*copies.copies, *moved)
         attempts.append(attempt_of(copies, moved, ""))
-    now = _regrouped(segmented, fusion, added, home, unused, attempts, oracle)
+    log = DecisionLog()
+    now = _regrouped(segmented, fusion, added, home, unused, attempts, oracle, log)
     for target in targets:
         refused = f"with {tensor} recomputed in segment {target}, no scheduler accepts it"
         check_accepted(now, (readers[target][0],), refused)
@@ -97,12 +102,13 @@ def recompute(
     operations = _operations(now) - _operations(segmented)
     text = f"{tensor} is recomputed in {_segments_text(targets)}: that {amounts_text(saved, operations)}"
     told = tuple(attempt_of(*copies_in(one), text) for one in attempts)
-    return Rewritten(segmented=now, attempts=told, saved=saved, operations=operations)
+    merged = tuple(one for one in log if one.kind is Kind.REVERT)
+    return Rewritten(segmented=now, attempts=told, merged=merged, saved=saved, operations=operations)
 
 
 def _regrouped(
     segmented: SegmentedFusion, fusion: Fusion, added: dict[int, tuple[str, ...]], home: int, unused: frozenset[str],
-    attempts: Sequence[Attempt], oracle: SchedulerOracle,
+    attempts: Sequence[Attempt], oracle: SchedulerOracle, log: DecisionLog,
 ) -> SegmentedFusion:
     """Return the segments of a fusion that has copies; ``added`` names what each segment gets."""
     by_name = {expr.name: expr for expr in fusion.exprs}
@@ -124,7 +130,7 @@ def _regrouped(
         gone.update(places[name] for name in (*names, *own))
         if names:
             parts.append(tuple(by_name[name] for name in sorted(names, key=fusion.positions.__getitem__)))
-    return rebuilt(apart, Regrouping(gone=tuple(sorted(gone)), parts=tuple(parts)), oracle, DecisionLog())
+    return rebuilt(apart, Regrouping(gone=tuple(sorted(gone)), parts=tuple(parts)), oracle, log)
 
 
 def check_accepted(segmented: SegmentedFusion, names: Iterable[str], refused: str) -> None:
@@ -166,6 +172,13 @@ def _readers(segmented: SegmentedFusion, tensor: TensorView, segments: Sequence[
             msg = f"segment {index} does not read {tensor.name} from memory; {others}."
             raise IllegalEdit(msg)
     return sorted(set(segments)) or there
+
+
+def copied_names(log: Iterable[Attempt]) -> frozenset[str]:
+    """Return the names of all copies that recomputations in a log have made."""
+    return frozenset(
+        name for one in log if one.accepted and one.kind is Kind.RECOMPUTE for name in copies_in(one)[0].copies
+    )
 
 
 def repeated_in(definition: Fusion, log: Iterable[Attempt], now: Fusion) -> Fusion:

@@ -304,6 +304,10 @@ def calls(w: World) -> dict[str, Call]:
         "examples.get": Call(known(fl.examples.get), ("softmax",)),
         "load_dump": Call(known(fl.load_dump), (w.dump,), {"sizes": {"i0": 64}, "index": 0, "target": "A100"}),
         "load_repro": Call(known(fl.load_repro), (w.script,), {"name": "nvfuser_fusion"}),
+        "fastest": Call(known(fl.fastest), (fd, INPUTS), {
+            "measure": 0, "seconds": 0.0, "target": "H100", "options": SegmenterOptions(search_states=0),
+            "schedulers": fl.SCHEDULERS,
+        }),
         "shrink": Call(known(fl.shrink), (fd, INPUTS), {"keep": lambda p: True, "most_plans": 1, "target": None}),
         "spec": Call(known(fl.spec), ((2, 3), "float32", (3, 1), Fill(kind="normal"))),
         "tune": Call(known(fl.tune), (plan, INPUTS), {

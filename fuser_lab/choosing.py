@@ -1,0 +1,187 @@
+"""The fastest plan of a fusion: by prediction, or by measuring the plans that are predicted to be fastest."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.api import time
+from fuser_lab.arguments import ANYTHING, instance, listed, number, optional, takes, whole
+from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
+from fuser_lab.cost.device import Device
+from fuser_lab.cost.times import TimeBound
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import InputError
+from fuser_lab.plan import Plan
+from fuser_lab.planning import TARGET, flattened, segment
+from fuser_lab.report.html import table_html
+from fuser_lab.report.tables import Table, table_text
+from fuser_lab.report.units import bytes_label, seconds_label
+from fuser_lab.schedule.base import Scheduler
+from fuser_lab.schedule.registry import SCHEDULERS
+from fuser_lab.segmentation import SegmenterOptions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STRATEGIES = ("fastest", "optimal", "saving", "top_down", "bottom_up")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A plan, its predicted seconds on its target, and the median of what it takes on this machine; NaN if unmeasured.
+
+    ``tie`` says that it cannot be distinguished from the fastest one.
+    """
+
+    plan: Plan
+    predicted: float
+    measured: float = math.nan
+    tie: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fastest:
+    """The result of `fastest`: the plan that is kept, all plans that were compared, and the bound.
+
+    ``plans`` are in the order of their predictions. ``plan`` is the first, or, where they were measured, the one with
+    the least median. ``device`` is where they were measured, "" if they were not.
+    """
+
+    plan: Plan
+    plans: tuple[Choice, ...]
+    device: str = ""
+
+    def __iter__(self) -> Iterator[Choice]:
+        """Iterate over the plans."""
+        return iter(self.plans)
+
+    def __len__(self) -> int:
+        """Return the number of plans."""
+        return len(self.plans)
+
+    @property
+    def bound(self) -> TimeBound:
+        """The predicted time of the plan that is kept beside a bound for all plans, with what the bound assumes."""
+        return self.plan.time_bound()
+
+    def table(self) -> Table:
+        """Return one row per plan, the kept one marked."""
+        rows = []
+        for one in self.plans:
+            measured = "" if math.isnan(one.measured) else seconds_label(one.measured) + (" (tie)" if one.tie else "")
+            rows.append((
+                one.plan.name, str(len(one.plan.segments)), bytes_label(sum(s.bytes for s in one.plan.segments)),
+                seconds_label(one.predicted), measured, "kept" if one.plan is self.plan else "",
+            ))
+        times = f"predicted on {self.plan.target}", f"measured on {self.device}"
+        columns = ("plan", "segments", "bytes", *times, "note")
+        kept = [n for n in range(len(columns)) if self.device or n != 4]
+        return Table(
+            columns=tuple(columns[n] for n in kept), rows=tuple(tuple(row[n] for n in kept) for row in rows),
+            numeric=frozenset(columns[1:5]),
+            strong=frozenset(n for n, one in enumerate(self.plans) if one.plan is self.plan),
+        )
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return one row per plan: times in microseconds, NaN where nothing was measured."""
+        import pandas as pd
+
+        rows = [
+            (
+                one.plan.name, len(one.plan.segments), sum(s.bytes for s in one.plan.segments), one.predicted * 1e6,
+                one.measured * 1e6, one.tie, one.plan is self.plan,
+            )
+            for one in self.plans
+        ]
+        columns = ["plan", "segments", "bytes", "predicted [us]", "measured [us]", "tie", "kept"]
+        return pd.DataFrame.from_records(rows, columns=columns)
+
+    def __repr__(self) -> str:
+        """Return the table and the certificate as text."""
+        return f"{table_text(self.table())}\n{self.bound}"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the table as text and as HTML."""
+        return {"text/plain": repr(self), "text/html": table_html(self.table(), note=str(self.bound))}
+
+
+@takes(
+    inputs=optional(listed(ANYTHING, "a list of arrays and numbers", lazy=True)), measure=whole(0), seconds=number(0),
+    target=TARGET, options=optional(instance(SegmenterOptions, accepted="SegmenterOptions")),
+    schedulers=optional(listed(ANYTHING, "a list of schedulers", lazy=True)),
+)
+def fastest(
+    fd: object,
+    inputs: Sequence[Any] | None = None,
+    *,
+    measure: int = 0,
+    seconds: float = 0.2,
+    target: str | Device | None = None,
+    options: SegmenterOptions | None = None,
+    schedulers: Sequence[Scheduler] | None = None,
+) -> Fastest:
+    """Return the fastest plan of a fusion by prediction, or, with ``measure``, by measuring the best on this machine.
+
+    The plans are those of the strategies "fastest", "optimal", "saving", "top_down" and "bottom_up", under nvFuser's
+    rules and without them (`OPEN_SCHEDULERS`). Predictions are for the target; what is measured is this machine.
+
+    Parameters
+    ----------
+    fd
+        A definition or a fusion.
+    inputs
+        As for `segment`. Arrays are needed to measure; for described inputs, arrays are made.
+    measure
+        Number of plans to measure, those predicted to be fastest; 0 measures none.
+    seconds
+        Maximum time to measure each plan, after warm-up.
+    target, options
+        As for `segment`; ``search_states`` and ``search_seconds`` limit each search.
+    schedulers
+        Schedulers to ask instead; ``fl.SCHEDULERS`` keeps nvFuser's rules.
+
+    Raises
+    ------
+    InputError
+        If inputs do not fit, or the target is unknown.
+    """
+    given = None if inputs is None else flattened(inputs)
+    found: dict[str, Plan] = {}
+    for asked in ((OPEN_SCHEDULERS, SCHEDULERS) if schedulers is None else (tuple(schedulers),)):
+        mark = " (open)" if asked is OPEN_SCHEDULERS else ""
+        for strategy in STRATEGIES:
+            chosen = (options or SegmenterOptions()).for_strategy(strategy)
+            plan = segment(fd, given, strategy=strategy, target=target, options=chosen, schedulers=asked)
+            if all(one.scheduler is not None for one in plan.segments):
+                found.setdefault(_content(plan), plan.renamed(f"{plan.name}{mark}"))
+    if not found:
+        msg = "fastest: no scheduler accepts some expression of the fusion, so no plan of it can run."
+        raise InputError(msg)
+    rows = sorted((Choice(plan=plan, predicted=plan.time_bound().seconds) for plan in found.values()),
+                  key=lambda one: one.predicted)
+    if not measure:
+        return Fastest(plan=rows[0].plan, plans=tuple(rows))
+    return _measured(rows, list(rows[0].plan.inputs) if given is None else given, measure, seconds)
+
+
+def _content(plan: Plan) -> str:
+    """Return the same text for plans with the same segments, whichever schedulers were asked."""
+    return repr(plan.segmented.key)
+
+
+def _measured(rows: Sequence[Choice], given: list[Any], measure: int, seconds: float) -> Fastest:
+    """Return the fastest of the plans that are predicted best, as they were measured in turn."""
+    given = [value.materialize() if isinstance(value, TensorSpec) else value for value in given]
+    best = rows[:measure]
+    totals = time([one.plan for one in best], given, seconds=seconds, progress=False).totals
+    least = min(totals, key=lambda row: row.median)
+    timed = [
+        replace(one, measured=row.median, tie=row is not least and row.ties_with(least))
+        for one, row in zip(best, totals, strict=True)
+    ]
+    kept = timed[totals.index(least)].plan
+    return Fastest(plan=kept, plans=(*timed, *rows[measure:]), device=least.device)
+
+
+__all__ = ["Choice", "Fastest", "fastest"]

@@ -1,0 +1,170 @@
+"""Predicted time of a kernel: its launch, the bytes that it moves, and its arithmetic by class.
+
+A roofline (Williams, Waterman and Patterson, CACM 2009) with a launch: a kernel takes the longer of its memory time and
+its arithmetic time, or, where a processor was found not to overlap them, both.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fuser_lab.cost.amounts import seconds_label
+from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.cost.traffic import LAUNCH_SECONDS
+from fuser_lab.cost.work import Work, product_flops, work_of
+from fuser_lab.ir import Expr, Fusion, OpKind
+
+# How many times fewer divisions or functions than additions a GPU completes per second: a multiprocessor has 128 lanes
+# for float32 and 16 for special functions (CUDA C++ Programming Guide, arithmetic instructions).
+_SLOWER = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeModel:
+    """Seconds per launch, byte and operation of one device.
+
+    Attributes
+    ----------
+    device
+        Name of the device.
+    launch
+        Seconds that each kernel takes beyond its bytes and arithmetic.
+    bandwidth
+        Bytes per second that memory moves.
+    cache, cache_bandwidth
+        Bytes that a last-level cache holds, and bytes per second for tensors that fit there; 0 for no such level.
+    simple, dividing, special, reducing
+        Operations per second of each class of `Work`.
+    product
+        Floating-point operations per second of matrix products.
+    overlaps
+        Whether memory and arithmetic overlap: the longer of the two counts, otherwise their sum.
+    low, high
+        Factors: the measured time is expected between ``low`` and ``high`` times the prediction; both 1 where nothing
+        was measured.
+    """
+
+    device: str
+    launch: float
+    bandwidth: float
+    simple: float
+    dividing: float
+    special: float
+    reducing: float
+    product: float
+    cache: int = 0
+    cache_bandwidth: float = 0.0
+    overlaps: bool = True
+    low: float = 1.0
+    high: float = 1.0
+
+    @classmethod
+    def of(cls, device: Device = DEFAULT, launch: float = LAUNCH_SECONDS) -> "TimeModel":
+        """Return the model of a device by its data sheet, in which a multiplication with an addition counts twice."""
+        simple = device.fp32 * 1e12 / 2
+        return cls(
+            device=device.name, launch=launch, bandwidth=device.bandwidth * 1e9, simple=simple, reducing=simple,
+            dividing=simple / _SLOWER, special=simple / _SLOWER, product=device.bf16 * 1e12 or 2 * simple,
+        )
+
+    def arithmetic(self, work: Work, flops: int = 0) -> float:
+        """Return the seconds of arithmetic."""
+        return (
+            work.simple / self.simple + work.dividing / self.dividing + work.special / self.special
+            + work.reducing / self.reducing + flops / self.product
+        )
+
+    def memory(self, moved: int) -> float:
+        """Return the seconds in which a kernel moves bytes, from the cache if all of them fit there."""
+        rate = self.cache_bandwidth if 0 < moved <= self.cache else self.bandwidth
+        return moved / rate
+
+    def seconds(self, moved: int, work: Work, flops: int = 0) -> float:
+        """Return the predicted time of a kernel that moves bytes and does arithmetic."""
+        memory, arithmetic = self.memory(moved), self.arithmetic(work, flops)
+        return self.launch + (max(memory, arithmetic) if self.overlaps else memory + arithmetic)
+
+    def kernel(self, exprs: Iterable[Expr], moved: int) -> float:
+        """Return the predicted time of expressions as one segment that moves bytes."""
+        chosen = tuple(exprs)
+        return self.seconds(moved, work_of(chosen), product_flops(chosen))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeBound:
+    """The predicted time of a plan beside a time that no plan goes below, with what the bound assumes.
+
+    ``terms`` pairs the seconds that every plan pays with a sentence; they add up to ``bound``.
+    """
+
+    model: TimeModel
+    seconds: float
+    bound: float
+    terms: tuple[tuple[float, str], ...]
+    assumptions: tuple[str, ...]
+
+    @property
+    def gap(self) -> float:
+        """By which part of the bound the plan is slower."""
+        return self.seconds / self.bound - 1 if self.bound else 0.0
+
+    def __str__(self) -> str:
+        """Return the certificate as text."""
+        lines = [
+            f"within {100 * self.gap:.3g} % of the bound",
+            f"predicted  {seconds_label(self.seconds)} on {self.model.device}",
+            f"bound      {seconds_label(self.bound)}: no plan is predicted to take less",
+            "every plan pays",
+            *(f"  {seconds_label(seconds):>10}  {text}" for seconds, text in self.terms),
+            "the bound assumes",
+            *(f"  {text}" for text in self.assumptions),
+        ]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def time_bound(fusion: Fusion, model: TimeModel, seconds: float) -> TimeBound:
+    """Return the predicted time of a plan of a fusion beside a bound for all plans, recomputation included.
+
+    Each input is read once and each output is written once, or every expression is computed once, whichever takes
+    longer; and there is one launch. A matrix product is a launch of its own that reads its operands and writes its
+    result, unless it is fused.
+    """
+    products = [expr for expr in fusion.tensor_exprs if _is_product(expr)]
+    alone = sum(model.kernel([expr], _touched([expr])) for expr in products)
+    rest = [expr for expr in fusion.tensor_exprs if not _is_product(expr)]
+    results = {expr.out for expr in products}
+    outputs = {*fusion.outputs, *(v for expr in products for v in expr.tensor_inputs)}
+    read = {v for expr in rest for v in expr.tensor_inputs if v in results or v not in fusion.producers}
+    written = {v for expr in rest for v in expr.tensor_outputs if v in outputs}
+    fast = max(model.bandwidth, model.cache_bandwidth)
+    memory = sum(tensor.nbytes for tensor in read | written) / fast
+    arithmetic = model.arithmetic(work_of(rest))
+    terms: list[tuple[float, str]] = []
+    if products:
+        which = "product is a launch that moves" if len(products) == 1 else "products are launches that move"
+        terms.append((alone, f"{len(products)} matrix {which} operands and result"))
+    if rest:
+        terms.append((model.launch, "at least one launch of a kernel"))
+        which = "inputs are read once and outputs written once"
+        terms.append((max(memory, arithmetic), which if memory >= arithmetic else "everything is computed once"))
+    return TimeBound(
+        model=model, seconds=seconds, bound=sum(one for one, _ in terms), terms=tuple(terms),
+        assumptions=(
+            (
+                f"{model.bandwidth / 1e9:,.0f} GB/s, {1e6 * model.launch:.3g} µs per launch, "
+                f"{model.simple / 1e12:.3g} T simple operations per second"
+            ),
+            "no kernel reads less than each input that it depends on, or is faster than these rates",
+            "any expressions may share a kernel, except matrix products, which share none",
+        ),
+    )
+
+
+def _is_product(expr: Expr) -> bool:
+    return expr.kind is OpKind.MATMUL
+
+
+def _touched(exprs: Iterable[Expr]) -> int:
+    return sum(tv.nbytes for expr in exprs for tv in dict.fromkeys((*expr.tensor_inputs, *expr.tensor_outputs)))
+

@@ -1,0 +1,348 @@
+"""The plan that is predicted to be fastest: cuts, schedulers and recomputation, searched by a model of time.
+
+The search begins with the plans of the other strategies, under nvFuser's rules and, if the oracle has them, without
+these. The best ones that repeat nothing are improved by merging segments and moving expressions (`local_search`); then
+the best plan's boundaries are recomputed one after the other, as long as that is predicted to save time, and segments
+that have become neighbours are merged.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from fuser_lab.cost.times import TimeModel
+from fuser_lab.cost.traffic import CostModel, traffic
+from fuser_lab.cost.verdict import Answer
+from fuser_lab.cost.work import Work, product_flops, work_of
+from fuser_lab.errors import IllegalEdit
+from fuser_lab.events import Attempt, Kind, Names, Outcome
+from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.segmentation.bottom_up import bottom_up
+from fuser_lab.segmentation.bounds import Space, bits
+from fuser_lab.segmentation.edits import glue, own_exprs
+from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
+from fuser_lab.segmentation.graph import SegmentedFusion, assemble
+from fuser_lab.segmentation.ideals import Budget
+from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, merges
+from fuser_lab.segmentation.making import as_bottom_up_writes_it, attempts_of, in_order, neighbours_apart
+from fuser_lab.segmentation.optimal import optimal
+from fuser_lab.segmentation.options import SegmenterOptions
+from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle
+from fuser_lab.segmentation.recomputation import chain_of
+from fuser_lab.segmentation.replay import Fold
+from fuser_lab.segmentation.rewritings import copied_names, recompute
+
+PHASE = "fastest"
+MOST_FOR_OPTIMAL = 60  # expressions up to which strategy "optimal" is one of the beginnings
+STATES_FOR_OPTIMAL = 20  # of the budget, the part that it gets: one in so many
+CHANGES_PER_UNIT = 20  # of the walk of small changes
+STATES_PER_CHANGE = 100
+EXPRS_PER_STATE = 1000  # states for which an open scheduler lowers one expression
+TRIES_PER_BOUNDARY = 2  # recomputations that are tried for each tensor between segments
+_COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
+
+
+def fastest(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions) -> Iterator[Attempt]:
+    """Yield the attempts that make the plan predicted to be fastest, then a refusal for each pair of neighbours."""
+    model = time_model_of(oracle)
+    budget = Budget(states=options.search_states, seconds=options.search_seconds)
+    search = _Search(fusion, oracle, options, model, budget)
+    search.begin()
+    search.improve()
+    best = search.recomputed()
+    yield from best.attempts
+    yield from neighbours_apart(best.segmented, search.closed, options, PHASE)
+
+
+def time_model_of(oracle: object) -> TimeModel:
+    """Return the model of time of an oracle's device by its data sheet, or of the default device."""
+    device = getattr(oracle, "device", None)
+    return TimeModel.of() if device is None else TimeModel.of(device)
+
+
+def predicted(segmented: SegmentedFusion, model: TimeModel) -> float:
+    """Return the predicted seconds of a plan."""
+    return sum(
+        model.kernel(group.exprs, traffic(segmented.fusion, group.exprs, segmented.recomputed).total)
+        for group in segmented.groups
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A plan that schedulers accept, its predicted seconds, and the attempts that make it."""
+
+    segmented: SegmentedFusion
+    seconds: float
+    attempts: tuple[Attempt, ...]
+
+
+class _Rationed:
+    """Asks nvFuser's schedulers first, and open ones about a limited number of expressions, because they lower them."""
+
+    def __init__(self, oracle: SchedulerOracle, closed: SchedulerOracle, exprs: int) -> None:
+        self._oracle = oracle
+        self._closed = closed
+        self._left = exprs
+        self._asked: dict[tuple[int, frozenset[str], tuple[TensorView, ...]], Answer] = {}
+        self.device = getattr(oracle, "device", None)
+
+    def ask(self, candidate: Candidate) -> Answer:
+        """Return the verdicts of all schedulers, or of nvFuser's once the ration is used up."""
+        answer = self._closed.ask(candidate)
+        if answer.chosen is not None:
+            return answer
+        key = (id(candidate.fusion), candidate.key, candidate.outputs)
+        known = self._asked.get(key)
+        if known is not None:
+            return known
+        if self._left < len(candidate.exprs):
+            return answer
+        self._left -= len(candidate.exprs)
+        found = self._asked[key] = self._oracle.ask(candidate)
+        return found
+
+
+class _TimedSpace(Space):
+    """A space whose prices are predicted times, as the bytes that memory moves meanwhile."""
+
+    def __init__(
+        self, fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, model: TimeModel,
+        chains: Sequence[Chain],
+    ) -> None:
+        costs = CostModel(device=model.device, bandwidth=model.bandwidth, launch=model.launch)
+        super().__init__(fusion, oracle, options, costs, chains)
+        self._times = model
+        self._work = [work_of([unit]) for unit in self.units]
+        self._flops = [product_flops([unit]) for unit in self.units]
+        self._prices: dict[int, int] = {}
+
+    def price(self, mask: int) -> int:
+        """Return the predicted time of a set as one segment, as bytes."""
+        known = self._prices.get(mask)
+        if known is None:
+            moved = super().price(mask) - self.model.launch_bytes
+            work, flops = Work(), 0
+            for i in bits(mask):
+                work, flops = work + self._work[i], flops + self._flops[i]
+            known = self._prices[mask] = round(self._times.seconds(moved, work, flops) * self._times.bandwidth)
+        return known
+
+
+@dataclass(slots=True)
+class _Search:
+    fusion: Fusion
+    oracle: SchedulerOracle
+    options: SegmenterOptions
+    model: TimeModel
+    budget: Budget
+    known: list[_Known] = field(default_factory=list)
+    closed: SchedulerOracle = field(init=False)
+    rationed: SchedulerOracle = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Separate nvFuser's schedulers from open ones."""
+        self.closed = getattr(self.oracle, "closed", self.oracle)
+        is_open = self.closed is not self.oracle
+        exprs = self.budget.states // EXPRS_PER_STATE
+        self.rationed = _Rationed(self.oracle, self.closed, exprs) if is_open else self.oracle
+
+    @property
+    def best(self) -> _Known:
+        """The fastest plan so far; of equals the first, which is the nearest to nvFuser's."""
+        return min(self.known, key=lambda known: known.seconds)
+
+    def begin(self) -> None:
+        """Make the plans of other strategies known."""
+        self._add("bottom-up", bottom_up(self.fusion, self.closed, self.options))
+        self._add("stored chains", bottom_up(self.fusion, self.closed, self._stored))
+        if self.rationed is not self.closed:
+            self._add("open bottom-up", bottom_up(self.fusion, self.rationed, self.options))
+        if len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
+            budget = self.budget.share(STATES_FOR_OPTIMAL)
+            self._add("optimal", optimal(self.fusion, self.closed, self.options, budget))
+
+    def _add(self, word: str, attempts: Iterator[Attempt]) -> None:
+        made = tuple(replace(attempt, phase=f"{word}: {attempt.phase}") for attempt in attempts)
+        self._take(self.fusion, made)
+
+    def _take(self, fusion: Fusion, attempts: Sequence[Attempt]) -> None:
+        fold = Fold(fusion)
+        for attempt in attempts:
+            fold.apply(attempt)
+        segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.rationed, fold.replicas)
+        seconds = predicted(segmented, self.model)
+        self.known.append(_Known(segmented=segmented, seconds=seconds, attempts=tuple(attempts)))
+
+    @property
+    def _stored(self) -> SegmenterOptions:
+        """The options with which no chain is forwarded: expensive ones are better stored."""
+        return replace(self.options, forward_inputs=False, forward_factories=frozenset())
+
+    def improve(self) -> None:
+        """Look for faster plans by merging segments and moving expressions.
+
+        These repeat forwarded chains, or nothing, whichever bottom-up is faster with.
+        """
+        forwarding, storing = self.known[:2]
+        options = self._stored if storing.seconds < forwarding.seconds else self.options
+        plain = replace(options, welford=False, privatize=False)
+        written = as_bottom_up_writes_it(self.fusion, self.closed, self.options)
+        before: list[Attempt] = []
+        while True:
+            try:
+                before.append(next(written))
+            except StopIteration as stop:
+                fusion: Fusion = stop.value
+                break
+        chains = tuple(forwarded_chains(fusion, plain))
+        space = _TimedSpace(fusion, self.rationed, plain, self.model, chains)
+        if not space.units:
+            return
+        starts = [Partition.single(space)]
+        self._exhaust(merges(starts[0]))
+        seeds = [known for known in self.known if known.segmented.fusion.digest == fusion.digest]
+        starts += [one for known in seeds if (one := _partition(space, known.segmented)) is not None]
+        found = min(starts, key=lambda one: one.cost)
+        self._exhaust(merges(found))
+        rounds = min(self.budget.states // STATES_PER_CHANGE, CHANGES_PER_UNIT * len(space.units))
+        anyone = [0] * len(space.units)  # no two units are known to exclude each other
+        found = anneal(found, anyone, rounds, lambda: self.budget.is_late)
+        self._exhaust(merges(found, anyone))
+        order = in_order(space, list(found.segments))
+        attempts = None if order is None else attempts_of(space, order, PHASE)
+        if attempts is not None:
+            self._take(self.fusion, (*before, *attempts))
+
+    def _exhaust(self, attempts: Iterator[object]) -> None:
+        for _ in attempts:
+            if self.budget.is_late:
+                return
+
+    def recomputed(self) -> _Known:
+        """Return the fastest plan with recomputation, which also begins with the best plan within nvFuser's rules."""
+        within = [known for known in self.known if not _goes_beyond(known.segmented)]
+        starts = {id(known): known for known in (self.best, min(within, key=lambda known: known.seconds))}
+        found = [self.with_recomputation(start) for start in starts.values()]
+        return min([self.best, *found], key=lambda known: known.seconds)
+
+    def with_recomputation(self, known: _Known) -> _Known:
+        """Return a plan in which boundaries are recomputed as long as that is predicted to save time."""
+        now, made = known.segmented, list[Attempt]()
+        seconds = known.seconds
+        tried: set[tuple[str, Names]] = set()
+        tries = TRIES_PER_BOUNDARY * len(now.crossing)
+        while tries and not self.budget.is_late:
+            promising = sorted(self._promising(now, tried), key=lambda one: (one[0], one[1]))
+            changed = False
+            for _, tensor, target, readers in promising:
+                tried.add((tensor, readers))
+                tries -= 1
+                try:
+                    done = recompute(now, tensor, self.rationed, (target,), taken=copied_names(made))
+                except IllegalEdit:
+                    done = None
+                if done is not None:
+                    made_here = [replace(one, phase=f"{PHASE}: recompute") for one in (*done.attempts, *done.merged)]
+                    merged, union = self._merged(done.segmented, readers)
+                    after = predicted(merged, self.model)
+                    if after < seconds:
+                        now, seconds, changed = merged, after, True
+                        made += [*made_here, *union]
+                        break
+                if not tries or self.budget.is_late:
+                    break
+            if not changed:
+                break
+        if not made:
+            return known
+        attempts = (*(one for one in known.attempts if not (one.accepted and one.kind in _COPIED)), *made)
+        attempts += tuple(_final(now, attempts))
+        self._take(self.fusion, attempts)
+        return min(known, self.known[-1], key=lambda one: one.seconds)
+
+    def _promising(
+        self, now: SegmentedFusion, tried: set[tuple[str, Names]],
+    ) -> Iterator[tuple[float, str, int, Names]]:
+        """Yield recomputations of a tensor in one segment that reads it, by the change that the model predicts."""
+        for tensor in now.crossing:
+            targets = [i for i, group in enumerate(now.groups) if tensor in group.tensor_inputs]
+            try:
+                chain = chain_of(now, tensor) if now.fusion.producers[tensor].name not in now.recomputed else ()
+            except IllegalEdit:
+                continue
+            if not chain:
+                continue
+            inside = {tv for expr in chain for tv in expr.tensor_outputs}
+            sources = {tv for expr in chain for tv in expr.tensor_inputs} - inside
+            extra = work_of(chain)
+            for target in targets:
+                group = now.groups[target]
+                readers = tuple(e.name for e in own_exprs(now, target) if tensor in e.tensor_inputs)
+                if (tensor.name, readers) in tried or not readers:
+                    continue
+                moved = sum(tv.nbytes for tv in (*group.tensor_inputs, *group.outputs))
+                more = sum(tv.nbytes for tv in sources if tv not in group.tensor_inputs) - tensor.nbytes
+                work = work_of(group.exprs)
+                flops = product_flops(group.exprs)
+                gain = self.model.seconds(moved + more, work + extra, flops) - self.model.seconds(moved, work, flops)
+                if len(targets) == 1 and tensor not in now.fusion.outputs:
+                    gain -= tensor.nbytes / self.model.bandwidth  # it is not written any more
+                if gain < 0:
+                    yield gain, tensor.name, target, readers
+
+    def _merged(self, now: SegmentedFusion, readers: Names) -> tuple[SegmentedFusion, tuple[Attempt, ...]]:
+        """Return a plan in which the segment of some readers is merged with a neighbour, if that saves time."""
+        (home, *_) = now.home[readers[0]]
+        touched = {*now.groups[home].tensor_inputs, *now.groups[home].outputs}
+        seconds = predicted(now, self.model)
+        for other, group in enumerate(now.groups):
+            if other == home or touched.isdisjoint((*group.tensor_inputs, *group.outputs)):
+                continue
+            try:
+                merged = glue(now, home, other, self.rationed, self.options.segment_set)
+            except IllegalEdit:
+                continue
+            if predicted(merged, self.model) < seconds and merged.fusion is now.fusion:
+                pair = [own_exprs(now, index) for index in (home, other)]
+                names = [tuple(e.name for e in exprs if e.name not in now.recomputed) for exprs in pair]
+                union = Attempt(
+                    phase=f"{PHASE}: merge", kind=Kind.MERGE, subjects=tuple(n for n in names if n),
+                    outcome=Outcome.ACCEPTED,
+                )
+                return merged, (union,)
+        return now, ()
+
+
+def _goes_beyond(segmented: SegmentedFusion) -> bool:
+    """Whether an open scheduler accepts some segment that nvFuser's refuse."""
+    return any(verdict.beyond for group in segmented.groups for verdict in group.verdicts[-1:])
+
+
+def _partition(space: _TimedSpace, segmented: SegmentedFusion) -> Partition | None:
+    """Return a plan as a partition of a space; None if a segment of it is not legal there."""
+    segments: dict[int, int] = {}
+    for group in segmented.groups:
+        mask = space.mask(group.names)
+        if mask:
+            price = legal_price(space, mask)
+            if price is None:
+                return None
+            segments[mask] = price
+    return Partition(space, segments) if sum(segments) == space.all else None
+
+
+def _final(now: SegmentedFusion, attempts: Sequence[Attempt]) -> Iterator[Attempt]:
+    """Yield the attempts that put expressions into their segments, and copies of forwarded chains beside them."""
+    own = [tuple(e.name for e in own_exprs(now, i) if e.name not in now.recomputed) for i in range(len(now.groups))]
+    yield Attempt(
+        phase=PHASE, kind=Kind.PARTITION, subjects=tuple(names for names in own if names), outcome=Outcome.ACCEPTED,
+    )
+    chains = [chain for one in attempts if one.accepted and one.kind is Kind.FORWARD for chain in one.subjects]
+    for names, group in zip(own, now.groups, strict=True):
+        inside = set(group.names)
+        if not names:
+            stored = tuple(e.name for e in group.exprs if e.tensor_outputs)
+            yield Attempt(phase=PHASE, kind=Kind.STORE, subjects=(stored,), outcome=Outcome.ACCEPTED)
+        for chain in chains if names else ():
+            if not inside.isdisjoint(chain):
+                yield Attempt(phase=PHASE, kind=Kind.REPLICATE, subjects=(chain, names), outcome=Outcome.ACCEPTED)

@@ -1,0 +1,90 @@
+"""The strategy "fastest": never slower than bottom-up by the model, made again from log and code, above its bound."""
+
+import numpy as np
+import pytest
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition, SegmenterOptions
+from fuser_lab.interpreter import evaluate
+from fuser_lab.segmentation import replay
+from tests.benchmarks.optimal import irregular
+from tests.unit.test_plan import made_by
+
+FEW = SegmenterOptions(search_states=20_000)
+
+
+def sums_of_both_kinds(compute):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 4096], contiguity=True)
+        a = compute(fd, x)
+        for dim in (0, 1):
+            fd.add_output(fd.ops.sum(a, [dim]))
+    return fd
+
+
+@pytest.mark.parametrize("schedulers", [None, fl.SCHEDULERS], ids=["open", "nvfuser"])
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_not_slower_than_bottom_up_and_can_be_made_again(seed, schedulers):
+    fd = irregular(seed, 12, 64, 64)
+    plan = fl.segment(fd, strategy="fastest", schedulers=schedulers, options=FEW)
+    found = plan.time_bound()
+    assert found.bound <= found.seconds <= fl.segment(fd).time_bound().seconds
+    assert sum(seconds for seconds, _ in found.terms) == pytest.approx(found.bound)
+    assert all(segment.scheduler for segment in plan.segments)
+    assert fl.segment(fd, strategy="fastest", schedulers=schedulers, options=FEW).hash == plan.hash
+    assert made_by(plan.to_python()) == plan
+    assert replay(fl.segment(fd, strategy="unfused").fusion, plan.decisions, plan.oracle) == plan.segmented
+    if schedulers is not None:
+        assert not any(segment.beyond for segment in plan.segments)
+    given = [spec.materialize(n) for n, spec in enumerate(plan.inputs)]
+    before = fl.segment(fd, strategy="unfused").fusion
+    for a, b in zip(evaluate(before, given), evaluate(plan.fusion, given), strict=True):
+        assert np.array_equal(a, b, equal_nan=True)
+
+
+def test_a_cheap_tensor_is_recomputed_and_an_expensive_one_is_not():
+    cheap = fl.segment(sums_of_both_kinds(lambda fd, x: fd.ops.mul(fd.ops.exp(x), 2.0)), strategy="fastest",
+                       schedulers=fl.SCHEDULERS)
+    assert cheap.decisions.filter(kind="recompute", accepted=True)
+    assert cheap.bytes_crossing == 0
+
+    def expensive(fd, x):
+        for _ in range(60):
+            x = fd.ops.exp(fd.ops.sin(x))
+        return x
+
+    stored = fl.segment(sums_of_both_kinds(expensive), strategy="fastest", schedulers=fl.SCHEDULERS)
+    assert not stored.decisions.filter(kind="recompute", accepted=True)
+    assert stored.bytes_crossing == 4096 * 4096 * 4
+
+
+def test_open_schedulers_are_the_default_and_nvfusers_can_be_kept():
+    fd, inputs = fl.example("reshape_decides", "full")
+    opened = fl.segment(fd, inputs, strategy="fastest")
+    kept = fl.segment(fd, inputs, strategy="fastest", schedulers=fl.SCHEDULERS)
+    assert any(segment.beyond for segment in opened.segments)
+    assert opened.time_bound().seconds < kept.time_bound().seconds < fl.segment(fd, inputs).time_bound().seconds
+    assert made_by(kept.to_python()) == kept
+
+
+def test_a_product_is_a_launch_of_its_own_in_the_bound():
+    with FusionDefinition() as fd:
+        a, b = (fd.define_tensor([256, 256], contiguity=True, dtype=DataType.Half) for _ in range(2))
+        fd.add_output(fd.ops.relu(fd.ops.matmul(a, b)))
+    found = fl.segment(fd, strategy="fastest").time_bound()
+    assert len(found.terms) == 3
+    assert "1 matrix products" not in str(found)
+    assert found.bound == pytest.approx(found.seconds)
+
+
+def test_the_best_plans_are_measured_and_the_fastest_is_kept():
+    fd = irregular(1, 8, 32, 32)
+    result = fl.fastest(fd, options=FEW)
+    assert [one.predicted for one in result] == sorted(one.predicted for one in result)
+    assert result.plan is result.plans[0].plan
+    assert "within" in repr(result)
+    timed = fl.fastest(fd, options=FEW, measure=2, seconds=0.01)
+    measured = [one for one in timed if one.measured > 0]
+    assert len(measured) == min(2, len(timed))
+    assert timed.plan is min(measured, key=lambda one: one.measured).plan
+    assert list(timed.to_pandas()["kept"]).count(True) == 1
