@@ -187,7 +187,7 @@ class OfNothing(OfFacts):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (5, "must be a list of schedulers, given 5"),
+        (5, "must be a list of schedulers or None, given 5"),
         (["pointwise"], r"a scheduler, which has a type and a method can_schedule\(facts, device\), given 'pointwise'"),
         ([InTwoPasses], "must be a scheduler, which has"),
         ([OfFacts()], r"can_schedule of OfFacts\(\) is called with facts and device, but accepts facts\."),
