@@ -28,8 +28,8 @@ HOUSE = (
         "accuracy", "annotating", "answer_sheets", "bridge", "calibration", "plan", "plan_code", "planning",
         "presegmentation", "price_page", "pricing", "profiling", "executors", "segments", "runnable",
         "choosing", "segment_definitions", "segment_schedules", "torch", "validation", "fusion_definition", "api",
-        "exploring", "cli", "bindings", "dumps", "lab", "nvfuser", "nvfuser_direct", "magics", "shown_log", "shown_timings",
-        "shrinking", "teaching", "tuning", "__main__",
+        "exploring", "cli", "bindings", "dumps", "lab", "nvfuser", "nvfuser_direct", "magics", "shown_log",
+        "shown_timings", "shrinking", "teaching", "tuning", "__main__",
     ),
 )
 RANKS = {room: rank for rank, rooms in enumerate(HOUSE) for room in rooms}
