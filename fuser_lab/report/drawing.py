@@ -1,4 +1,4 @@
-"""A plan as nodes, edges and segments; after an edit only the segments that it changed are drawn anew."""
+"""A plan as nodes, edges and segments; after an edit only the segments that it changed are drawn again."""
 
 from __future__ import annotations
 
