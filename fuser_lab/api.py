@@ -19,14 +19,14 @@ from fuser_lab.ir import Number
 from fuser_lab.lab.comparison import Comparison, compared
 from fuser_lab.lab.environment import environment, now
 from fuser_lab.lab.ledger import Ledger
+from fuser_lab.lab.timings import Timings, shown
 from fuser_lab.passes import bare
 from fuser_lab.plan import Plan
-from fuser_lab.planning import flattened, segment
+from fuser_lab.plan.planning import flattened, segment
 from fuser_lab.report import save
 from fuser_lab.report.diff import PlanComparison, PlanDiff, plan_comparison, plan_diff
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
-from fuser_lab.shown_timings import Timings, shown
 
 _PLAN = instance(Plan)
 _PLANS = (_PLAN | listed(_PLAN, "a plan or a list of plans", least=1)).worded("a plan or a list of plans")

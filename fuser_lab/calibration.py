@@ -11,7 +11,7 @@ from fuser_lab.cost.traffic import CostModel
 from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
 from fuser_lab.fusion_definition import FusionDefinition
-from fuser_lab.planning import segment
+from fuser_lab.plan.planning import segment
 from fuser_lab.runtime.clocks import HostClock
 from fuser_lab.runtime.this_gpu import this_gpu
 

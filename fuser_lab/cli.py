@@ -22,7 +22,7 @@ from fuser_lab.ir import Number
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.corpus import corpus
 from fuser_lab.plan import Plan
-from fuser_lab.pricing import price
+from fuser_lab.pricing.prices import price
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
@@ -95,7 +95,7 @@ def _ops(arguments: argparse.Namespace) -> int:
     elif arguments.markdown:
         print(op_page.op_markdown(), end="")
     elif arguments.accuracy or arguments.write:
-        from fuser_lab.accuracy import measure_all
+        from fuser_lab.execution.accuracy import measure_all
         from fuser_lab.report import accuracy_page
 
         found = measure_all()
@@ -122,7 +122,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _price(arguments: argparse.Namespace) -> int:
     """Print what each rule costs in a script's fusion, or over the corpus."""
-    from fuser_lab.price_page import prices_markdown
+    from fuser_lab.pricing.page import prices_markdown
 
     if (arguments.file is None) == (arguments.corpus is None):
         msg = "price: give either FILE or --corpus, not both or neither."
@@ -145,6 +145,26 @@ def _price(arguments: argparse.Namespace) -> int:
         print(prices_markdown(found, arguments.corpus), end="")
     else:
         print(found)
+    return 0
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    """Fit the model of a kernel's time to measurements, and print how well it predicts."""
+    from fuser_lab.cost.fitting import fitted
+    from fuser_lab.cost.kernel_time import keep_model, model_record
+    from fuser_lab.cost.measurements import load
+
+    found = load(Path(arguments.file))
+    name = found.facts.get("name", "")
+    device = next((one for one in DEVICES if one.name == name), None)
+    if device is None:
+        msg = f"fit: FILE is of {shown(name)}; rates are fitted for {', '.join(one.name for one in DEVICES)}."
+        raise InputError(msg)
+    fit = fitted(found.rows, device)
+    data = {"schema": "fuser_lab.fit", "version": 1, **model_record(fit.model)}
+    print(json_text(data, indent=1) if arguments.json else fit)
+    if arguments.write:
+        print(keep_model(fit.model), file=sys.stderr)
     return 0
 
 
@@ -348,6 +368,13 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--markdown", action="store_true", help="print the page docs/prices.md")
     form.add_argument("--json", action="store_true", help="print JSON")
     prices.set_defaults(call=_price)
+    text = "fit the model of a kernel's time to measurements of a device, and print how well it predicts others"
+    fit = commands.add_parser("fit", help=text)
+    text = "what python -m tests.benchmarks.measure_kernels wrote; gzipped if its name ends in .gz"
+    fit.add_argument("file", metavar="FILE", help=text)
+    fit.add_argument("--write", action="store_true", help="keep the rates in the package, as those of the device")
+    fit.add_argument("--json", action="store_true", help="print the rates as JSON")
+    fit.set_defaults(call=_fit)
     text = "compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with ours; exit status 0 if all agree"
     agree = commands.add_parser("agree", help=text)
     agree.add_argument("files", nargs="+", metavar="FILE", help="a dump, possibly in a log or an issue; - for stdin")

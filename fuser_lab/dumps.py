@@ -16,7 +16,7 @@ from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome, VerdictRecord
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Scalar
 from fuser_lab.plan import Plan
-from fuser_lab.planning import device_of, registry, segment
+from fuser_lab.plan.planning import device_of, registry, segment
 from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.units import plural
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup, SegmenterOptions, candidate

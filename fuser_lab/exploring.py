@@ -8,12 +8,12 @@ from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.model_view import headline
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, UnsupportedError
+from fuser_lab.execution.runnable import runnable
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.host_memory import free_bytes
 from fuser_lab.ir import Number
 from fuser_lab.plan import Plan
-from fuser_lab.planning import definition_of, described_input, flattened, segment
-from fuser_lab.runnable import runnable
+from fuser_lab.plan.planning import definition_of, described_input, flattened, segment
 
 if TYPE_CHECKING:
     from fuser_lab_widgets import Explorer, ModelExplorer

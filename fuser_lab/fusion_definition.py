@@ -24,14 +24,17 @@ from fuser_lab.errors import (
     UnsupportedDeviceError,
     UnsupportedDtypeError,
 )
-from fuser_lab.executors import FusionExecutorCache, KernelExecutor
+from fuser_lab.execution.executors import FusionExecutorCache, KernelExecutor
+from fuser_lab.execution.profiling import FusionProfile, joined, receiving
+from fuser_lab.execution.segments import SegmentedDefinition
+from fuser_lab.execution.validation import check_outputs, expected_outputs
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.printer import math_text
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
-from fuser_lab.plan import READERS, TENSOR, Plan
-from fuser_lab.planning import described_input, device_of, flattened, registry
-from fuser_lab.profiling import FusionProfile, joined, receiving
+from fuser_lab.plan import Plan
+from fuser_lab.plan.accepted import READERS, TENSOR
+from fuser_lab.plan.planning import described_input, device_of, flattened, registry
 from fuser_lab.report import html, save
 from fuser_lab.report.fusions import fusion_html, fusion_view
 from fuser_lab.report.index_maps import IndexMaps
@@ -41,8 +44,6 @@ from fuser_lab.runtime.arrays import describe, output_kind, to_numpy, torch_modu
 from fuser_lab.runtime.generator import reference_form
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation.user_segments import SegmentationState
-from fuser_lab.segments import SegmentedDefinition
-from fuser_lab.validation import check_outputs, expected_outputs
 from fuser_lab.version import __version__
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class Executable:
         _enable_options, _disable_options
             Names of nvFuser's options. Enabling ``memory_promotion`` is the segmenter's option of that name; disabling
             ``resize_scheduler``, ``transpose_scheduler`` or ``greedy_scheduler`` disables that scheduler. All others
-            (`fuser_lab.executors.ENABLE_OPTIONS` and ``DISABLE_OPTIONS``) are accepted and have no effect, because
-            fuser_lab does not have what they switch.
+            (`fuser_lab.execution.executors.ENABLE_OPTIONS` and ``DISABLE_OPTIONS``) are accepted and have no effect,
+            because fuser_lab does not have what they switch.
 
         Raises
         ------
@@ -172,7 +173,7 @@ class Executable:
         inputs
             As for `execute`.
         reference_outputs
-            The expected results; by default evaluated op by op, without kernels (`fuser_lab.validation`).
+            The expected results; by default evaluated op by op, without kernels (`fuser_lab.execution.validation`).
         device, **options
             As for `execute`.
 

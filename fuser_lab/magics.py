@@ -16,7 +16,7 @@ from fuser_lab.exploring import explore
 from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.views import History, history
 from fuser_lab.plan import Plan
-from fuser_lab.planning import segment
+from fuser_lab.plan.planning import segment
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections import Counter
 from random import Random
 
 import fuser_lab as fl
-from fuser_lab.annotating import WAYS
 from fuser_lab.errors import IllegalEdit
+from fuser_lab.plan.annotating import WAYS
 from tests.fuzz_segmentation import graph
 
 LISTED = 20

@@ -32,15 +32,15 @@ def reshaped_strides(shape: Sequence[int], strides: Strides, new: Sequence[int])
     """Return the strides of a reshape that moves nothing, or None if elements have to move."""
     if prod(new) == 0:
         return (0,) * len(new)
-    # Axes that are walked through by one stride are one stretch; a new axis must lie within a stretch.
-    stretches: list[tuple[int, int]] = []
+    # Axes that are walked through by one stride are one range; a new axis must be within a range.
+    ranges: list[tuple[int, int]] = []
     for size, stride in zip(shape, strides, strict=True):
         if size == 1:
             continue
-        if stretches and stretches[-1][1] == size * stride:
-            stretches[-1] = (stretches[-1][0] * size, stride)
+        if ranges and ranges[-1][1] == size * stride:
+            ranges[-1] = (ranges[-1][0] * size, stride)
         else:
-            stretches.append((size, stride))
+            ranges.append((size, stride))
     result = [0] * len(new)
     left, stride = 1, 1
     for place in reversed(range(len(new))):
@@ -48,7 +48,7 @@ def reshaped_strides(shape: Sequence[int], strides: Strides, new: Sequence[int])
         if size == 1:
             continue
         if left == 1:
-            left, stride = stretches.pop()
+            left, stride = ranges.pop()
         if left % size:
             return None
         result[place] = stride
@@ -73,7 +73,7 @@ def _lies_so(tensor: TensorView, strides: Strides) -> bool:
     return all(slower >= faster for slower, faster in pairwise(along))
 
 
-def settled_strides(expr: Expr, strides: Strides) -> Strides | None:
+def resolved_strides(expr: Expr, strides: Strides) -> Strides | None:
     """Return the strides of an expression's result as a view if it may lie so, or None.
 
     A result without its own layout is row-major and dense (nvFuser: EmptyAllocationAs::kLogical).
@@ -153,7 +153,7 @@ def first_not_view(exprs: Iterable[Expr], kept: frozenset[str]) -> Expr | None:
         source = expr.tensor_inputs[0]
         if source.name not in known:
             known[source.name] = input_strides(source)
-        strides = settled_strides(expr, known[source.name])
+        strides = resolved_strides(expr, known[source.name])
         if strides is None:
             return expr
         known[expr.name] = strides

@@ -12,7 +12,7 @@ from fuser_lab.definition.schedulable import Transforms
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PRESEGMENTATION
-from fuser_lab.planning import definition_of, described_input, flattened
+from fuser_lab.plan.planning import definition_of, described_input, flattened
 from fuser_lab.schedule.by_hand import HandParams, apply_schedule, params_for
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation.oracle import candidate

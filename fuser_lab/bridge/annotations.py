@@ -93,7 +93,7 @@ def _fits(path: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _calls(node: Node) -> list[tuple[str, set[str]]]:
-    """Return the calls that a node was made for: what tells one from another, and the names that it goes by."""
+    """Return the calls that a node was made for: what tells one from another, and its names."""
     found: list[tuple[str, set[str]]] = []
     for name, function in node.meta.get("source_fn_stack") or node.meta.get("fwd_source_fn_stack") or ():
         names = {_plain_name(_NUMBER.sub("", name)), _plain_name(getattr(function, "__name__", str(function)))}
@@ -142,11 +142,11 @@ class Names:
 
     def check(self, what: str, patterns: Sequence[Pattern], *, is_whole: bool | None = None) -> None:
         """Raise InputError for a pattern that names nothing, or warn where only a part of a function is known."""
-        told = self.unmet(what, patterns)
-        if told and (self.is_whole if is_whole is None else is_whole):
-            raise InputError(told)
-        if told:
-            warnings.warn(told, RegionWarning, stacklevel=2)
+        message = self.unmet(what, patterns)
+        if message and (self.is_whole if is_whole is None else is_whole):
+            raise InputError(message)
+        if message:
+            warnings.warn(message, RegionWarning, stacklevel=2)
 
     def unmet(self, what: str, patterns: Sequence[Pattern]) -> str:
         """Return a sentence about the first pattern that names nothing, with names that are close; empty if none is."""
@@ -158,8 +158,8 @@ class Names:
         else:
             kind, known = "module of this class" if pattern.cls else "call", list(self._names)
         close = difflib.get_close_matches(pattern.text, known, _MOST_CLOSE, 0.5) or known[:_MOST_CLOSE]
-        told = f"; close names are {', '.join(map(repr, close))}" if close else ""
-        return f"{what}: annotate has {pattern.text!r}, but the captured graphs have no such {kind}{told}."
+        hint = f"; close names are {', '.join(map(repr, close))}" if close else ""
+        return f"{what}: annotate has {pattern.text!r}, but the captured graphs have no such {kind}{hint}."
 
 
 def _tail(path: str, length: int) -> str:

@@ -95,14 +95,14 @@ class Capture:
             return False
         frames = [frame for frame in reason.user_stack or () if frame is not None]
         place = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
-        told = _told(str(reason.reason))
+        clause = _clause(str(reason.reason))
         self.names.is_whole = False
         with self._lock:
-            self.breaks.append(GraphBreak(reason=told, place=place))
+            self.breaks.append(GraphBreak(reason=clause, place=place))
         return True
 
 
-def _told(reason: str) -> str:
+def _clause(reason: str) -> str:
     """Return Dynamo's reason as one clause."""
     if reason.startswith(("generic_jump", "Data-dependent branching")):
         return "control flow depends on the value of a tensor"
@@ -259,7 +259,7 @@ def _function(region: Region) -> Callable[..., Any]:
 def ordered(nodes: Sequence[Node], of: Mapping[Node, Region]) -> Iterable[Node | Region]:
     """Yield nodes and regions, each after what it reads, else in the order of their first nodes.
 
-    What begins a stretch comes after all of the stretches before it, since no region reaches over it; and draws that
+    What begins a section comes after all of the sections before it, since no region reaches over it; and draws that
     read nothing come in the graph's order.
     """
     units: dict[Node | Region, int] = {}

@@ -96,14 +96,14 @@ class ModelCosts:
             )
             for title, by in sums
         ]
-        dearest = Table(
+        most_expensive = Table(
             columns=("bytes", "where", "tensors", "module", "rule", "line"), numeric=frozenset({"bytes"}),
             rows=tuple(
                 (bytes_label(one.bytes), one.place, ", ".join(one.tensors), one.module, one.rule, one.line)
                 for one in self.boundaries[:MOST_BOUNDARIES]
             ),
         )
-        return (*found, ("Dearest boundaries", dearest))
+        return (*found, ("Most expensive boundaries", most_expensive))
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return one row per boundary, the most expensive first."""

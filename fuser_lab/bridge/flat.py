@@ -1,8 +1,8 @@
 """A captured graph as one Python function, which does per call only what depends on the call.
 
 Through FX each view is a call of torch's dispatcher, and each region looks at its inputs again. Here one question about
-the graph's inputs (`guard_of`) settles the layout of everything that is computed from them. Kernels get addresses, so
-that a view which only regions read is never made; the others are made of their storage, without the dispatcher. What a
+the graph's inputs (`guard_of`) determines the layout of everything that is computed from them. Kernels get addresses,
+so a view that only regions read is never made; the others are made of their storage, without the dispatcher. What a
 region returns is made in the shape that is read first.
 
 A function is written after a run the long way has prepared all regions; inputs that lie otherwise, regions that are
@@ -15,26 +15,25 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.masks import dropout_mask
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
-from fuser_lab.bridge.torch_region import TorchRegion, laid
+from fuser_lab.bridge.torch_region import TorchRegion, copied, laid
 from fuser_lab.bridge.traced import Node, target_of, traced_tensor, writes
+from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import OutOfMemoryError
 from fuser_lab.runtime.arrays import empty_strided
-from fuser_lab.runtime.ready import GUARDS, guard_of
-
-if TYPE_CHECKING:
-    from fuser_lab.runtime.host_ready import HostRun
+from fuser_lab.runtime.ready import GUARDS, DirectRun, guard_of
 
 _TRIES = 3  # to write a function, after runs the long way
 _MOST_FRAMES = 4  # as many threads may be in a graph at a time; others go the long way
 _VIEWS = ALIASES | {"aten._unsafe_view.default"}
 _DENSE = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.baddbmm.default"})
 
+Frame = Callable[[list[Any]], Any]  # of arguments, which it empties; None, and nothing done, for other alignments
 Form = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides, and elements from the first one of the base
 Unit = Any  # a node, or a region
 
@@ -53,7 +52,8 @@ class FlatGraph:
         self._traced = [traced_tensor(node.meta.get("val")) for node in self._inputs]
         self._tensors = [place for place, traced in enumerate(self._traced) if traced is not None]
         self._regions = [unit for unit in self._units if isinstance(unit, Region)]
-        self._frames: deque[Callable[[list[Any]], Any]] = deque()
+        self._frames: dict[int, deque[Frame]] = {}  # by the queue of their device that they run on
+        self._queue: Callable[[], int] = _no_queue
         self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)
         self._lock = threading.Lock()
         self._tries = 0 if _may_be_flat(graph) else _TRIES
@@ -80,20 +80,27 @@ class FlatGraph:
         return self._long_way(args)
 
     def _run(self, args: list[Any]) -> Any:
-        frames = self._frames  # others, once regions run otherwise
-        try:
-            frame = frames.pop()
-        except IndexError:  # other threads have them
-            return self._long_way(args)
-        try:
-            return frame(args)
-        except RuntimeError as error:
-            if "alloc" in str(error):
-                msg = f"not enough memory for a result of a region: {str(error).splitlines()[0]}"
-                raise OutOfMemoryError(msg) from error
-            raise
-        finally:
-            frames.append(frame)
+        frames = self._frames.get(self._queue(), _NO_FRAMES)  # others, once regions run otherwise
+        for _ in range(len(frames)):
+            try:
+                frame = frames.pop()
+            except IndexError:  # other threads have them
+                break
+            results = None
+            try:
+                results = frame(args)
+            except RuntimeError as error:
+                # On a GPU torch's own error says so.
+                if type(error) is RuntimeError and "alloc" in str(error):
+                    msg = f"not enough memory for a result of a region: {str(error).splitlines()[0]}"
+                    raise OutOfMemoryError(msg) from error
+                raise
+            finally:
+                (frames.appendleft if results is None else frames.append)(frame)
+            if results is not None:
+                return results
+            # Nothing has run: an argument is not aligned as kernels need it.
+        return self._long_way(args)
 
     def _long_way(self, args: list[Any]) -> Any:
         given = list(args)
@@ -111,21 +118,23 @@ class FlatGraph:
             self._tries += 1
             return
         try:
-            written = _Writer(self._inputs, self._units, runs).function(self._module)
+            written = _Writer(self._inputs, self._units, runs, given).function(self._module)
         except _NotFlatError:
             self._tries = _TRIES
             return
         self._guards.appendleft(guard)
         self._made += 1
-        self._frames.append(written)
+        memories = (region.prepared.memory for region in runs if isinstance(region, TorchRegion))
+        self._queue = next((memory.queue for memory in memories), _no_queue)
+        self._frames.setdefault(self._queue(), deque()).append(written)
 
-    def _taken(self) -> dict[Region, "HostRun"] | None:
+    def _taken(self) -> dict[Region, DirectRun] | None:
         """Return a run for each region that a function may run itself; None where another thread has it just now.
 
         Equal regions have one: they run one after another.
         """
-        found: dict[Region, HostRun] = {}
-        known: dict[int, HostRun] = {}
+        found: dict[Region, DirectRun] = {}
+        known: dict[int, DirectRun] = {}
         for region in self._regions:
             if not isinstance(region, TorchRegion) or not region.is_direct:
                 continue
@@ -147,7 +156,7 @@ class FlatGraph:
     def _forget(self) -> None:
         """Go the long way until functions are written again: a region is to run otherwise from now on."""
         with self._lock:
-            self._frames, self._made = deque(), 0
+            self._frames, self._made = {}, 0
 
     def _lie_as_traced(self, args: Sequence[Any]) -> bool:
         torch = torch_for("fuser_lab.bridge")
@@ -165,15 +174,24 @@ class FlatGraph:
 
 
 def _may_be_flat(graph: Any) -> bool:
-    """Whether a graph writes to nothing but by ``copy_``, and its tensors are on the CPU."""
+    """Whether a graph writes to nothing but by ``copy_``, and its tensors are on the CPU and on one GPU at most."""
+    devices: set[str] = set()
     for node in graph.nodes:
         if writes(node) and target_of(node) != "aten.copy_.default":
             return False
         values = node.meta.get("val")
         for value in values if isinstance(values, list | tuple) else (values,):
-            if hasattr(value, "device") and value.device.type != "cpu":
-                return False
-    return True
+            if hasattr(value, "device"):
+                devices.add(str(value.device))
+    gpus = devices - {"cpu"}
+    return not gpus or (len(gpus) == 1 and gpus.pop().startswith("cuda:"))
+
+
+_NO_FRAMES: deque[Frame] = deque()
+
+
+def _no_queue() -> int:
+    return 0
 
 
 @dataclass(slots=True)
@@ -197,14 +215,17 @@ class _Base:
 class _Writer:
     """Writes the function of a graph; names in it that are not local are those of ``names``."""
 
-    def __init__(self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, "HostRun"]) -> None:
+    def __init__(
+        self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, DirectRun], given: Sequence[Any],
+    ) -> None:
         torch = self._torch = torch_for("fuser_lab.bridge")
         guards = importlib.import_module("torch._C._dynamo.guards")
         if not hasattr(guards, "_reinterpret_tensor"):
             raise _NotFlatError
         self._inputs, self._units, self._runs = inputs, units, runs
+        self._given = dict(zip(inputs, given, strict=True))
         self.names: dict[str, Any] = {
-            "new": empty_strided(), "view": guards._reinterpret_tensor, "laid": laid,  # noqa: SLF001
+            "view": guards._reinterpret_tensor, "laid": laid, "copied": copied,  # noqa: SLF001
         }
         self._by_torch = {
             "aten.mm.default": torch.mm, "aten.addmm.default": torch.addmm, "aten.bmm.default": torch.bmm,
@@ -215,6 +236,8 @@ class _Writer:
         self._lines: list[_Line] = []
         self._bases: dict[Node, _Base] = {}
         self._form: dict[Node, tuple[Node, Form]] = {}  # of each tensor: what it is seen in, and how
+        self._find_forms()
+        self._runs = {region: run for region, run in runs.items() if self._fits(region, run)}
         self._seen = self._views()
         self._returned = {node for unit in units if not isinstance(unit, Region) and unit.op == "output"
                           for node in unit.all_input_nodes}
@@ -233,15 +256,31 @@ class _Writer:
                 returned = self._output(unit)
         text = "\n    ".join(self._freed(parameters, returned))
         unpacked = f"    [{', '.join(parameters)}] = args\n" if parameters else ""
-        source = f"def run(args):\n{unpacked}    args.clear()\n    {text}\n    return {returned}\n"
+        source = f"def run(args):\n{unpacked}{self._alignments()}    args.clear()\n    {text}\n    return {returned}\n"
         exec(compile(source, "<a captured graph>", "exec"), self.names)  # noqa: S102 - our own source
         written: Callable[[list[Any]], Any] = self.names["run"]
         return written
 
+    def _alignments(self) -> str:
+        """Return a statement that ends the function if an argument is not aligned as kernels need it."""
+        needed = dict.fromkeys(
+            self._rest(node, one) for region, run in self._runs.items()
+            for node, one in zip(region.input_nodes, run.alignments, strict=False)
+        )
+        found = [
+            f"{self._bases[base].name}.data_ptr() & {mask} != {rest}"
+            for base, mask, rest in needed if base in self._given and (mask, rest) != (ALIGNED - 1, 0)
+        ]
+        aligned = [f"{self._bases[base].name}.data_ptr()" for base, *rest in needed
+                   if base in self._given and rest == [ALIGNED - 1, 0]]
+        if aligned:
+            found.append(f"({' | '.join(aligned)}) & {ALIGNED - 1}")
+        return f"    if {' or '.join(found)}: return None\n" if found else ""
+
     # Views
 
-    def _views(self) -> dict[Node, list[Form]]:
-        """Find what each tensor is seen in, and return the forms in which torch reads a base, in their order."""
+    def _find_forms(self) -> None:
+        """Find what each tensor is seen in, and how."""
         nodes: list[Node] = []
         own: set[Node] = set()
         for unit in self._units:
@@ -259,6 +298,25 @@ class _Writer:
                 if _storage(value) == _storage(held) and value.dtype is held.dtype:
                     base, start = source, value.storage_offset() - held.storage_offset()
             self._form[node] = base, (traced.shape, traced.strides, start)
+
+    def _fits(self, region: Region, run: DirectRun) -> bool:
+        """Whether the inputs of a region are aligned as those of a run; memory that is made here is aligned."""
+        for node, needed in zip(region.input_nodes, run.alignments, strict=False):
+            base, mask, rest = self._rest(node, needed)
+            if base in self._given and self._given[base].data_ptr() & mask != rest:
+                return False
+            if base not in self._given and rest:
+                return False
+        return True
+
+    def _rest(self, node: Node, needed: tuple[int, int]) -> tuple[Node, int, int]:
+        """Return what a region's input lies in, and what the last bits of its address have to be, behind a mask."""
+        mask, rest = needed
+        base, (_, _, start) = self._form[node]
+        return base, mask, (rest - start * base.meta["val"].itemsize) & mask
+
+    def _views(self) -> dict[Node, list[Form]]:
+        """Return the forms in which torch reads a base, in their order."""
         wanted: dict[Node, list[Form]] = {}
         for unit in self._units:
             if isinstance(unit, Region):
@@ -318,10 +376,10 @@ class _Writer:
         if self._is_view(node):
             return
         target = target_of(node)
-        if node.target is dropout_mask:
+        if node.target is dropout_mask and node.meta["val"].device.type == "cpu":
             sizes, strides, p, *_ = node.args
-            self._define(node, f"new({tuple(sizes)}, {tuple(strides)}, {self._constant(self._torch.bool)})"
-                               f".bernoulli_({1 - p!r})")
+            form = f"{tuple(sizes)}, {tuple(strides)}, {self._constant(self._torch.bool)}"
+            self._define(node, f"{self._new(node)}({form}).bernoulli_({1 - p!r})")
             return
         reads: set[str] = set()
         args = [self._argument(value, reads) for value in node.args]
@@ -329,7 +387,7 @@ class _Writer:
             _, (shape, strides, _) = self._form[node]
             if all(step for step, size in zip(strides, shape, strict=True) if size > 1):
                 dtype = self._constant(node.meta["val"].dtype)
-                self._define(node, f"new({shape}, {strides}, {dtype}).copy_({args[0]})", reads)
+                self._define(node, f"{self._new(node)}({shape}, {strides}, {dtype}).copy_({args[0]})", reads)
                 return
         args += [f"{key}={self._argument(value, reads)}" for key, value in node.kwargs.items()]
         function = self._constant(self._by_torch.get(target, node.target))
@@ -340,6 +398,12 @@ class _Writer:
                 # Of some ops the strides that are traced are not those that torch's kernel gives.
                 self._emit(
                     f"if {base.name}.stride() != {base.strides}: {base.name} = laid({base.name}, {base.strides})",
+                    {base.name},
+                )
+            if any(run.alignments for run in self._runs.values()) and self._is_read_by_region(node):
+                # Most ops return new memory, which is aligned, but nothing says that all do.
+                self._emit(
+                    f"if {base.name}.data_ptr() & {ALIGNED - 1}: {base.name} = copied({base.name}, {base.strides})",
                     {base.name},
                 )
 
@@ -362,6 +426,10 @@ class _Writer:
             return repr(value)
         return self._constant(value)
 
+    def _new(self, node: Node) -> str:
+        """Return the name of what makes tensors where a node's tensor is."""
+        return self._constant(empty_strided(str(node.meta["val"].device)))
+
     def _constant(self, value: Any) -> str:
         if id(value) not in self._constants:
             name = self._constants[id(value)] = f"c{len(self._constants)}"
@@ -383,8 +451,9 @@ class _Writer:
         for node in region.view_nodes:
             self._call(node)
 
-    def _direct(self, region: Region, run: "HostRun") -> None:
+    def _direct(self, region: Region, run: DirectRun) -> None:
         """Emit new memory, addresses and kernels."""
+        self._constant(run)  # the function keeps it, and with it the memory of intermediates
         for node in region.output_nodes:
             self._made_by_region(node)
         words: dict[int, list[str]] = {}
@@ -410,7 +479,7 @@ class _Writer:
         chosen = next((form for form in read if _is_same_memory(form, traced)), traced)
         shape, strides, _ = chosen
         dtype = self._constant(node.meta["val"].dtype)
-        self._define(node, f"new({shape}, {strides}, {dtype})")
+        self._define(node, f"{self._new(node)}({shape}, {strides}, {dtype})")
         self._bases[node] = _Base(self._bases[node].name, shape, strides)
 
     def _output(self, node: Node) -> str:

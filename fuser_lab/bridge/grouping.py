@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 
-def groups(reads: Sequence[Sequence[int]], stretch: Sequence[int | None]) -> list[list[int]]:
+def groups(reads: Sequence[Sequence[int]], section: Sequence[int | None]) -> list[list[int]]:
     """Return convex groups of nodes whose quotient graph is acyclic, each in ascending order.
 
     Nodes are visited from the last to the first. Each is joined to the groups that read it, the latest first, and the
@@ -16,8 +16,8 @@ def groups(reads: Sequence[Sequence[int]], stretch: Sequence[int | None]) -> lis
     ----------
     reads
         For each node, the nodes that it reads; all of them come before it.
-    stretch
-        For each node, the stretch of the graph in which it may be grouped; None where it stays alone.
+    section
+        For each node, the section of the graph in which it may be grouped; None where it stays alone.
     """
     contraction = _Contraction(reads)
     users: list[list[int]] = [[] for _ in reads]
@@ -25,25 +25,25 @@ def groups(reads: Sequence[Sequence[int]], stretch: Sequence[int | None]) -> lis
         for source in dict.fromkeys(given):
             users[source].append(node)
     for node in reversed(range(len(reads))):
-        readers = [user for user in reversed(users[node]) if stretch[user] is not None]
-        if stretch[node] is not None:
+        readers = [user for user in reversed(users[node]) if section[user] is not None]
+        if section[node] is not None:
             for user in readers:
-                if stretch[user] == stretch[node]:
+                if section[user] == section[node]:
                     contraction.join(node, user)
-        if reads[node] or stretch[node] is not None:
-            _join_siblings(contraction, readers, stretch)
+        if reads[node] or section[node] is not None:
+            _join_siblings(contraction, readers, section)
     found: dict[int, list[int]] = {}
-    for node, here in enumerate(stretch):
+    for node, here in enumerate(section):
         if here is not None:
             found.setdefault(contraction.group(node), []).append(node)
     return list(found.values())
 
 
-def _join_siblings(contraction: "_Contraction", readers: Iterable[int], stretch: Sequence[int | None]) -> None:
+def _join_siblings(contraction: "_Contraction", readers: Iterable[int], section: Sequence[int | None]) -> None:
     """Join groups that read one node, each to the nearest later one."""
     last: int | None = None
     for reader in readers:
-        if last is not None and stretch[last] == stretch[reader]:
+        if last is not None and section[last] == section[reader]:
             contraction.join(last, reader)
         last = reader
 

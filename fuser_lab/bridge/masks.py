@@ -51,11 +51,11 @@ def _split(torch: Any, graph: Any, node: Node) -> None:
     aten = torch.ops.aten
     operand, p, *_ = node.args
     value, (result, mask_value) = operand.meta["val"], node.meta["val"]
-    told = {key: node.meta[key] for key in _ORIGINS if key in node.meta}
+    origin = {key: node.meta[key] for key in _ORIGINS if key in node.meta}
 
     def call(target: Any, args: tuple[Any, ...], held: Any) -> Node:
         made = graph.call_function(target, args)
-        made.meta = {**told, "val": held}
+        made.meta = {**origin, "val": held}
         return made
 
     with graph.inserting_before(node):

@@ -5,7 +5,7 @@ import logging
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, ClassVar, NoReturn
@@ -151,7 +151,7 @@ def from_torch(
     if not capture.graphs:
         name = getattr(function, "__qualname__", type(function).__name__)
         recurrent = _recurrent(torch, called)
-        why = "give a function that computes with its tensor arguments"
+        why = "give a function that computes with its tensor arguments, by ops that torch.compile captures"
         if recurrent and backward:
             why = f"it does not capture training of {recurrent}, nor what follows in the same function"
         msg = f"from_torch: torch captured no op of {name}; {why}."
@@ -176,23 +176,46 @@ def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> C
 
     # Dynamo counts compilations by code: each capture has a code object of its own.
     entered.__code__ = entered.__code__.replace(co_name=f"captured_{id(capture):x}")
-    traced = torch.compile(entered, backend=keep, dynamic=False)
     config = importlib.import_module("torch._dynamo.config")
+    wanted: dict[str, Any] = {
+        "recompile_limit": 1 << 30, "accumulated_recompile_limit": 1 << 30, "run_gc_after_compile": False,
+        # Torch passes over LSTM and its kin unless it is configured otherwise, and cannot partition their gradient.
+        "allow_rnn": not backward,
+    }
+    known = {found: value for name, value in wanted.items() if (found := _known(config, name))}
+    ignored = _known(config, "ignore_logging_functions")
+    known[ignored] = {*getattr(config, ignored), *_messages()}
+    optimizing = importlib.import_module("torch._dynamo").optimize(keep, dynamic=False)
+    _configure(optimizing.callback, lambda: config.patch(**known))
+    traced = optimizing(entered)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        # The older name is an alias where there is the newer one.
-        ignored = next(n for n in ("ignore_logging_functions", "ignore_logger_methods") if hasattr(config, n))
-        wanted = {
-            "recompile_limit": 1 << 30, "accumulated_recompile_limit": 1 << 30, "run_gc_after_compile": False,
-            ignored: {*getattr(config, ignored), *_messages()},
-            # Torch passes over LSTM and its kin unless it is told otherwise, and cannot partition their gradient.
-            "allow_rnn": not backward,
-        }
-        known = {name: value for name, value in wanted.items() if hasattr(config, name)}
-        with config.patch(**known), torch.set_grad_enabled(backward):
+        with torch.set_grad_enabled(backward):
             return traced(*args, **kwargs)
 
     return run
+
+
+_OLDER = {
+    "recompile_limit": "cache_size_limit", "accumulated_recompile_limit": "accumulated_cache_size_limit",
+    "ignore_logging_functions": "ignore_logger_methods",
+}  # names in torch 2.6
+
+
+def _known(config: Any, name: str) -> str:
+    """Return the name of a setting in this torch, or nothing."""
+    return next((n for n in (name, _OLDER.get(name, name)) if hasattr(config, n)), "")
+
+
+def _configure(callback: Any, configured: Callable[[], AbstractContextManager[object]]) -> None:
+    """Let what Dynamo calls to compile a frame run in a context; a run that compiles nothing does not enter it."""
+    kind = type(callback)
+
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with configured():
+            return kind.__call__(self, *args, **kwargs)
+
+    callback.__class__ = type(kind.__name__, (kind,), {"__call__": called})
 
 
 def _messages() -> set[Any]:

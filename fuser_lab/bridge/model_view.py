@@ -129,17 +129,17 @@ def headline(graphs: Sequence["CapturedGraph"]) -> str:
     shares = shares_of(graphs)
     library = graphs[0].library if graphs else "torch"
     equal = f" ({distinct} distinct)" if distinct < len(regions) else ""
-    told = [
+    clauses = [
         f"{plural(len(regions), 'region')}{equal} with {plural(shares.in_regions, 'op')}" if regions else "no regions",
     ]
     left = ((shares.own_kernels, "with kernels of its own"), (shares.others, "without a lowering here"))
     if any(count for count, _ in left):
         parts = [f"{plural(count, 'op')} {which}" for count, which in left if count]
-        told.append(f"{library} runs {' and '.join(parts)}")
+        clauses.append(f"{library} runs {' and '.join(parts)}")
     if shares.free:
         some = f"{shares.free} views and constants cost" if shares.free > 1 else "1 view or constant costs"
-        told.append(f"{some} nothing")
-    return f"{plural(len(graphs), 'graph')} ({kinds}): {'; '.join(told)}"
+        clauses.append(f"{some} nothing")
+    return f"{plural(len(graphs), 'graph')} ({kinds}): {'; '.join(clauses)}"
 
 
 def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> str:

@@ -7,7 +7,7 @@ from fuser_lab.arguments import shown
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.fusion_definition import FusionDefinition
-from fuser_lab.planning import segment
+from fuser_lab.plan.planning import segment
 
 COMMON: Mapping[str, Any] = {
     "strategy": "bottom_up", "target": None, "options": None, "min_region_ops": 1, "max_region_ops": 256,

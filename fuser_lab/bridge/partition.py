@@ -63,7 +63,7 @@ class Partition:
 
 
 def prepare(gm: Any) -> tuple[Node, ...]:
-    """Rewrite dropouts and reshapes by strides, and return the nodes with which a stretch of the graph begins.
+    """Rewrite dropouts and reshapes by strides, and return the nodes with which a section of the graph begins.
 
     A region computes when all its inputs are there, so that ops around it change places. What writes, or draws numbers
     for data that it reads, must not: no region reaches over one. Draws that read no data stay in the graph's order.
@@ -105,7 +105,7 @@ def _from_the_operand(gm: Any) -> None:
         start = offset - source.storage_offset()
         if not 0 <= start < source.numel():
             continue
-        told = {key: value for key, value in node.meta.items() if key not in {"val", SYMBOLIC}}
+        inherited = {key: value for key, value in node.meta.items() if key not in {"val", SYMBOLIC}}
         given = node.args[0]
         with gm.graph.inserting_before(node):
             for target, rest, value in (
@@ -113,7 +113,7 @@ def _from_the_operand(gm: Any) -> None:
                 (aten.slice.Tensor, (0, start, source.numel()), source.view(-1)[start:]),
             ):
                 given = gm.graph.call_function(target, (given, *rest))
-                given.meta = {**told, "val": value}
+                given.meta = {**inherited, "val": value}
         node.args = (given, *node.args[1:3])
 
 
@@ -177,21 +177,21 @@ def reason_for(node: Node, wishes: Wishes) -> str | None:
 def partitioned(gm: Any, wishes: Wishes, begins: Sequence[Node]) -> Partition:
     """Return the regions of a graph that `prepare` has gone through, and what is left to torch.
 
-    Regions are convex, their order is acyclic, and each lies in one stretch.
+    Regions are convex, their order is acyclic, and each lies in one section.
     """
     reasons = {
         node: reason_for(node, wishes) or _OWN_KERNELS.get(target_of(node))
         for node in gm.graph.nodes if node.op == "call_function"
     }
-    stretch, number = {}, 0
+    section, number = {}, 0
     for node in gm.graph.nodes:
         number += node in begins
-        stretch[node] = number
+        section[node] = number
     position = {node: place for place, node in enumerate(gm.graph.nodes)}
     parts: list[list[Node]] = []
-    for proposed in proposed_groups(list(gm.graph.nodes), reasons, stretch):
+    for proposed in proposed_groups(list(gm.graph.nodes), reasons, section):
         parts += _connected(_without_edge_views(sorted(proposed, key=position.__getitem__)))
-    parts = _absorbed(parts, stretch, position)
+    parts = _absorbed(parts, section, position)
     parts.sort(key=lambda part: position[part[0]])
     regions = [tuple(chunk) for part in parts for chunk in chunks(part, wishes.max_region_ops)]
     kept = [region for region in regions if is_worth_it(region, wishes)]
@@ -205,7 +205,7 @@ def partitioned(gm: Any, wishes: Wishes, begins: Sequence[Node]) -> Partition:
 
 
 def proposed_groups(
-    nodes: Sequence[Node], reasons: Mapping[Node, str | None], stretch: Mapping[Node, int],
+    nodes: Sequence[Node], reasons: Mapping[Node, str | None], section: Mapping[Node, int],
 ) -> list[list[Node]]:
     """Return groups of the nodes that may be in regions; the results of one op stay with it."""
     units = [node for node in nodes if target_of(node) != "getitem" or node.args[0].op != "call_function"]
@@ -216,7 +216,7 @@ def proposed_groups(
             number[node] = number[node.args[0]]
             results.setdefault(number[node], []).append(node)
     reads = [[number[given] for given in node.all_input_nodes] for node in units]
-    allowed = [stretch[node] if reasons.get(node, "") is None else None for node in units]
+    allowed = [section[node] if reasons.get(node, "") is None else None for node in units]
     return [
         [part for place in group for part in (units[place], *results.get(place, ()))]
         for group in groups(reads, allowed)
@@ -279,7 +279,7 @@ def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
 
 
 def _absorbed(
-    parts: Sequence[list[Node]], stretch: dict[Node, int], position: dict[Node, int],
+    parts: Sequence[list[Node]], section: dict[Node, int], position: dict[Node, int],
 ) -> list[list[Node]]:
     """Return the parts, those joined to another one that read nothing but what it computes, and the graph's inputs.
 
@@ -301,7 +301,7 @@ def _absorbed(
                     homes.add(of.get(at))
         if len(homes) != 1 or (home := next(iter(homes))) is None:
             continue
-        if stretch[joined[home][0]] != stretch[part[0]] or not all(stretch[node] == stretch[part[0]] for node in views):
+        if section[joined[home][0]] != section[part[0]] or not all(section[node] == section[part[0]] for node in views):
             continue
         wanted = [node for node in views if _leads_to(node, home, of)]
         joined[home] = sorted({*joined[home], *part, *wanted}, key=position.__getitem__)

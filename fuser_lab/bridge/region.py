@@ -15,10 +15,10 @@ from fuser_lab.bridge.signature import Cutting, Recorded, recorded, signature_of
 from fuser_lab.bridge.traced import Node, Origin, origin_of, target_of
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, OutOfMemoryError, RegionWarning, ValidationError, warn
+from fuser_lab.execution.validation import check_outputs
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan import Plan
 from fuser_lab.segmentation.origins import source_lines
-from fuser_lab.validation import check_outputs
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
@@ -49,10 +49,10 @@ class Watched(Generic[T]):
         return value
 
     def __set__(self, region: "Region", value: T) -> None:
-        """Keep the value, and tell."""
+        """Keep the value, and notify the watchers."""
         setattr(region, self._name, value)
-        for told in region.watchers:
-            told()
+        for watcher in region.watchers:
+            watcher()
 
 
 class Region(ABC):
@@ -123,8 +123,9 @@ class Region(ABC):
 
     @functools.cached_property
     def plan(self) -> Plan:
-        """The plan, which knows the user's line of each tensor; it shares compiled kernels with equal regions."""
-        return replace(self.recorded.plan, sources=self.sources)
+        """The plan, which knows the user's line and the module of each tensor; equal regions share compiled kernels."""
+        modules = tuple((name, op.origin.module) for op in self.ops for name in op.tensors if op.origin.module)
+        return replace(self.recorded.plan, sources=self.sources, modules=modules)
 
     @functools.cached_property
     def sources(self) -> tuple[tuple[str, str], ...]:
@@ -145,8 +146,8 @@ class Region(ABC):
         names = [target_of(node).split(".")[1] for node in self.call_nodes]
         shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
         where = f" of {self.modules[0]}" if len(self.modules) == 1 else ""
-        told = f"; {self.library} runs it: {self.failed}" if self.failed else ""
-        return f"<Region {self.index}{where}: {shown}{told}>"
+        failure = f"; {self.library} runs it: {self.failed}" if self.failed else ""
+        return f"<Region {self.index}{where}: {shown}{failure}>"
 
     # Running
 
@@ -182,8 +183,8 @@ class Region(ABC):
         first = next((str(op) for op in map(origin_of, self.call_nodes) if str(op)), "")
         where = f" ({first})" if first else ""
         lines = source_lines([self.failed], dict(self.sources))
-        told = "\n".join((f"{self.library} runs region {self.index}{where}: {self.failed}", *lines))
-        warn(told, RegionWarning)
+        message = "\n".join((f"{self.library} runs region {self.index}{where}: {self.failed}", *lines))
+        warn(message, RegionWarning)
 
     def inexactness(self, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any]) -> float:
         """Return how far results are from more exact ones, by a bound; at most 1 if the library's are as far.

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor, record
 from fuser_lab.bridge.traced import Node, call_of, held, is_node, plain, target_of
+from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import describe_strides
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.passes import AllocationDomain
 from fuser_lab.plan import Plan
-from fuser_lab.planning import segment
+from fuser_lab.plan.planning import segment
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 
 if TYPE_CHECKING:
@@ -123,6 +125,27 @@ def recorded(signature: Signature) -> Recorded:
 
 
 def _recorded(signature: Signature) -> Recorded:
+    found = _recorded_as(signature)
+    laid_otherwise = _laid_otherwise(found, signature)
+    return _recorded_as(signature, laid_otherwise) if laid_otherwise else found
+
+
+def _laid_otherwise(found: Recorded, signature: Signature) -> frozenset[int]:
+    """Return the places of row-major outputs that allocation order inference would lay otherwise.
+
+    torch returns them row-major, so a kernel that wrote another order would be followed by a copy.
+    """
+    fusion = bind(found.definition.fusion, found.specs).fusion
+    placed = AllocationDomain().run(fusion)
+    return frozenset(
+        place for place, (before, after) in enumerate(zip(fusion.outputs, placed.outputs, strict=True))
+        if before.domain.allocation_order != after.domain.allocation_order
+        and (traced := _traced(signature, signature.outputs[place])) is not None and _is_row_major(traced)
+    )
+
+
+def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) -> Recorded:
+    """Return the definition; outputs at the places ``as_traced`` have torch's order even where it is row-major."""
     specs = tuple(map(spec_of, signature.inputs))
     on_gpu = any(spec.device == "cuda" for spec in specs)
     made: list[tuple[str, ...]] = []
@@ -150,14 +173,17 @@ def _recorded(signature: Signature) -> Recorded:
             results.append(record(fd, call, operands, named))
             made.append(tuple(expr.name for expr in fd.recorded_exprs[before:]))
         returned: set[str] = {tensor.name for tensor in inputs}
-        for ref in signature.outputs:
-            traced = signature.calls[ref.call or 0].results[ref.place]
+        for place, ref in enumerate(signature.outputs):
+            traced = _traced(signature, ref)
             tensor = handle(ref)
             if tensor.name in returned:
                 # Recorded as nothing, or returned already: it gets memory of its own.
                 tensor = fd.ops.set(tensor)
             returned.add(tensor.name)
-            fd.add_output(tensor, stride_order=_order_of(traced) if traced is not None else ())
+            if traced is not None and (place in as_traced or not _is_row_major(traced)):
+                fd.add_output(tensor, stride_order=_order_of(traced))
+            else:
+                fd.add_output(tensor)
     return Recorded(
         definition=fd, specs=specs, made=tuple(made), cutting=signature.cutting, shared=signature.shared,
     )
@@ -169,12 +195,18 @@ def spec_of(traced: TracedTensor) -> TensorSpec:
     return TensorSpec(shape=traced.shape, dtype=DTYPES[traced.dtype], strides=traced.strides, device=device)
 
 
+def _traced(signature: Signature, ref: Ref) -> TracedTensor | None:
+    return signature.calls[ref.call or 0].results[ref.place]
+
+
+def _is_row_major(traced: TracedTensor) -> bool:
+    return list(describe_strides(traced.shape, traced.strides)[1]) == list(range(traced.ndim))[::-1]
+
+
 def _order_of(traced: TracedTensor) -> Sequence[int]:
-    """Return the order of strides of an output that is dense, but not row-major; nothing for all others."""
+    """Return the order of strides of an output that is dense; nothing for all others."""
     contiguity, ranks = describe_strides(traced.shape, traced.strides)
-    if any(known is False for known in contiguity) or list(ranks) == list(range(traced.ndim))[::-1]:
-        return ()
-    return list(ranks)
+    return () if any(known is False for known in contiguity) else list(ranks)
 
 
 def _filled(value: Any, handle: Callable[[Ref], Any]) -> Any:

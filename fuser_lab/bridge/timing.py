@@ -252,10 +252,10 @@ def _compiled(torch: Any, function: Callable[..., Any], backend: str) -> Callabl
 
 def _why(name: str, error: Exception) -> str:
     """Return one sentence on why a peer was not measured; of what a compiler lacks, its name."""
-    told = f"{type(error).__name__} {error}"
-    if "InvalidCxxCompiler" in told or "C++ compiler" in told:
+    text = f"{type(error).__name__} {error}"
+    if "InvalidCxxCompiler" in text or "C++ compiler" in text:
         return f"{name} needs a C++ compiler, and torch found none (the environment variable CXX selects one)"
-    if "TritonMissing" in told or "working Triton" in told or "working triton" in told:
+    if "TritonMissing" in text or "working Triton" in text or "working triton" in text:
         return f"{name} needs Triton, which is not installed"
     said = str(error).strip().partition("\n")[0]
     return said if isinstance(error, InputError) else f"{type(error).__name__}: {said}"

@@ -14,6 +14,8 @@ from fuser_lab.runtime.arrays import empty_strided
 
 _TIMES_AS_FAR = 4  # as torch's result from the exact one, which another order of roundings may explain
 
+Again = Callable[[Sequence[Any], None], list[Any] | None]
+
 if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.codegen.varying import SharedKernels
@@ -26,7 +28,7 @@ class TorchRegion(Region):
     Attributes
     ----------
     observer
-        Told of each call: the region and its inputs.
+        Called with the region and its inputs, for each call.
     """
 
     library: ClassVar[str] = "torch"
@@ -38,12 +40,19 @@ class TorchRegion(Region):
     ) -> None:
         super().__init__(index, nodes, cutting, checked=checked, idle=idle, homes=homes, shared=shared)
         self.observer = None
+        devices = [traced.device for traced in self.signature.inputs]
+        self._gpu = next((device for device in devices if device.startswith("cuda")), None)
+        # Tensors without axes may be on the CPU beside tensors of a GPU.
+        self._moved = frozenset(n for n, device in enumerate(devices) if self._gpu is not None and device == "cpu")
         self.input_strides = tuple(traced.strides for traced in self.signature.inputs)
         self._out_strides = tuple(traced.strides for traced in self.traced)
         self._prepared: PreparedPlan | None = None
-        self._again: Callable[[Sequence[Any], None], list[Any] | None] | None = None  # a run like one before
+        self._again: Again | None = None  # a run like one before
+        self._quick: Again | None = None  # the same, if a call is no more than a run
+        self.watchers.append(self._choose)
         self._apart: tuple[int, ...] = ()  # outputs that the plan returns in memory that is not theirs
         self._relaid: tuple[int, ...] = ()  # outputs that the plan returns with other strides than torch traced
+        self._finish: tuple[tuple[int, Callable[[Any], Any]], ...] = ()  # what makes these outputs torch's, by place
 
     @functools.cached_property
     def fallback(self) -> Any:
@@ -58,14 +67,20 @@ class TorchRegion(Region):
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """Return the results of the region's nodes, with the strides that torch traced."""
-        again = self._again
-        if again is not None and not (self.checked or self.idle or self.observer):
-            outputs = again(inputs, None)
+        quick = self._quick
+        if quick is not None:
+            outputs = quick(self._on_gpu(inputs) if self._moved else inputs, None)
             if outputs is not None:
-                return self._finished(outputs) if self._apart or self._relaid else outputs
+                for place, finished in self._finish:
+                    outputs[place] = finished(outputs[place])
+                return outputs
         if self.observer is not None:
             self.observer(self, inputs)
         return super().__call__(*inputs)
+
+    def _choose(self) -> None:
+        """Choose what a call tries first."""
+        self._quick = None if self.checked or self.idle or self.observer or self.failed else self._again
 
     def kernels(self) -> "tuple[GeneratedKernel, ...]":
         """Return the kernels that the region is going to run on the CPU for inputs with the traced strides.
@@ -77,7 +92,7 @@ class TorchRegion(Region):
         try:
             prepared = self.recorded.prepared("cpu")
             return prepared.generated(self.input_strides)
-        except Exception:  # noqa: BLE001 - it is raised again, and told, where the region runs
+        except Exception:  # noqa: BLE001 - it is raised again, and reported, where the region runs
             return ()
 
     @property
@@ -89,7 +104,7 @@ class TorchRegion(Region):
     @property
     def is_direct(self) -> bool:
         """Whether a run is no more than kernels that write to new memory, laid as torch traced."""
-        if self._again is None or self.failed is not None or self._apart:
+        if self._again is None or self.failed is not None or self._apart or self._moved:
             return False
         made = self.prepared.output_strides
         return all(
@@ -129,13 +144,26 @@ class TorchRegion(Region):
             return self._made(prepared)
         # A tensor may lie otherwise than traced where autograd or another compiler made it.
         given = [x if x.stride() == s else laid(x, s) for x, s in zip(inputs, self.input_strides, strict=True)]
+        given = self._on_gpu(given) if self._moved else given
         outputs = prepared.run(given)
         if self._prepared is None:
             made = prepared.output_strides
             self._apart = self._shared(given, outputs)
             self._relaid = tuple(n for n, (a, b) in enumerate(zip(made, self._out_strides, strict=True)) if a != b)
+            self._finish = tuple(
+                (place, (copier if place in self._apart else layer)(outputs[place], self._out_strides[place]))
+                for place in sorted({*self._apart, *self._relaid})
+            )
             self._again, self._prepared = prepared.repeat, prepared
-        return [laid(x, strides) for x, strides in zip(self._finished(outputs), self._out_strides, strict=True)]
+            self._choose()
+        return [
+            copied(x, strides) if place in self._apart else laid(x, strides)
+            for place, (x, strides) in enumerate(zip(outputs, self._out_strides, strict=True))
+        ]
+
+    def _on_gpu(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return inputs of which all are on the GPU, so that a plan's run can be repeated."""
+        return [x.to(self._gpu) if place in self._moved else x for place, x in enumerate(inputs)]
 
     def inexactness(self, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any]) -> float:
         """Return how far results are from torch's in double precision, by four times the distance of torch's own."""
@@ -163,14 +191,6 @@ class TorchRegion(Region):
         self._prepared = prepared
         return [laid(x, strides) for x, strides in zip(made, self._out_strides, strict=True)]
 
-    def _finished(self, outputs: list[Any]) -> list[Any]:
-        """Return outputs of the plan in separate memory, with the strides that torch traced."""
-        for place in self._apart:
-            outputs[place] = copied(outputs[place], self._out_strides[place])
-        for place in self._relaid:
-            outputs[place] = laid(outputs[place], self._out_strides[place])
-        return outputs
-
     def _shared(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
         """Return the outputs that lie in memory of an input or of an earlier one; a region's outputs are not views."""
         taken = {_memory(x) for x in inputs}
@@ -189,24 +209,36 @@ def _memory(tensor: Any) -> int:
 
 def laid(tensor: Any, strides: tuple[int, ...]) -> Any:
     """Return a tensor with these strides: itself, seen again where only axes of size 1 differ, else a copy."""
-    if tensor.stride() == strides:
-        return tensor
-    shape = tuple(tensor.shape)
-    if all(n <= 1 or a == b for n, a, b in zip(shape, tensor.stride(), strides, strict=True)) or not tensor.numel():
-        return tensor.as_strided(shape, strides)
-    return copied(tensor, strides)
+    return tensor if tensor.stride() == strides else layer(tensor, strides)(tensor)
 
 
 def copied(tensor: Any, strides: tuple[int, ...]) -> Any:
     """Return a copy of a tensor with these strides."""
-    shape = tuple(tensor.shape)
-    if 0 not in strides and tensor.is_cpu:
-        return empty_strided()(shape, strides, tensor.dtype).copy_(tensor)
+    return copier(tensor, strides)(tensor)
+
+
+def layer(like: Any, strides: tuple[int, ...]) -> Callable[[Any], Any]:
+    """Return `laid` for tensors like this one, with its strides, or for those that have these strides already."""
+    shape, given = tuple(like.shape), like.stride()
+    if given == strides:
+        return lambda tensor: tensor
+    if not like.numel() or all(n <= 1 or a == b for n, a, b in zip(shape, given, strides, strict=True)):
+        return lambda tensor: tensor.as_strided(shape, strides)
+    copy = copier(like, strides)
+    return lambda tensor: tensor if tensor.stride() == strides else copy(tensor)
+
+
+def copier(like: Any, strides: tuple[int, ...]) -> Callable[[Any], Any]:
+    """Return `copied` for tensors of the shape, dtype and device of this one."""
+    shape, dtype, new = tuple(like.shape), like.dtype, empty_strided(str(like.device))
+    if 0 not in strides:
+        return lambda tensor: new(shape, strides, dtype).copy_(tensor)
     # An expanded axis holds one element for all.
-    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        if stride == 0 and size > 1:
-            tensor = tensor.narrow(axis, 0, 1)
-    torch = torch_for("fuser_lab.bridge")
-    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
-    copy.copy_(tensor)
-    return copy.as_strided(shape, strides)
+    once = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
+    if 0 in shape or once == shape:
+        return lambda tensor: new(shape, strides, dtype).copy_(tensor)
+
+    def copy(tensor: Any) -> Any:
+        return new(once, strides, dtype).copy_(tensor.as_strided(once, tensor.stride())).as_strided(shape, strides)
+
+    return copy

@@ -14,14 +14,15 @@ from fuser_lab.codegen.gpu_backward import Backward, column_index
 from fuser_lab.codegen.index_math import simplify, substitute
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Phase, Role, Store
 from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.nest_lowering import Fold, Places, SettleNamed
+from fuser_lab.codegen.nest_lowering import Fold, Places, WithGivenNamed
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import CPU_SPLIT, CPU_SUMS_BYTES, PARTIAL_ROWS
 from fuser_lab.schedule.parameters import BANDS_NAMES
-from fuser_lab.schedule.state import ParallelType, Style
+from fuser_lab.schedule.state import Style
 
 
 class CpuBackward(CpuNest):
@@ -38,9 +39,9 @@ class CpuBackward(CpuNest):
         least = CPU_SPLIT if self.schedule.parallel else 1
         self.schedule = replace(self.schedule, grain=max(min(PARTIAL_ROWS, -(-self.space.rows // least)), 1))
 
-    def settle(self, settle: SettleNamed) -> None:
+    def apply_given(self, with_given: WithGivenNamed) -> None:
         """Put in what was given by hand."""
-        self.schedule = settle(self.space, self.schedule, BANDS_NAMES)
+        self.schedule = with_given(self.space, self.schedule, BANDS_NAMES)
 
     @property
     def fits(self) -> bool:
@@ -76,15 +77,15 @@ class CpuBackward(CpuNest):
                 )
                 values.emit(Alloc(buffer=buffer, origin=fold.expr.name))
                 self._running[fold.expr] = buffer
-            with values.loop("c", self.space.depth, ParallelType.SIMD) as c:
+            with values.loop("c", self.space.depth, ParallelType.vectorize) as c:
                 for fold in folds:
                     values.emit(Store(
                         buffer=self._running[fold.expr], position=c, value=fold.identity, origin=fold.expr.name,
                     ))
             start, stop = self._chunk(band, self.schedule.grain, count, guarded=True)
-            with values.loop("row", stop, ParallelType.SERIAL, start=start, largest=count, pinned=True) as row:
+            with values.loop("row", stop, ParallelType.serial, start=start, largest=count, pinned=True) as row:
                 self._row(row, buffers, self._walk)
-            with values.loop("c", self.space.depth, ParallelType.SIMD) as c:
+            with values.loop("c", self.space.depth, ParallelType.vectorize) as c:
                 here = self._flat(nest.reduced, c)
                 for expr, buffer in self._running.items():
                     column = (substitute(i, here) for i in column_index(nest, expr))

@@ -17,8 +17,8 @@ from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, Var, index
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import CPU_FEW_UNITS, CPU_PARALLEL_FROM, CPU_SUMS_BYTES
-from fuser_lab.schedule.state import ParallelType
 
 _BAND = 16  # rows: a cache line of Float
 _WIDEST = 64  # rows of a band that need not be as long as its rows
@@ -64,7 +64,7 @@ class CpuBands(CpuTiles):
     def _read_across(self) -> tuple[TensorView, ...]:
         """Return the large inputs that lie in memory along the rows' neighbours: transposed, where others are not."""
         nest, count = self._nest, self.space.rows
-        few = self._outer is ParallelType.PARALLEL and count < CPU_FEW_UNITS * _BAND
+        few = self._outer is ParallelType.grid_x and count < CPU_FEW_UNITS * _BAND
         if self._parts or few or not nest.kept or not nest.reduced or nest.kept[-1].extent < _BAND:
             return ()
         kept, reduced = nest.kept[-1].name, nest.reduced[-1].name
@@ -130,9 +130,9 @@ class CpuBands(CpuTiles):
         """Read a band as long as its rows, then compute each row."""
         parts = -(-self.space.depth // band.columns)
         for tensor in band.tiles:
-            with self._values.loop("part", parts, ParallelType.SERIAL) as part:
+            with self._values.loop("part", parts, ParallelType.serial) as part:
                 self._read(band, tensor, part, part * band.columns)
-        with self._each_row(band, ParallelType.SERIAL) as row:
+        with self._each_row(band, ParallelType.serial) as row:
             self._enter(band, row)
             self._row(row, band.saved, walking)
 
@@ -140,22 +140,22 @@ class CpuBands(CpuTiles):
         """Read a part of a band and add it to the sums of each row, part by part; what rows result in comes last."""
         values, nest, depth = self._values, self._nest, self.space.depth
         sums = self._sums(band.rows, "sums")
-        with self._each_row(band, ParallelType.SIMD) as row:
+        with self._each_row(band, ParallelType.vectorize) as row:
             for fold, slot in self._cells_of(band, sums, row):
                 self._clear(fold, slot)
-        with values.loop("part", -(-depth // band.columns), ParallelType.SERIAL) as part:
+        with values.loop("part", -(-depth // band.columns), ParallelType.serial) as part:
             for tensor in band.tiles:
                 self._read(band, tensor, part, index(0))
             first, last = self._chunk(part, band.columns, depth)
-            with self._each_row(band, ParallelType.SERIAL) as row, ExitStack() as stack:
+            with self._each_row(band, ParallelType.serial) as row, ExitStack() as stack:
                 self._enter(band, row)
                 folds = [fold for fold, _ in self._cells_of(band, sums, row)]
                 stack.enter_context(self._partials(folds))
-                r = stack.enter_context(values.loop("r", last, ParallelType.SIMD, start=first, largest=depth))
+                r = stack.enter_context(values.loop("r", last, ParallelType.vectorize, start=first, largest=depth))
                 places = {**self._flat(nest.kept, row), **self._flat(nest.reduced, r)}
                 self._know_saved(places, 0, {}, simplify(r - first, values.scope.ranges))
                 self._point(places, folds, nest.full, (), index(0))
-        with self._each_row(band, ParallelType.SERIAL) as row:
+        with self._each_row(band, ParallelType.serial) as row:
             places = self._flat(nest.kept, row)
             self._close([fold for fold, _ in self._cells_of(band, sums, row)], places)
             self._row_stores(nest.rows, places)
@@ -163,7 +163,7 @@ class CpuBands(CpuTiles):
     def _each_row(self, band: _Band, parallel: ParallelType) -> AbstractContextManager[Var]:
         return self._values.loop(
             "row", band.last, parallel, start=band.first, largest=self.space.rows,
-            pinned=parallel is ParallelType.SERIAL,
+            pinned=parallel is ParallelType.serial,
         )
 
     def _cells_of(self, band: _Band, sums: Mapping[Expr, Buffer], row: Term) -> list[tuple[Fold, Term]]:
@@ -177,8 +177,8 @@ class CpuBands(CpuTiles):
         moved = band.moved.get(tile.dtype)
         first, last = self._chunk(part, band.columns, depth)
         with ExitStack() as stack:
-            r = stack.enter_context(values.loop("r", last, ParallelType.SERIAL, start=first, largest=depth))
-            row = stack.enter_context(self._each_row(band, ParallelType.SIMD))
+            r = stack.enter_context(values.loop("r", last, ParallelType.serial, start=first, largest=depth))
+            row = stack.enter_context(self._each_row(band, ParallelType.vectorize))
             value = values.value(tensor, nest.at(tensor, {**self._flat(nest.kept, row), **self._flat(nest.reduced, r)}))
             line, column = row - band.first, r - first
             cell = line * band.pitch + start + column if moved is None else column * band.wide + line
@@ -231,4 +231,4 @@ class CpuBands(CpuTiles):
     def _outer(self) -> ParallelType:
         """How the outermost CPU loop runs; adding up the parts of a reduction is too little work to share."""
         small = self._parts and self.space.rows * self.schedule.split < CPU_PARALLEL_FROM
-        return ParallelType.PARALLEL if self.schedule.parallel and not small else ParallelType.SERIAL
+        return ParallelType.grid_x if self.schedule.parallel and not small else ParallelType.serial

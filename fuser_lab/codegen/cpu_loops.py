@@ -6,17 +6,18 @@ from contextlib import ExitStack
 
 from fuser_lab.codegen.cpu_bands import CpuBands
 from fuser_lab.codegen.index_map import index_var
-from fuser_lab.codegen.index_math import simplify, thresholds
-from fuser_lab.codegen.kernel_ir import Buffer, If, Launch, Load, walk
+from fuser_lab.codegen.index_math import Ranges, simplify, thresholds, variables
+from fuser_lab.codegen.kernel_ir import Buffer, If, Launch, Load, Statement, terms_of, walk
 from fuser_lab.codegen.nest_lowering import Fold, Places, extent_of
 from fuser_lab.codegen.nests import flattened, trial
 from fuser_lab.ir import Expr, TensorView
-from fuser_lab.ir.term import Term, apply, index
-from fuser_lab.schedule.state import ParallelType
+from fuser_lab.ir.term import Apply, Const, Term, apply, index
+from fuser_lab.ir.transform import ParallelType
 
 CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
-MOST_STRETCHES = 6
+MOST_SECTIONS = 6
+SHORTEST_RUN = 4  # elements of a loop over the last digit
 UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 
 
@@ -51,31 +52,40 @@ class CpuNest(CpuBands):
                 start, stop = self._chunk(part, CHUNK, length, guarded=not outer)
                 places = self._flat(outer, i)
                 j = stack.enter_context(
-                    values.loop("j", stop, ParallelType.SIMD, start=start, largest=length),
+                    values.loop("j", stop, ParallelType.vectorize, start=start, largest=length),
                 )
                 self._stores({**places, **self._flat(run, j)})
         return Launch()
 
     def _inner_loops(self, places: Places, length: int) -> None:
-        """Write the innermost loop, one for each stretch in which the choices of pads and cats stay the same."""
+        """Write the innermost loop, one for each section in which the choices of pads and cats stay the same.
+
+        Where accesses split its variable into digits, as a reshape between transposes does, each digit has a loop.
+        """
         values, run = self._values, self._kept_run
-        limits = [0, *self._changes(places, length), length]
+        ranges = {**values.scope.ranges, "j": (0, max(length - 1, 0))}
+        statements = self._tried(places, ranges)
+        limits = [0, *_changes(statements, ranges, length), length]
+        sizes = _digits(statements, length) if len(limits) == 2 else ()
+        if sizes:
+            with ExitStack() as stack:
+                flat: Term = index(0)
+                for number, size in enumerate(sizes):
+                    kind = ParallelType.vectorize if number == len(sizes) - 1 else ParallelType.serial
+                    digit = stack.enter_context(values.loop(f"j{number}", size, kind))
+                    flat = flat * size + digit
+                self._stores({**places, **self._flat(run, simplify(flat, values.scope.ranges))})
+            return
         for start, stop in itertools.pairwise(limits):
             with values.loop(
-                "j", stop, ParallelType.SIMD, start=index(start), smallest=start, pinned=len(limits) > 2,
+                "j", stop, ParallelType.vectorize, start=index(start), smallest=start, pinned=len(limits) > 2,
             ) as j:
                 self._stores({**places, **self._flat(run, j)})
 
-    def _changes(self, places: Places, length: int) -> list[int]:
-        """Return where in the innermost loop some choice changes; none if it would become too many loops."""
-        ranges = {**self._values.scope.ranges, "j": (0, max(length - 1, 0))}
+    def _tried(self, places: Places, ranges: Ranges) -> tuple[Statement, ...]:
+        """Return what the innermost loop would compute in one round."""
         inside = {**places, **flattened(self._kept_run, index_var("j"), ranges)}
-        found: set[int] = set()
-        for statement in walk(trial(self._fusion, self._nest, self._buffers, self._layouts, inside, ranges)):
-            if isinstance(statement, If):
-                found |= thresholds(statement.condition, "j", ranges)
-        inner = sorted(n for n in found if 0 < n < length)
-        return inner if len(inner) <= MOST_STRETCHES else []
+        return tuple(walk(trial(self._fusion, self._nest, self._buffers, self._layouts, inside, ranges)))
 
     def _rows(self) -> Launch:
         values, count, grain = self._values, self.space.rows, self.schedule.grain
@@ -88,7 +98,7 @@ class CpuNest(CpuBands):
                 buffers = self._allocate(self.space.depth)
                 start, stop = self._chunk(group, grain, count, guarded=True)
                 row: Term = stack.enter_context(
-                    values.loop("row", stop, ParallelType.SERIAL, start=start, largest=count, pinned=True),
+                    values.loop("row", stop, ParallelType.serial, start=start, largest=count, pinned=True),
                 )
             elif count > 1:
                 row = stack.enter_context(values.loop("row", count, many, pinned=True))
@@ -106,17 +116,17 @@ class CpuNest(CpuBands):
         places: dict[str, Term] = {}
         slot: Term = index(0)
         if self._reduced_outer:
-            q = self._loop(stack, "q", outer, ParallelType.SERIAL)
+            q = self._loop(stack, "q", outer, ParallelType.serial)
             places.update(self._flat(self._reduced_outer, q))
             slot = q * run
             if run <= self.schedule.partial < self.space.depth:
                 stack.enter_context(self._partials(folds))
-        r = self._blocked(stack, "r", index(0), index(run), run, run, folds, ParallelType.SIMD)
+        r = self._blocked(stack, "r", index(0), index(run), run, run, folds, ParallelType.vectorize)
         places.update(self._flat(self._reduced_run, r))
         return places, simplify(slot + r, self._values.scope.ranges)
 
     def _walk_parts(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
-        return {}, self._loop(stack, "part", self.schedule.split, ParallelType.SERIAL)
+        return {}, self._loop(stack, "part", self.schedule.split, ParallelType.serial)
 
     def _row_parts(self) -> Launch:
         """Write the first phase of reductions cut into parts: the longest loop of a row is cut."""
@@ -124,7 +134,7 @@ class CpuNest(CpuBands):
         outer, run = extent_of(self._reduced_outer), extent_of(self._reduced_run)
         with ExitStack() as stack:
             unit = stack.enter_context(
-                values.loop("unit", self.space.rows * split, ParallelType.PARALLEL, pinned=True),
+                values.loop("unit", self.space.rows * split, ParallelType.grid_x, pinned=True),
             )
             row, part = self._quotient(unit, split), self._remainder(unit, split)
             places = dict(self._flat(self._nest.kept, row))
@@ -133,15 +143,15 @@ class CpuNest(CpuBands):
                 if outer >= split:
                     start, stop = self._chunk(part, -(-outer // split), outer)
                     q: Term = inner.enter_context(
-                        values.loop("q", stop, ParallelType.SERIAL, start=start, largest=outer),
+                        values.loop("q", stop, ParallelType.serial, start=start, largest=outer),
                     )
                     inner.enter_context(self._partials(folds))
-                    r = self._blocked(inner, "r", index(0), index(run), run, run, folds, ParallelType.SIMD)
+                    r = self._blocked(inner, "r", index(0), index(run), run, run, folds, ParallelType.vectorize)
                 else:
-                    q = self._loop(inner, "q", outer, ParallelType.SERIAL) if outer > 1 else index(0)
+                    q = self._loop(inner, "q", outer, ParallelType.serial) if outer > 1 else index(0)
                     length = -(-run // split)
                     start, stop = self._chunk(part, length, run)
-                    r = self._blocked(inner, "r", start, stop, length, run, folds, ParallelType.SIMD)
+                    r = self._blocked(inner, "r", start, stop, length, run, folds, ParallelType.vectorize)
                 places.update(self._flat(self._reduced_outer, q))
                 places.update(self._flat(self._reduced_run, r))
                 self._point(places, folds, self._nest.full, (), index(0))
@@ -158,7 +168,7 @@ class CpuNest(CpuBands):
                 i = self._loop(stack, "i", extent_of(self._kept_outer), many)
                 places.update(self._flat(self._kept_outer, i))
                 row = i * extent_of(self._kept_run)
-                many = ParallelType.SIMD
+                many = ParallelType.vectorize
             lane = stack.enter_context(
                 self._values.loop("c", extent_of(self._kept_run), many, pinned=True),
             )
@@ -174,7 +184,7 @@ class CpuNest(CpuBands):
         values, nest, tile, split = self._values, self._nest, self.schedule.tile, self.schedule.split
         run, depth = extent_of(self._kept_run), self.space.depth
         tiles, outer = -(-run // tile), extent_of(self._kept_outer)
-        many = ParallelType.PARALLEL if self.schedule.parallel else ParallelType.SERIAL
+        many = ParallelType.grid_x if self.schedule.parallel else ParallelType.serial
         units = outer * tiles * split
         grain = max(1, min(units // 64, 4096 // max(depth * tile, 1)))
         with ExitStack() as stack:
@@ -189,14 +199,14 @@ class CpuNest(CpuBands):
                 unit: Term = group
             else:
                 unit = stack.enter_context(
-                    values.loop("unit", stop, ParallelType.SERIAL, start=start, largest=units, pinned=True),
+                    values.loop("unit", stop, ParallelType.serial, start=start, largest=units, pinned=True),
                 )
             place, part = self._remainder(unit, outer * tiles), self._quotient(unit, outer * tiles)
             i, column = self._quotient(place, tiles), self._remainder(place, tiles)
             places = self._flat(self._kept_outer, i)
             first, last = self._chunk(column, tile, run)
             first, last = self._named("first", first), self._named("last", last)
-            begin, end = self._chunk(part, length, depth)
+            begin, end = self._chunk(part, length, depth, guarded=split > 1 and not self.schedule.specialized)
             for number in range(self._passes):
                 sums = {e: b for e, b in totals.items() if self._levels.get(e.inputs[0], 0) == number or self._parts}
                 stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
@@ -206,7 +216,7 @@ class CpuNest(CpuBands):
                     self._each_column(sums, first, last, self._clear)
                 if blocked and sums:
                     size = self.schedule.partial
-                    with values.loop("q_block", -(-length // size), ParallelType.SERIAL) as block:
+                    with values.loop("q_block", -(-length // size), ParallelType.serial) as block:
                         blocks = {e: partials[e] for e in sums}
                         self._each_column(blocks, first, last, self._clear)
                         low = self._named("low", simplify(begin + block * size, values.scope.ranges))
@@ -219,7 +229,7 @@ class CpuNest(CpuBands):
                 else:
                     self._rows_go_by(places, sums, done, stored, (first, last), (begin, end))
                 done.update(sums)
-            with values.loop("c", last, ParallelType.SIMD, start=first, largest=run, pinned=True) as c:
+            with values.loop("c", last, ParallelType.vectorize, start=first, largest=run, pinned=True) as c:
                 folds = self._cells(totals, simplify(c - first, values.scope.ranges))
                 inner = {**places, **self._flat(self._kept_run, c)}
                 if self._parts:
@@ -237,9 +247,9 @@ class CpuNest(CpuBands):
         """Write one pass: the sums that grow, those that are known, and what is stored."""
         values, nest, run = self._values, self._nest, extent_of(self._kept_run)
         (first, last), (begin, end) = columns, rows
-        with values.loop("q", end, ParallelType.SERIAL, start=begin, largest=self.space.depth) as q:
+        with values.loop("q", end, ParallelType.serial, start=begin, largest=self.space.depth) as q:
             around = {**places, **self._flat(nest.reduced, q)}
-            with values.loop("c", last, ParallelType.SIMD, start=first, largest=run) as c:
+            with values.loop("c", last, ParallelType.vectorize, start=first, largest=run) as c:
                 slot = simplify(c - first, values.scope.ranges)
                 inner = self._flat(self._kept_run, c)
                 self._close(self._cells(done, slot), {**places, **inner})
@@ -249,7 +259,35 @@ class CpuNest(CpuBands):
         self, sums: Mapping[Expr, Buffer], first: Term, last: Term, write: "Callable[[Fold, Term], None]",
     ) -> None:
         values, run = self._values, extent_of(self._kept_run)
-        with values.loop("c", last, ParallelType.SIMD, start=first, largest=run) as c:
+        with values.loop("c", last, ParallelType.vectorize, start=first, largest=run) as c:
             slot = simplify(c - first, values.scope.ranges)
             for fold in self._cells(sums, slot):
                 write(fold, slot)
+
+
+def _changes(statements: Sequence[Statement], ranges: Ranges, length: int) -> list[int]:
+    """Return where in the innermost loop some choice changes; none if it would become too many loops."""
+    found: set[int] = set()
+    for statement in statements:
+        if isinstance(statement, If):
+            found |= thresholds(statement.condition, "j", ranges)
+    inner = sorted(n for n in found if 0 < n < length)
+    return inner if len(inner) <= MOST_SECTIONS else []
+
+
+def _digits(statements: Sequence[Statement], length: int) -> tuple[int, ...]:
+    """Return the extents of loops in which no access divides the variable of the innermost loop; none if it need not.
+
+    There are none either where divisors do not divide each other, or leave runs too short for a vector.
+    """
+    divisors: set[int] = set()
+    for statement in statements:
+        for term in (t for root in terms_of(statement) for t in root.walk()):
+            match term:
+                case Apply(_, "floordiv" | "mod", (whole, Const(_, size))) if "j" in variables(whole):
+                    divisors.add(int(size.real))
+    steps = [length, *sorted(divisors, reverse=True)]
+    if not divisors or steps[-1] < SHORTEST_RUN or any(big % small for big, small in itertools.pairwise(steps)):
+        return ()
+    extents = (*(big // small for big, small in itertools.pairwise(steps)), steps[-1])
+    return tuple(extent for extent in extents if extent > 1)

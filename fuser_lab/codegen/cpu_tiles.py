@@ -15,11 +15,12 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Role, Store, Transpose
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
-from fuser_lab.codegen.turned import Turn, TurnedNest
+from fuser_lab.codegen.transposed import TiledAxes, TransposingNest
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Term, index
-from fuser_lab.schedule.state import ParallelType, Space
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.state import Space
 
 _APART = 4  # elements between the rows of a tile, so that a column does not fall into one set of the cache
 
@@ -60,24 +61,24 @@ def blocks_up(count: int) -> int:
     return -(-count // TRANSPOSED) * TRANSPOSED
 
 
-class CpuTiles(TurnedNest):
+class CpuTiles(TransposingNest):
     """Writes nests in which some tensors are transposed."""
 
     def _space(self) -> Space:
         space = super()._space()
-        self._transposed = turn = self._found()
-        if turn is None:
+        self._tiled = tiled = self._found()
+        if tiled is None:
             return space
-        size = max(tv.dtype.compute.itemsize for tv in (*turn.inputs, *turn.outputs))
-        return replace(space, turned=(turn.across.extent, turn.along.extent), itemsize=size)
+        size = max(tv.dtype.compute.itemsize for tv in (*tiled.inputs, *tiled.outputs))
+        return replace(space, transposed=(tiled.across.extent, tiled.along.extent), itemsize=size)
 
     def _tiles(self) -> Launch:
-        turn, values, side = self._transposed, self._values, self.schedule.tile
-        assert turn is not None
-        over, down = -(-turn.along.extent // side), -(-turn.across.extent // side)
-        count = over * down * prod(a.extent for a in turn.others)
-        many = ParallelType.PARALLEL if self.schedule.parallel else ParallelType.SERIAL
-        tiles = {tv: self._tile_of(tv) for tv in (*turn.inputs, *turn.outputs)}
+        tiled, values, side = self._tiled, self._values, self.schedule.tile
+        assert tiled is not None
+        over, down = -(-tiled.along.extent // side), -(-tiled.across.extent // side)
+        count = over * down * prod(a.extent for a in tiled.others)
+        many = ParallelType.grid_x if self.schedule.parallel else ParallelType.serial
+        tiles = {tv: self._tile_of(tv) for tv in (*tiled.inputs, *tiled.outputs)}
         with ExitStack() as stack:
             unit = stack.enter_context(values.loop("unit", count, many, pinned=True))
             for buffer in dict.fromkeys(b for tile in tiles.values() for b in (tile.computed, tile.moved)):
@@ -85,10 +86,10 @@ class CpuTiles(TurnedNest):
             numbers = (self._remainder(self._quotient(unit, over), down), self._remainder(unit, over))
             across, along = (
                 self._ends(name, axis, number)
-                for name, axis, number in zip(("across", "along"), (turn.across, turn.along), numbers, strict=True)
+                for name, axis, number in zip(("across", "along"), (tiled.across, tiled.along), numbers, strict=True)
             )
-            known = flattened(self._visited(turn), self._quotient(unit, over * down), values.scope.ranges)
-            for tensor in turn.inputs:
+            known = flattened(self._visited(tiled), self._quotient(unit, over * down), values.scope.ranges)
+            for tensor in tiled.inputs:
                 tile = tiles[tensor]
                 with self._each(known, along, across) as (places, slots):
                     value = values.value(tensor, self._nest.at(tensor, places))
@@ -98,18 +99,18 @@ class CpuTiles(TurnedNest):
                     values.emit(self._transpose(tile.moved, tile.computed, along, across))
             with self._each(known, across, along) as (places, slots):
                 cell = self._cell(slots, across)
-                for tensor in turn.inputs:
+                for tensor in tiled.inputs:
                     at = values.simplified(self._nest.at(tensor, places))
                     values.given[tensor.name, at] = Load(tensor.dtype, tiles[tensor].computed, cell)
                 for tensor in self._nest.full:
                     at = self._nest.at(tensor, places)
-                    if tensor in turn.outputs:
+                    if tensor in tiled.outputs:
                         values.emit(
                             Store(buffer=tiles[tensor].computed, position=cell, value=values.value(tensor, at)),
                         )
                     else:
                         values.store(tensor, at, self._layouts[tensor])
-            for tensor in turn.outputs:
+            for tensor in tiled.outputs:
                 tile = tiles[tensor]
                 if tile.is_moved:
                     values.emit(self._transpose(tile.computed, tile.moved, across, along))
@@ -137,28 +138,28 @@ class CpuTiles(TurnedNest):
             pitches=(self._pitch, self._pitch),
         )
 
-    def _visited(self, turn: Turn) -> tuple[Axis, ...]:
+    def _visited(self, tiled: TiledAxes) -> tuple[Axis, ...]:
         """Return the axes that are not cut into tiles, the last of them fast in the tensor with the shortest runs.
 
         A tile has a run of neighbours for each round of its outer loop; where runs are short, those of one tile and
         the next should be neighbours, so that the processor fetches them ahead.
         """
-        steps = {tv: self._steps_of(turn, tv) for tv in (*turn.outputs, *self._nest.full, *turn.inputs)}
+        steps = {tv: self._steps_of(tiled, tv) for tv in (*tiled.outputs, *self._nest.full, *tiled.inputs)}
         known = {tv: strides for tv, strides in steps.items() if strides is not None}
         if not known:
-            return turn.others
-        shortest = min(known.values(), key=lambda strides: self._run(turn, strides))
-        return tuple(sorted(turn.others, key=lambda axis: -shortest[axis]))
+            return tiled.others
+        shortest = min(known.values(), key=lambda strides: self._run(tiled, strides))
+        return tuple(sorted(tiled.others, key=lambda axis: -shortest[axis]))
 
-    def _steps_of(self, turn: Turn, tensor: TensorView) -> dict[Axis, int] | None:
+    def _steps_of(self, tiled: TiledAxes, tensor: TensorView) -> dict[Axis, int] | None:
         steps = self._steps(tensor)
-        return None if steps is None else {a: abs(steps.get(turn.parts[a.name][-1].name, 0)) for a in turn.axes}
+        return None if steps is None else {a: abs(steps.get(tiled.parts[a.name][-1].name, 0)) for a in tiled.axes}
 
-    def _run(self, turn: Turn, strides: Mapping[Axis, int]) -> int:
+    def _run(self, tiled: TiledAxes, strides: Mapping[Axis, int]) -> int:
         """Return how many neighbours in memory a tile has of a tensor with these strides."""
         run = 1
-        for axis in sorted(turn.axes, key=lambda axis: strides[axis]):
-            if strides[axis] != run or axis in turn.others:
+        for axis in sorted(tiled.axes, key=lambda axis: strides[axis]):
+            if strides[axis] != run or axis in tiled.others:
                 continue
             run *= min(axis.extent, self.schedule.tile)
         return run
@@ -182,13 +183,13 @@ class CpuTiles(TurnedNest):
     @contextmanager
     def _each(self, known: Places, slow: _Side, fast: _Side) -> Iterator[tuple[Places, Mapping[Axis, Term]]]:
         """Open loops over a tile; yield the place in the nest, and the place in the tile by axis."""
-        turn, values = self._transposed, self._values
-        assert turn is not None
+        tiled, values = self._tiled, self._values
+        assert tiled is not None
         with ExitStack() as stack:
             places = dict(known)
             slots: dict[Axis, Term] = {}
-            for side, kind in ((slow, ParallelType.SERIAL), (fast, ParallelType.SIMD)):
-                name = "i" if side.axis is turn.across else "j"
+            for side, kind in ((slow, ParallelType.serial), (fast, ParallelType.vectorize)):
+                name = "i" if side.axis is tiled.across else "j"
                 at = stack.enter_context(
                     values.loop(name, side.last, kind, start=side.first, largest=side.axis.extent),
                 )

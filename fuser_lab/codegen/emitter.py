@@ -30,6 +30,8 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.targets import Form, target_of
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%",
@@ -111,7 +113,9 @@ class Emitter:
     """Prints one kernel; `Emitter.source` is the entry."""
 
     target = ""
+    form: Form
     complex_calls: Mapping[str, str] = {}  # term function of complex numbers -> what is called, where it has no sign
+    loops: Mapping[ParallelType, str] = {}  # what runs the rounds of each kind of loop that the target has
     rounded_before: frozenset[DataType] = frozenset({DataType.BFloat16})  # rounded where they are computed
 
     def __init__(self, kernel: Kernel) -> None:
@@ -124,7 +128,11 @@ class Emitter:
         self._depth = 0
 
     def source(self) -> Source:
-        """Return the file."""
+        """Return the file; CodegenError if the kernel is lowered for another form of loops."""
+        lowered = self._kernel.target
+        if target_of(lowered).form is not self.form:
+            msg = f"{self._kernel.name} is lowered for {lowered}, and its loops have no meaning on {self.target}."
+            raise CodegenError(msg)
         for number, phase in enumerate(self._kernel.phases):
             self._line("")
             self._line("")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from fuser_lab.codegen.gpu_common import WARP
-from fuser_lab.codegen.gpu_rows import RowNest, Stretch
+from fuser_lab.codegen.gpu_rows import RowNest, RowSection
 from fuser_lab.codegen.index_map import Index
 from fuser_lab.codegen.index_math import simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import (
@@ -27,17 +27,17 @@ from fuser_lab.codegen.kernel_ir import (
     VectorLoad,
 )
 from fuser_lab.codegen.layout import Layout, layout_of
-from fuser_lab.codegen.nest_lowering import Fold, Places, SettleNamed
+from fuser_lab.codegen.nest_lowering import Fold, Places, WithGivenNamed
 from fuser_lab.codegen.nests import Nest, nests_of
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, IterType, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ir.term import Term, apply, index
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.passes.rewriter import Axes
 from fuser_lab.schedule.gpu_loops import backward_loops
 from fuser_lab.schedule.parameters import BACKWARD_NAMES
-from fuser_lab.schedule.state import ParallelType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +174,9 @@ class BackwardNest(RowNest):
             self.schedule = found
             self._saved = self._chosen_saved()
 
-    def settle(self, settle: SettleNamed) -> None:
+    def apply_given(self, with_given: WithGivenNamed) -> None:
         """Put in what was given by hand."""
-        self.schedule = settle(self.space, self.schedule, BACKWARD_NAMES)
+        self.schedule = with_given(self.space, self.schedule, BACKWARD_NAMES)
 
     @property
     def refusal(self) -> str:
@@ -220,26 +220,26 @@ class BackwardNest(RowNest):
         values, nest, count, each = self._values, self._nest, self.space.rows, self._rows_each
         lanes = self.schedule.threads[0]
         with ExitStack() as stack:
-            block = self._loop(stack, "block", self.blocks, ParallelType.BIDX)
-            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
+            block = self._loop(stack, "block", self.blocks, ParallelType.grid_x)
+            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
             self._shared_first = {}
-            stretches = self._stretches()
-            (stretch,) = stretches
+            sections = self._sections()
+            (section,) = sections
             self._columns_begin()
-            self._load_constants(stretch)
-            self._begin_ahead(stretch, block * each)
+            self._load_constants(section)
+            self._begin_ahead(section, block * each)
             with ExitStack() as inner:
-                i = self._loop(inner, "i", each, ParallelType.SERIAL)
+                i = self._loop(inner, "i", each, ParallelType.serial)
                 self._this_row = self._bound(inner, "row", block * each + i, count, self.blocks * each)
                 inner.enter_context(self._inlined({}, pinned=True))
                 self._i = i
-                self._passes_over(self._this_row, stretches)
+                self._passes_over(self._this_row, sections)
                 if lanes > WARP and len(nest.reductions) == 1:
-                    # What the warps told each other is read by all before the next row writes there.
+                    # What the warps exchanged is read by all before the next row writes there.
                     values.emit(Barrier())
             with ExitStack() as inner:
                 step = self._round(inner, "step", self._row_steps)
-                group = self._group(inner, stretch, step)
+                group = self._group(inner, section, step)
                 with self._each_neighbour() as v:
                     here = self._neighbours(nest.reduced, group, v)
                     for expr, buffer in self._sums.items():
@@ -274,7 +274,7 @@ class BackwardNest(RowNest):
                 buffer = replace(buffer, size=max(end, least) // dtype.itemsize, role=Role.SHARED)
             values.emit(Alloc(buffer=buffer, origin=expr.name))
             self._sums[expr] = buffer
-            with values.loop("k", size, ParallelType.SERIAL) as k:
+            with values.loop("k", size, ParallelType.serial) as k:
                 at = self._sum_place(expr, k)
                 values.emit(Store(buffer=buffer, position=at, value=fold.identity, origin=expr.name))
 
@@ -300,7 +300,7 @@ class BackwardNest(RowNest):
 
     # Loads ahead
 
-    def _load_constants(self, stretch: Stretch) -> None:
+    def _load_constants(self, section: RowSection) -> None:
         """Load what all rows share, once."""
         self._ahead: dict[TensorView, Buffer] = {}
         if not self.schedule.constants:
@@ -309,9 +309,9 @@ class BackwardNest(RowNest):
             width = self._width_of(tensor, self._fast)
             if width and not self._varies(tensor):
                 self._ahead[tensor] = self._words(tensor, self._row_steps * self.schedule.vector, "all")
-                self._load_row({}, stretch, {tensor: (width, self._ahead[tensor])})
+                self._load_row({}, section, {tensor: (width, self._ahead[tensor])})
 
-    def _begin_ahead(self, stretch: Stretch, row: Term) -> None:
+    def _begin_ahead(self, section: RowSection, row: Term) -> None:
         """Load the first row of a block."""
         self._next = {}
         if self.schedule.unroll < 2:
@@ -323,13 +323,13 @@ class BackwardNest(RowNest):
         with self._values.guard(apply("lt", row, self.space.rows)):
             first = self._values.let("first", simplify(row, self._values.scope.ranges))
             with self._inlined({first.name: (0, self.space.rows - 1)}):
-                self._load_row(self._flat(self._nest.kept, first), stretch, loads)
+                self._load_row(self._flat(self._nest.kept, first), section, loads)
 
     def _fetch_row(
-        self, places: Places, stretch: Stretch, loads: Mapping[TensorView, tuple[int, Buffer]],
+        self, places: Places, section: RowSection, loads: Mapping[TensorView, tuple[int, Buffer]],
     ) -> None:
         waiting = {tv: load for tv, load in loads.items() if tv in self._next}
-        super()._fetch_row(places, stretch, {tv: load for tv, load in loads.items() if tv not in waiting})
+        super()._fetch_row(places, section, {tv: load for tv, load in loads.items() if tv not in waiting})
         if not waiting:
             return
         values, width = self._values, self.schedule.vector
@@ -351,4 +351,4 @@ class BackwardNest(RowNest):
             row = values.let("row_after", after)
             with self._inlined({row.name: (0, self.space.rows - 1)}):
                 loads = {tv: (load[0], self._next[tv]) for tv, load in waiting.items()}
-                self._load_row(self._flat(self._nest.kept, row), stretch, loads)
+                self._load_row(self._flat(self._nest.kept, row), section, loads)

@@ -12,12 +12,12 @@ from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
-from fuser_lab.codegen.online import finite, online_pair, scale, settled
+from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, Var, apply, index
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_loops import MEETING_BYTES
-from fuser_lab.schedule.state import ParallelType
 
 TOTAL_THREADS = 256
 
@@ -37,9 +37,9 @@ class ColumnNest(GpuReductions):
         groups = self.space.rows // width
         wide = max(-(-groups // lanes), 1)
         with ExitStack() as stack:
-            block = self._loop(stack, "block", wide * split, ParallelType.BIDX)
+            block = self._loop(stack, "block", wide * split, ParallelType.grid_x)
             line = self._line(stack, height)
-            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
+            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
             column, part = self._remainder(block, wide), self._quotient(block, wide)
             sums = self._sums(width)
             with ExitStack() as inner:
@@ -63,7 +63,7 @@ class ColumnNest(GpuReductions):
         return Launch(blocks=wide * split, threads=(lanes, height))
 
     def _line(self, stack: ExitStack, height: int) -> Term:
-        return self._loop(stack, "line", height, ParallelType.TIDY) if height > 1 else index(0)
+        return self._loop(stack, "line", height, ParallelType.block_y) if height > 1 else index(0)
 
     def _column_result(
         self, folds: Sequence[Fold], places: Places, column: Term, part: Term, parted: bool,
@@ -71,7 +71,7 @@ class ColumnNest(GpuReductions):
         if parted:
             self._store_parts(folds, simplify(part * self.space.rows + column, self._values.scope.ranges))
         else:
-            self._settle(folds)
+            self._complete_sums(folds)
             self._close(folds, places)
             self._row_stores(self._nest.rows, places)
 
@@ -126,14 +126,18 @@ class ColumnNest(GpuReductions):
         def rows(start: Term, count: int, reach: int) -> None:
             self._some_rows(g, lambda u: start + u * height + line, count, reach, folds, fetched, words)
 
+        # Where depth is an argument, blocks may meet nothing in their last round, and no rows may be left: kernels for
+        # depths that turns and parts divide are the same as for others.
+        general = self.space.reduces_outermost and not self.schedule.specialized
         if whole:
             rounds = -(-whole // split)
             with ExitStack() as stack:
-                turns = self._loop(stack, "turn", rounds, ParallelType.SERIAL) * split + part
-                number = self._bound(stack, "number", turns, whole, rounds * split)
+                turns = self._loop(stack, "turn", rounds, ParallelType.serial) * split + part
+                reach = (rounds + (general and split > 1)) * split
+                number = self._bound(stack, "number", turns, whole, reach)
                 rows(number * turn, ahead, whole * turn)
         rest = depth - whole * turn
-        if rest:
+        if rest or general:
             with self._values.guard(apply("eq", part, whole % split)):
                 # As many steps as in other turns, not all of them taken: kernels for other depths are the same.
                 rows(index(whole * turn), ahead, (whole + 1) * turn)
@@ -208,11 +212,11 @@ class ColumnNest(GpuReductions):
             source = total.expr.tensor_inputs[0]
             self._update(total, values.value(source, nest.at(source, here)))
 
-    def _settle(self, folds: Sequence[Fold]) -> None:
+    def _complete_sums(self, folds: Sequence[Fold]) -> None:
         """Let a whole sum of exponentials be what it is where the maximum is minus infinity."""
         if self.schedule.online:
             largest, total = folds
-            whole = settled(largest.total, total.total)
+            whole = whole_sum(largest.total, total.total)
             total.total = self._values.let(f"{base_name(total)}_all", whole, origin=total.expr.name)
 
     @staticmethod
@@ -246,7 +250,7 @@ class ColumnNest(GpuReductions):
         folds = self._open(tuple(met))
 
         def visit(stack: ExitStack) -> Callable[[Fold], Term]:
-            h = self._loop(stack, "h", height, ParallelType.SERIAL)
+            h = self._loop(stack, "h", height, ParallelType.serial)
             at = simplify(h * across + place, self._values.scope.ranges)
             return lambda fold: Load(fold.identity.dtype, met[fold.expr], at)
 
@@ -282,16 +286,16 @@ class ColumnNest(GpuReductions):
             height *= 2
         blocks = -(-count // lanes)
         with ExitStack() as stack:
-            block = self._loop(stack, "block", blocks, ParallelType.BIDX)
+            block = self._loop(stack, "block", blocks, ParallelType.grid_x)
             line = self._line(stack, height)
-            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
+            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
             folds = self._open(self._found_together)
 
             def visit(inner: ExitStack) -> Callable[[Fold], Term]:
                 c = self._bound(inner, "c", block * lanes + lane, count, blocks * lanes)
                 # Guarded for any number of parts, so that kernels for other depths are the same.
                 rounds = -(-split // height)
-                step = self._loop(inner, "step", rounds, ParallelType.SERIAL)
+                step = self._loop(inner, "step", rounds, ParallelType.serial)
                 part = self._bound(inner, "part", step * height + line, split, (rounds + 1) * height)
                 at = simplify(part * count + c, values.scope.ranges)
                 return lambda fold: Load(fold.identity.dtype, self._parts[fold.expr], at)
@@ -304,7 +308,7 @@ class ColumnNest(GpuReductions):
             if height > 1:
                 folds = self._added_lines(met, lane, lanes, height)
             places = self._flat(self._nest.kept, c)
-            self._settle(folds)
+            self._complete_sums(folds)
             self._close(folds, places)
             self._row_stores(self._nest.rows, places)
         return Launch(blocks=blocks, threads=(lanes, height))

@@ -31,9 +31,12 @@ from fuser_lab.codegen.vectorize import ACCESS_BYTES, access_of, accesses
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
-from fuser_lab.schedule.state import Evict, ParallelType, Space, Style
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.gpu_loops import MANY, SHORT
+from fuser_lab.schedule.state import Evict, Space, Style
 
 WARP = 32
+NARROW = 4  # neighbours of a window up to which neighbouring lanes still read the same sectors of memory
 MOST_NEIGHBOURS = 8  # elements that a thread takes at a time
 
 
@@ -46,6 +49,16 @@ class GpuReductions(NestLowering):
     def _vector(self) -> int:
         axes = self._nest.reduced if self._inner_reduced else self._nest.kept
         return self._neighbours_along(axes[-1]) if axes else 1
+
+    def _walks_rows(self) -> bool:
+        """Whether lanes share a row; each has windows of its own where these are small and narrow, as in pooling."""
+        kept, reduced = self._nest.kept, self._nest.reduced
+        is_window = (
+            self._passes == 1 and bool(kept) and bool(reduced) and reduced[-1].extent <= NARROW
+            and math.prod(axis.extent for axis in reduced) <= SHORT
+            and math.prod(axis.extent for axis in kept) >= MANY * self._device.sms
+        )
+        return super()._walks_rows() and not is_window
 
     def _space(self) -> Space:
         space = super()._space()
@@ -101,7 +114,7 @@ class GpuReductions(NestLowering):
 
     def _round(self, stack: ExitStack, name: str, count: int) -> Term:
         """Open a loop whose rounds are known, or none for a single one."""
-        return self._loop(stack, name, count, ParallelType.SERIAL) if count > 1 else index(0)
+        return self._loop(stack, name, count, ParallelType.serial) if count > 1 else index(0)
 
     # Neighbours: the elements that a thread takes at a time
 
@@ -123,7 +136,7 @@ class GpuReductions(NestLowering):
         if width == 1:
             yield index(0)
             return
-        with self._values.loop(self._values.fresh("v"), width, ParallelType.VECTORIZE) as v:
+        with self._values.loop(self._values.fresh("v"), width, ParallelType.vectorize) as v:
             yield v
 
     # Loads ahead of their use

@@ -11,7 +11,8 @@ from fuser_lab.codegen.nest_lowering import extent_of
 from fuser_lab.codegen.nests import flattened, trial
 from fuser_lab.codegen.vectorize import accesses, best_width
 from fuser_lab.ir.term import Term, apply
-from fuser_lab.schedule.state import ParallelType, Space
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.state import Space
 
 MANY = 1 << 12  # elements
 MOST_REPEATS = 8  # chunks of a thread that share inputs
@@ -23,7 +24,7 @@ class ElementNest(GpuReductions):
 
     def _space(self) -> Space:
         space = super()._space()
-        if self._nest.reductions or space.turned != (0, 0) or not self._nest.full:
+        if self._nest.reductions or space.transposed != (0, 0) or not self._nest.full:
             return space
         return replace(space, repeats=self._repeats(space.rows, space.vector))
 
@@ -88,10 +89,10 @@ class ElementNest(GpuReductions):
                 self._stores(self._flat(self._nest.kept, chunk))
             else:
                 with self._values.guard(chunk < whole):
-                    self._chunk_of(chunk, vector, ParallelType.VECTORIZE)
+                    self._chunk_of(chunk, vector, ParallelType.vectorize)
                 if count % vector:
                     with self._values.guard(apply("eq", chunk, whole)):
-                        self._chunk_of(chunk, count % vector, ParallelType.SERIAL)
+                        self._chunk_of(chunk, count % vector, ParallelType.serial)
         return Launch(blocks=schedule.blocks, threads=schedule.threads)
 
     def _chunk_of(self, chunk: Term, length: int, parallel: ParallelType) -> None:
@@ -108,8 +109,8 @@ class ElementNest(GpuReductions):
         """
         schedule, values = self.schedule, self._values
         grid = schedule.blocks * schedule.threads[0]
-        block = self._loop(stack, "block", schedule.blocks, ParallelType.BIDX)
-        thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.TIDX)
+        block = self._loop(stack, "block", schedule.blocks, ParallelType.grid_x)
+        thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.block_x)
         position: Term = block * schedule.threads[0] + thread
         rounds = -(-count // (grid * schedule.unroll))
         if rounds == schedule.unroll == 1:
@@ -117,9 +118,9 @@ class ElementNest(GpuReductions):
             return self._bound(stack, name, position, count, max(grid, count + 1))
         position = self._bound(stack, "first", position, count, grid)
         if rounds > 1:
-            position = position + self._loop(stack, "step", rounds, ParallelType.SERIAL) * (grid * schedule.unroll)
+            position = position + self._loop(stack, "step", rounds, ParallelType.serial) * (grid * schedule.unroll)
         if schedule.unroll > 1:
-            position = position + self._loop(stack, "u", schedule.unroll, ParallelType.UNROLL) * grid
+            position = position + self._loop(stack, "u", schedule.unroll, ParallelType.unroll) * grid
         position = simplify(position, values.scope.ranges)
         if rounds * schedule.unroll * grid > count:
             stack.enter_context(values.guard(position < count))

@@ -14,16 +14,17 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorStore
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nests import Axis
-from fuser_lab.codegen.online import finite, online_pair, scale, settled
+from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.vectorize import ACCESS_BYTES
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Term, Var, apply, index
-from fuser_lab.schedule.state import ParallelType, Space
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.state import Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class RowSection:
     """Steps of a row that are kept in the same place; ``place`` is None for those that every pass reads again."""
 
     first: int
@@ -45,15 +46,15 @@ class RowNest(GpuReductions):
         each = -(-count // self.schedule.blocks) if self.schedule.blocks else height
         blocks = -(-count // each)
         with ExitStack() as stack:
-            block = self._loop(stack, "block", blocks, ParallelType.BIDX)
+            block = self._loop(stack, "block", blocks, ParallelType.grid_x)
             position: Term = block
             if height > 1:
-                position = block * height + self._loop(stack, "line", height, ParallelType.TIDY)
-            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
+                position = block * height + self._loop(stack, "line", height, ParallelType.block_y)
+            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
             self._shared_first: dict[TensorView, int] = {}
-            stretches = self._stretches()
+            sections = self._sections()
             if self.schedule.blocks:
-                self._rows_in_turn(block, each, stretches)
+                self._rows_in_turn(block, each, sections)
                 return Launch(blocks=blocks, threads=(lanes, height))
             # Lanes that share a row are all active or all not, so that what they exchange is defined.
             # The guard stands where all blocks are full as well: kernels for other numbers of rows are the same.
@@ -62,19 +63,19 @@ class RowNest(GpuReductions):
             if self._parts:
                 self._total_of_parts(row)
             else:
-                self._passes_over(row, stretches)
+                self._passes_over(row, sections)
         return Launch(blocks=blocks, threads=(lanes, height))
 
     def _space(self) -> Space:
         return replace(super()._space(), online=online_pair(self._fusion, self._nest, self._levels) is not None)
 
-    def _passes_over(self, row: Term, stretches: Sequence[Stretch]) -> None:
+    def _passes_over(self, row: Term, sections: Sequence[RowSection]) -> None:
         """Write the passes over one row, then the values that belong to the whole row."""
         nest = self._nest
         places = self._flat(nest.kept, row)
         first = 0
         if self.schedule.online:
-            self._online(places, stretches)
+            self._online(places, sections)
             first = 2
         for number in range(first, self._passes):
             exprs = [e for e in nest.reductions if self._levels.get(e.inputs[0], 0) == number]
@@ -83,36 +84,36 @@ class RowNest(GpuReductions):
             if not exprs and not stored and not written:
                 continue
             folds = self._open(exprs)
-            for stretch in stretches if number == 0 else reversed(stretches):
-                self._stretch(number, places, stretch, folds, stored)
-                if number == self._passes - 1 and stretch is stretches[-1]:
-                    self._send_for_next(stretch)
+            for section in sections if number == 0 else reversed(sections):
+                self._section(number, places, section, folds, stored)
+                if number == self._passes - 1 and section is sections[-1]:
+                    self._send_for_next(section)
             self._share(folds, self._scope())
             self._close(folds, places)
         self._whole_rows(places)
 
     # Rows that a block walks, each partly on its way while the last is written
 
-    def _rows_in_turn(self, block: Term, each: int, stretches: Sequence[Stretch]) -> None:
+    def _rows_in_turn(self, block: Term, each: int, sections: Sequence[RowSection]) -> None:
         """Write the loop over rows that follow each other; the next is on its way while the last is stored."""
-        values, count, stretch = self._values, self.space.rows, stretches[-1]
-        first = [s.tensor for s in self._saved if s.written == 0 and stretch.place is Role.WORDS]
-        self._sent = {tv: (width, stretch.kept[tv]) for tv in first if (width := self._width_of(tv, self._fast))}
+        values, count, section = self._values, self.space.rows, sections[-1]
+        first = [s.tensor for s in self._saved if s.written == 0 and section.place is Role.WORDS]
+        self._sent = {tv: (width, section.kept[tv]) for tv in first if (width := self._width_of(tv, self._fast))}
         begin = simplify(block * each, values.scope.ranges)
         with values.guard(apply("lt", begin, count)):
-            self._load_row(self._flat(self._nest.kept, begin), stretch, self._sent)
+            self._load_row(self._flat(self._nest.kept, begin), section, self._sent)
         with ExitStack() as stack:
-            i = self._loop(stack, "i", each, ParallelType.SERIAL)
+            i = self._loop(stack, "i", each, ParallelType.serial)
             row = self._bound(stack, "row", begin + i, count, -(-count // each) * each)
             stack.enter_context(self._inlined({}, pinned=True))
             self._row_turn = (i, row, each)
-            self._passes_over(row, stretches)
+            self._passes_over(row, sections)
             if len(self._nest.reductions) == 1:
-                # What the warps told each other is read by all before the next row writes there.
+                # What the warps exchanged is read by all before the next row writes there.
                 values.emit(Barrier())
         self._sent = {}
 
-    def _send_for_next(self, stretch: Stretch) -> None:
+    def _send_for_next(self, section: RowSection) -> None:
         """Load what of the next row stays in registers."""
         if not self._sent:
             return
@@ -121,7 +122,7 @@ class RowNest(GpuReductions):
         with values.guard(apply("lt", i, each - 1)), values.guard(apply("lt", after, self.space.rows)):
             following = values.let("row_after", after)
             with self._inlined({following.name: (0, self.space.rows - 1)}):
-                self._load_row(self._flat(self._nest.kept, following), stretch, self._sent)
+                self._load_row(self._flat(self._nest.kept, following), section, self._sent)
 
     def _whole_rows(self, places: Places) -> None:
         if not self._nest.rows:
@@ -132,7 +133,7 @@ class RowNest(GpuReductions):
 
     # Maximum and sum of exponentials in one pass
 
-    def _online(self, places: Places, stretches: Sequence[Stretch]) -> None:
+    def _online(self, places: Places, sections: Sequence[RowSection]) -> None:
         """Write the pass that finds a row's maximum and the sum of exponentials of distances to it together.
 
         Each thread's sum is relative to the largest element that it has seen, and rescaled when a larger one comes
@@ -141,13 +142,13 @@ class RowNest(GpuReductions):
         pair = online_pair(self._fusion, self._nest, self._levels)
         assert pair is not None
         largest, total = folds = self._open(pair)
-        for stretch in stretches:
-            self._stretch(0, places, stretch, folds, ())
+        for section in sections:
+            self._section(0, places, section, folds, ())
         own = largest.total
         self._share([largest], self._scope())
         self._update(total, total.total * scale(own, finite(largest.total)), replacing=True)
         self._share([total], self._scope())
-        whole = settled(largest.total, total.total)
+        whole = whole_sum(largest.total, total.total)
         total.total = self._values.let(f"{base_name(total)}_whole", whole, origin=total.expr.name)
         self._close(folds, places)
 
@@ -177,15 +178,15 @@ class RowNest(GpuReductions):
 
     # Where the steps of a row are kept
 
-    def _stretches(self) -> tuple[Stretch, ...]:
-        """Allocate room for what is kept, and return the stretches in the order of the first pass."""
+    def _sections(self) -> tuple[RowSection, ...]:
+        """Allocate room for what is kept, and return the sections in the order of the first pass."""
         steps, schedule = self._row_steps, self.schedule
         held = min(schedule.registers, steps) if self._saved else 0
         shared = min(schedule.shared, steps - held) if self._saved else 0
         again = steps - held - shared
         found = []
         if again:
-            found.append(Stretch(first=0, count=again, place=None, kept={}))
+            found.append(RowSection(first=0, count=again, place=None, kept={}))
         if shared:
             kept, end = {}, 0
             for tensor in (s.tensor for s in self._saved):
@@ -195,10 +196,10 @@ class RowNest(GpuReductions):
                 end = first + shared * schedule.threads[0] * schedule.vector * item
                 self._shared_first[tensor] = first // item
                 kept[tensor] = self._words(tensor, max(end, LARGEST_STATIC + item) // item, "shared", Role.SHARED)
-            found.append(Stretch(first=again, count=shared, place=Role.SHARED, kept=kept))
+            found.append(RowSection(first=again, count=shared, place=Role.SHARED, kept=kept))
         if held:
             kept = {s.tensor: self._register_row(s.tensor, held * schedule.vector) for s in self._saved}
-            found.append(Stretch(first=again + shared, count=held, place=Role.WORDS, kept=kept))
+            found.append(RowSection(first=again + shared, count=held, place=Role.WORDS, kept=kept))
         return tuple(found)
 
     def _register_row(self, tensor: TensorView, size: int) -> Buffer:
@@ -217,43 +218,43 @@ class RowNest(GpuReductions):
     def _row_steps(self) -> int:
         return -(-self._row_groups // self.schedule.threads[0])
 
-    # One stretch in one pass
+    # One section in one pass
 
-    def _stretch(
-        self, number: int, places: Places, stretch: Stretch, folds: Sequence[Fold], stored: Sequence[TensorView],
+    def _section(
+        self, number: int, places: Places, section: RowSection, folds: Sequence[Fold], stored: Sequence[TensorView],
     ) -> None:
-        """Write one pass over one stretch: rounds of a few steps, the loads of a round ahead of its values."""
+        """Write one pass over one section: rounds of a few steps, the loads of a round ahead of its values."""
         values = self._values
-        saved = self._saved if stretch.kept else ()
+        saved = self._saved if section.kept else ()
         needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, number, saved)
         fetched = {
             tv: width for tv in needed if tv not in self._ahead and (width := self._width_of(tv, self._fast))
         }
-        new = {s.tensor: stretch.kept[s.tensor] for s in saved if s.written == number}
+        new = {s.tensor: section.kept[s.tensor] for s in saved if s.written == number}
         fetched |= {tv: width for tv in new if (width := self._width_of(tv, self._fast))}
-        old = {s.tensor: stretch.kept[s.tensor] for s in saved if s.written < number}
+        old = {s.tensor: section.kept[s.tensor] for s in saved if s.written < number}
         known = dict(values.given)
         online = number == 0 and self.schedule.online
-        if stretch.place is Role.WORDS:
+        if section.place is Role.WORDS:
             # The whole row is on its way before anything waits for it.
             direct = {tv: buffer for tv, buffer in new.items() if tv in fetched}
             waiting = {tv: (fetched.pop(tv), buffer) for tv, buffer in direct.items()}
-            self._fetch_row(places, stretch, {tv: load for tv, load in waiting.items() if tv not in self._sent})
+            self._fetch_row(places, section, {tv: load for tv, load in waiting.items() if tv not in self._sent})
             new = {tv: buffer for tv, buffer in new.items() if tv not in direct}
             at_hand, shared = {**old, **direct, **self._ahead}, {}
         else:
             at_hand, shared = {}, old
-        size = self._steps_ahead(stretch, bool(fetched or shared))
+        size = self._steps_ahead(section, bool(fetched or shared))
         words = {tv: self._words(tv, size * self.schedule.vector, "next") for tv in (*fetched, *shared)}
         with ExitStack() as stack:
-            rounds = stretch.count // size
+            rounds = section.count // size
             start: Term = self._round(stack, "round", rounds) * size
-            if stretch.place is None and number % 2:
+            if section.place is None and number % 2:
                 start = index((rounds - 1) * size) - start
             if words:
                 with ExitStack() as inner:
                     u = self._round(inner, "u", size)
-                    group = self._group(inner, stretch, start + u)
+                    group = self._group(inner, section, start + u)
                     first = {**places, **self._neighbours(self._nest.reduced, group, index(0))}
                     for tensor, width in fetched.items():
                         self._fetch(tensor, width, words[tensor], first, u * self.schedule.vector)
@@ -275,40 +276,40 @@ class RowNest(GpuReductions):
 
             def visit(steps: ExitStack) -> tuple[Term, Term]:
                 u = self._round(steps, "u", size)
-                return self._group(steps, stretch, start + u), u
+                return self._group(steps, section, start + u), u
 
             if online:
                 self._rescaled(folds, visit, known_here, places)
             u = self._round(stack, "u", size)
-            group = self._group(stack, stretch, start + u)
+            group = self._group(stack, section, start + u)
             with self._each_neighbour() as v:
                 here = known_here(group, u, v)
                 slot = (start + u) * self.schedule.vector + v
-                kept = list(new.items()) if stretch.place is Role.WORDS else []
+                kept = list(new.items()) if section.place is Role.WORDS else []
                 self._point(here, folds[1:] if online else folds, stored, kept, simplify(slot, values.scope.ranges))
-                if stretch.place is Role.SHARED:
+                if section.place is Role.SHARED:
                     self._share_elements(here, {tv: b for tv, b in new.items() if tv not in words}, start + u, v)
-            if stretch.place is Role.SHARED:
+            if section.place is Role.SHARED:
                 for tensor in (tv for tv in new if tv in words):
                     position = self._shared_position(tensor, start + u)
                     self._store_group(new[tensor], position, words[tensor], u * self.schedule.vector)
         values.given = known
 
     def _fetch_row(
-        self, places: Places, stretch: Stretch, loads: Mapping[TensorView, tuple[int, Buffer]],
+        self, places: Places, section: RowSection, loads: Mapping[TensorView, tuple[int, Buffer]],
     ) -> None:
-        """Load a stretch of a row that stays in registers."""
-        self._load_row(places, stretch, loads)
+        """Load a section of a row that stays in registers."""
+        self._load_row(places, section, loads)
 
     def _load_row(
-        self, places: Places, stretch: Stretch, loads: Mapping[TensorView, tuple[int, Buffer]],
+        self, places: Places, section: RowSection, loads: Mapping[TensorView, tuple[int, Buffer]],
     ) -> None:
-        """Write the loads of all steps of a stretch, each input with the width of its accesses and where it goes."""
+        """Write the loads of all steps of a section, each input with the width of its accesses and where it goes."""
         if not loads:
             return
         with ExitStack() as stack:
-            step = self._round(stack, "step", stretch.count)
-            group = self._group(stack, stretch, step)
+            step = self._round(stack, "step", section.count)
+            group = self._group(stack, section, step)
             first = {**places, **self._neighbours(self._nest.reduced, group, index(0))}
             for tensor, (width, buffer) in loads.items():
                 self._fetch(tensor, width, buffer, first, step * self.schedule.vector)
@@ -337,24 +338,24 @@ class RowNest(GpuReductions):
             ),
         )
 
-    def _group(self, stack: ExitStack, stretch: Stretch, step: Term) -> Var:
-        """Name the group of neighbours that a thread takes in a step of a stretch."""
+    def _group(self, stack: ExitStack, section: RowSection, step: Term) -> Var:
+        """Name the group of neighbours that a thread takes in a step of a section."""
         lanes = self.schedule.threads[0]
         assert self._lane is not None
-        reach = (stretch.first + stretch.count) * lanes
-        return self._bound(stack, "g", (step + stretch.first) * lanes + self._lane, self._row_groups, reach)
+        reach = (section.first + section.count) * lanes
+        return self._bound(stack, "g", (step + section.first) * lanes + self._lane, self._row_groups, reach)
 
     def _shared_position(self, tensor: TensorView, step: Term) -> Term:
         """Return where a thread's group of a step lies in shared memory; nobody else reads it."""
         assert self._lane is not None
         return (step * self.schedule.threads[0] + self._lane) * self.schedule.vector + self._shared_first[tensor]
 
-    def _steps_ahead(self, stretch: Stretch, loads: bool) -> int:
+    def _steps_ahead(self, section: RowSection, loads: bool) -> int:
         """Return how many steps make a round."""
         if not loads:
-            return stretch.count if stretch.place is Role.WORDS else 1
-        most = min(max(self.schedule.unroll, 1), stretch.count)
-        return next(n for n in range(most, 0, -1) if stretch.count % n == 0)
+            return section.count if section.place is Role.WORDS else 1
+        most = min(max(self.schedule.unroll, 1), section.count)
+        return next(n for n in range(most, 0, -1) if section.count % n == 0)
 
     @property
     def _fast(self) -> Axis | None:
@@ -363,14 +364,14 @@ class RowNest(GpuReductions):
     # Rows cut into parts
 
     def _row_parts(self) -> Launch:
-        """Write the first phase of few long rows: blocks take turns, so that together they read one stretch."""
+        """Write the first phase of few long rows: blocks take turns, so that together they read one section."""
         values, split, ahead = self._values, self.schedule.split, self.schedule.unroll
         lanes = self.schedule.threads[0]
         blocks, turn = self.space.rows * split, lanes * ahead
         whole = self._row_groups // turn
         with ExitStack() as stack:
-            unit = self._loop(stack, "block", blocks, ParallelType.BIDX)
-            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.TIDX, pinned=True))
+            unit = self._loop(stack, "block", blocks, ParallelType.grid_x)
+            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
             row, part = self._quotient(unit, split), self._remainder(unit, split)
             places = self._flat(self._nest.kept, row)
             needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())

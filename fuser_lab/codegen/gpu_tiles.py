@@ -15,62 +15,64 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorLoad
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
-from fuser_lab.codegen.turned import TurnedNest
+from fuser_lab.codegen.transposed import TransposingNest
 from fuser_lab.codegen.vectorize import ACCESS_BYTES, Access
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Term, index
-from fuser_lab.schedule.state import ParallelType, Space
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.state import Space
 
 
-class TileNest(TurnedNest, GpuReductions):
+class TileNest(TransposingNest, GpuReductions):
     """Writes nests in which some tensors are transposed."""
 
     def _space(self) -> Space:
         space = super()._space()
-        self._transposed = self._found()
-        if self._transposed is None:
+        self._tiled = self._found()
+        if self._tiled is None:
             return space
-        turn = self._transposed
-        size = max(tv.dtype.itemsize for tv in (*turn.inputs, *self._nest.full))
+        tiled = self._tiled
+        size = max(tv.dtype.itemsize for tv in (*tiled.inputs, *self._nest.full))
         return replace(
-            space, turned=(turn.across.extent, turn.along.extent), itemsize=size, vector=max(ACCESS_BYTES // size, 1),
-            turned_bytes=sum(tv.dtype.itemsize for tv in (*turn.inputs, *turn.outputs)),
+            space, transposed=(tiled.across.extent, tiled.along.extent), itemsize=size,
+            vector=max(ACCESS_BYTES // size, 1),
+            transposed_bytes=sum(tv.dtype.itemsize for tv in (*tiled.inputs, *tiled.outputs)),
         )
 
     # The kernel
 
     def _tiles(self) -> Launch:
-        turn, schedule, values = self._transposed, self.schedule, self._values
-        assert turn is not None
+        tiled, schedule, values = self._tiled, self.schedule, self._values
+        assert tiled is not None
         tile = schedule.tile
-        over, down = -(-turn.along.extent // tile), -(-turn.across.extent // tile)
-        blocks = over * down * prod(a.extent for a in turn.others)
-        shared = self._tiles_of((*turn.inputs, *turn.outputs))
+        over, down = -(-tiled.along.extent // tile), -(-tiled.across.extent // tile)
+        blocks = over * down * prod(a.extent for a in tiled.others)
+        shared = self._tiles_of((*tiled.inputs, *tiled.outputs))
         with ExitStack() as stack:
-            block = self._loop(stack, "block", blocks, ParallelType.BIDX)
-            thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.TIDX)
+            block = self._loop(stack, "block", blocks, ParallelType.grid_x)
+            thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.block_x)
             for buffer in shared.values():
                 values.emit(Alloc(buffer=buffer))
             corner = {
-                turn.along: self._number(stack, "tile_along", self._remainder(block, over), over) * tile,
-                turn.across: self._number(
+                tiled.along: self._number(stack, "tile_along", self._remainder(block, over), over) * tile,
+                tiled.across: self._number(
                     stack, "tile_across", self._remainder(self._quotient(block, over), down), down,
                 ) * tile,
             }
             rest = self._quotient(block, over * down)
-            if turn.others:
-                rest = self._number(stack, "rest", rest, prod(a.extent for a in turn.others))
-            known = flattened(turn.others, rest, values.scope.ranges)
-            across = self._taken(turn.across, (*turn.inputs, *turn.outputs))
+            if tiled.others:
+                rest = self._number(stack, "rest", rest, prod(a.extent for a in tiled.others))
+            known = flattened(tiled.others, rest, values.scope.ranges)
+            across = self._taken(tiled.across, (*tiled.inputs, *tiled.outputs))
             walked = [tv for tv in (*self._fusion.tensor_inputs, *self._nest.full) if tv in self._nest.index]
-            along = self._taken(turn.along, [tv for tv in walked if tv not in shared])
-            words = {tv: self._words(tv, along, "turned") for tv in turn.inputs if along > 1}
-            for tensor in turn.inputs:
-                with self._each(turn.across, turn.along, corner, known, thread, across) as (places, row, column):
+            along = self._taken(tiled.along, [tv for tv in walked if tv not in shared])
+            words = {tv: self._words(tv, along, "transposed") for tv in tiled.inputs if along > 1}
+            for tensor in tiled.inputs:
+                with self._each(tiled.across, tiled.along, corner, known, thread, across) as (places, row, column):
                     value = values.value(tensor, self._nest.at(tensor, places))
                     cell = self._cell(tensor, column, row)
                     values.emit(Store(buffer=shared[tensor], position=cell, value=value))
-            if turn.inputs:
+            if tiled.inputs:
                 values.emit(Barrier())
 
             def fetch(row: Term, column: Term) -> None:
@@ -80,8 +82,8 @@ class TileNest(TurnedNest, GpuReductions):
                         count=along, width=along,
                     ))
 
-            with self._each(turn.along, turn.across, corner, known, thread, along, fetch) as (places, row, column):
-                for tensor in turn.inputs:
+            with self._each(tiled.along, tiled.across, corner, known, thread, along, fetch) as (places, row, column):
+                for tensor in tiled.inputs:
                     at = values.simplified(self._nest.at(tensor, places))
                     found, cell = shared[tensor], self._cell(tensor, row, column)
                     if tensor in words:
@@ -89,15 +91,15 @@ class TileNest(TurnedNest, GpuReductions):
                     values.given[tensor.name, at] = Load(tensor.dtype, found, cell)
                 for tensor in self._nest.full:
                     at = self._nest.at(tensor, places)
-                    if tensor in turn.outputs:
+                    if tensor in tiled.outputs:
                         cell = self._cell(tensor, row, column)
                         values.emit(Store(buffer=shared[tensor], position=cell, value=values.value(tensor, at)))
                     else:
                         values.store(tensor, at, self._layouts[tensor])
-            if turn.outputs:
+            if tiled.outputs:
                 values.emit(Barrier())
-            for tensor in turn.outputs:
-                with self._each(turn.across, turn.along, corner, known, thread, across) as (places, row, column):
+            for tensor in tiled.outputs:
+                with self._each(tiled.across, tiled.along, corner, known, thread, across) as (places, row, column):
                     cell = self._cell(tensor, column, row)
                     at = values.simplified(self._nest.at(tensor, places))
                     position = simplify(self._layouts[tensor].position(at), values.scope.ranges)
@@ -143,9 +145,9 @@ class TileNest(TurnedNest, GpuReductions):
 
     def _taken(self, fast: Axis, tensors: Sequence[TensorView]) -> int:
         """Return how many neighbours along an axis a thread takes: one where no access could take several."""
-        turn, vector = self._transposed, self.schedule.vector
-        assert turn is not None
-        name = turn.parts[fast.name][-1].name
+        tiled, vector = self._tiled, self.schedule.vector
+        assert tiled is not None
+        name = tiled.parts[fast.name][-1].name
         for tensor in tensors:
             steps = self._steps(tensor) or {}
             others = gcd(vector, self._layouts[tensor].offset, *(s for axis, s in steps.items() if axis != name))
@@ -163,22 +165,22 @@ class TileNest(TurnedNest, GpuReductions):
         Yield the place in the nest and the numbers of row (along ``slow``) and column (along ``fast``) in the tile;
         ``fetch`` is given those of the first neighbour before the loop over them.
         """
-        turn, schedule, values = self._transposed, self.schedule, self._values
-        assert turn is not None
+        tiled, schedule, values = self._tiled, self.schedule, self._values
+        assert tiled is not None
         tile, threads = schedule.tile, schedule.threads[0]
         chunks = tile * tile // vector
         rounds = -(-chunks // threads)
         with ExitStack() as stack:
             chunk: Term = thread
             if rounds > 1:
-                chunk = chunk + self._loop(stack, "u", rounds, ParallelType.UNROLL) * threads
+                chunk = chunk + self._loop(stack, "u", rounds, ParallelType.unroll) * threads
             if rounds * threads > chunks:
                 stack.enter_context(values.guard(chunk < chunks))
             row = self._quotient(chunk, tile // vector)
             start = simplify(self._remainder(chunk, tile // vector) * vector, values.scope.ranges)
             if fetch is not None:
                 fetch(row, start)
-            v = self._loop(stack, "v", vector, ParallelType.VECTORIZE) if vector > 1 else index(0)
+            v = self._loop(stack, "v", vector, ParallelType.vectorize) if vector > 1 else index(0)
             column = simplify(start + v, values.scope.ranges)
             places = dict(known)
             for axis, place in ((fast, column), (slow, row)):

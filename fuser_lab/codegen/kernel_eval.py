@@ -35,14 +35,14 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
 from fuser_lab.ops.random import philox
 from fuser_lab.ops.registry import Array
-from fuser_lab.schedule.state import ParallelType
 
 _VECTOR_BYTES = 16  # the widest access of a thread
 _PER_RUN = 4  # numbers that one run of the random generator gives
-_SPREAD = {ParallelType.BIDX, ParallelType.TIDX, ParallelType.TIDY, ParallelType.PARALLEL}
+_SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}
 
 
 @dataclass(slots=True)
@@ -168,9 +168,9 @@ class Lanes:
         self._env[loop.var] = np.tile(np.arange(count), lanes)
         self._mask = np.repeat(mask, count)
         self._blocks = np.repeat(blocks, count)
-        if loop.parallel is ParallelType.TIDX:
+        if loop.parallel is ParallelType.block_x:
             self._width = count
-        elif loop.parallel is ParallelType.BIDX:
+        elif loop.parallel is ParallelType.grid_x:
             self._blocks = np.arange(len(self._mask))
         if count:
             self._block(loop.body)

@@ -14,8 +14,9 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
 from fuser_lab.ir.term import Term, Var
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.parameters import NestChoice
-from fuser_lab.schedule.state import Evict, LoopSchedule, ParallelType
+from fuser_lab.schedule.state import Evict, LoopSchedule
 
 ALIGNED = 16  # bytes that memory begins at a multiple of, unless it is said otherwise: those of the widest access
 TRANSPOSED = 8  # rows and columns of the blocks that a `Transpose` moves through registers

@@ -33,15 +33,15 @@ from fuser_lab.codegen.layout import layout_of
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.term import Var
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops.registry import Array
-from fuser_lab.schedule.state import ParallelType
+from fuser_lab.targets import target_of
 
 MOST_ELEMENTS: Final = 256  # of a tensor
 MOST_STEPS: Final = 1500
 _MOST_PRINTED, _MOST_NAMED = 24, 8
 _AXES: Final = {
-    ParallelType.BIDX: "block", ParallelType.TIDX: "thread x", ParallelType.TIDY: "thread y",
-    ParallelType.PARALLEL: "core",
+    ParallelType.grid_x: "block", ParallelType.block_x: "thread x", ParallelType.block_y: "thread y",
 }
 
 
@@ -202,15 +202,20 @@ class _Log:
 
 
 def _watcher(log: _Log, kernel: Kernel, phase: Phase, memory: dict[str, Any], trace: Trace) -> Lanes:
-    return _Watcher(log, next(n for n, one in enumerate(kernel.phases) if one is phase), phase, memory, trace)
+    axes = _AXES if target_of(kernel.target).has_blocks else {ParallelType.grid_x: "core"}
+    number = next(n for n, one in enumerate(kernel.phases) if one is phase)
+    return _Watcher(log, number, axes, phase, memory, trace)
 
 
 class _Watcher(Lanes):
     """Threads in lock step whose accesses are noted."""
 
-    def __init__(self, log: _Log, number: int, phase: Phase, memory: dict[str, Any], trace: Trace) -> None:
+    def __init__(
+        self, log: _Log, number: int, words: Mapping[ParallelType, str], phase: Phase, memory: dict[str, Any],
+        trace: Trace,
+    ) -> None:
         super().__init__(phase, memory, trace)
-        self._log, self._number = log, number
+        self._log, self._number, self._words = log, number, words
         self._places = {id(statement): place for place, statement in enumerate(walk(phase.body))}
         self._touches: list[Touch] = []
         self._now: Statement | None = None
@@ -227,7 +232,7 @@ class _Watcher(Lanes):
     def _spread(self, loop: Loop) -> None:
         around = self._axes
         count = int(self._eval(loop.stop).flat[0])
-        self._axes = (*around, (_AXES[loop.parallel], count))
+        self._axes = (*around, (self._words[loop.parallel], count))
         super()._spread(loop)
         self._axes = around
 

@@ -21,8 +21,9 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.numba_cpu import CpuEmitter
 from fuser_lab.ir.term import Term
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.parameters import MEANINGS, NestChoice
-from fuser_lab.schedule.state import ParallelType
+from fuser_lab.targets import target_of
 
 _LOCATION: Final = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
 
@@ -53,6 +54,7 @@ def schedule_lines(generated: GeneratedKernel, segment: int = 0) -> tuple[Linked
     """
     kernel = generated.kernel_ir
     words = CpuEmitter(kernel).term  # indices are spelled alike for all targets
+    kinds: Mapping[ParallelType, str] = target_of(kernel.target).emitter().loops
     found: list[LinkedLine] = []
     for choice in kernel.nests:
         found += _call(choice, kernel, segment)
@@ -60,7 +62,8 @@ def schedule_lines(generated: GeneratedKernel, segment: int = 0) -> tuple[Linked
         x, y = phase.launch.threads
         launch = f": {phase.launch.blocks} blocks of {x} x {y} threads" if kernel.target == "cuda" else ""
         found += [LinkedLine(text=""), LinkedLine(text=f"# loops of {phase.name}{launch}")]
-        found += [_loop(number, one, words) for one in _tree(phase.body, 0, 0) if isinstance(one.statement, Loop)]
+        loops = (one for one in _tree(phase.body, 0, 0) if isinstance(one.statement, Loop))
+        found += [_loop(number, one, words, kinds) for one in loops]
     return tuple(found)
 
 
@@ -109,13 +112,15 @@ def _tree(statements: Sequence[Statement], place: int, depth: int) -> list[_Nest
     return found
 
 
-def _loop(phase: int, one: _Nested, words: Callable[[Term], str]) -> LinkedLine:
+def _loop(
+    phase: int, one: _Nested, words: Callable[[Term], str], kinds: Mapping[ParallelType, str],
+) -> LinkedLine:
     loop = one.statement
     if not isinstance(loop, Loop):
         raise TypeError(loop)
     start, stop = words(loop.start), words(loop.stop)
     rounds = stop if start == "0" else f"{start}, {stop}"
-    text = f"{'    ' * one.depth}for {loop.var} in range({rounds}):  # {loop.parallel.value}"
+    text = f"{'    ' * one.depth}for {loop.var} in range({rounds}):  # {kinds.get(loop.parallel, loop.parallel.name)}"
     return LinkedLine(text=text, places=frozenset((phase, place) for place in range(one.place, one.end)))
 
 
@@ -149,20 +154,20 @@ def _uses(*roles: Role) -> Callable[[Statement], bool]:
 
 def _meets(statement: Statement) -> bool:
     """Whether threads of a block stand for a loop there, or exchange values."""
-    return isinstance(statement, Reduce | Barrier) or _runs_on(ParallelType.TIDX, ParallelType.TIDY)(statement)
+    return isinstance(statement, Reduce | Barrier) or _runs_on(ParallelType.block_x, ParallelType.block_y)(statement)
 
 
 def _moves_vectors(statement: Statement) -> bool:
-    return isinstance(statement, VectorLoad | VectorStore) or _runs_on(ParallelType.VECTORIZE)(statement)
+    return isinstance(statement, VectorLoad | VectorStore) or _runs_on(ParallelType.vectorize)(statement)
 
 
 _DECIDED: Final[Mapping[str, Callable[[Statement], bool]]] = {
     "threads": _meets,
-    "blocks": _runs_on(ParallelType.BIDX),
+    "blocks": _runs_on(ParallelType.grid_x),
     "vector": _moves_vectors,
-    "unroll": _runs_on(ParallelType.UNROLL),
+    "unroll": _runs_on(ParallelType.unroll),
     "persistent": _uses(Role.SCRATCH, Role.WORDS),
     "shared": _uses(Role.SHARED),
     "tile": _uses(Role.SCRATCH, Role.SHARED),
-    "parallel": _runs_on(ParallelType.PARALLEL),
+    "parallel": _runs_on(ParallelType.grid_x),
 }

@@ -78,7 +78,7 @@ def lower(
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
     lowering = _Lowering(buffers, layouts, target, name, Chooser(changes), device)
     # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So the
-    # columns go by once for each result that others need, and what comes after is a nest of its own.
+    # columns are read once for each result that others need, and what comes after is a nest of its own.
     apart = target_of(target).has_blocks and scheduler is SchedulerType.OUTER_PERSISTENT
     phases = lowering.passes_apart(segment) if apart else None
     if scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
@@ -158,7 +158,7 @@ class _Lowering:
         if not writer.fits:
             self._chooser.note(writer.refusal)
             return None
-        writer.settle(partial(self._chooser.settle, self._nests, self._target))
+        writer.apply_given(partial(self._chooser.with_given, self._nests, self._target))
         rest, parts = totals(segment, cut, writer.blocks)
         for expr, tensor in parts.items():
             layout = self._layouts[tensor] = layout_of(tensor)
@@ -191,10 +191,10 @@ class _Lowering:
         nests = self._nests
         for nest in nests_of(segment, self._buffers, self._layouts):
             base = self._name if self._nests == 0 else f"{self._name}_{self._nests}"
-            settle = partial(self._chooser.settle, self._nests, self._target)
+            with_given = partial(self._chooser.with_given, self._nests, self._target)
             self._nests += 1
             lowered = writer(
-                segment, nest, self._buffers, self._layouts, self._target, base, settle, self._device,
+                segment, nest, self._buffers, self._layouts, self._target, base, with_given, self._device,
             )
             if self._has_blocks and lowered.space.is_walked_again:
                 self._nests = nests

@@ -31,14 +31,15 @@ from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
 from fuser_lab.schedule.loops import choose_loops
-from fuser_lab.schedule.state import LoopSchedule, ParallelType, Space, Style
+from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from fuser_lab.targets import target_of
 
 Places = Mapping[str, Term]
-Settle = Callable[[Space, LoopSchedule], LoopSchedule]  # puts in what was given by hand
-SettleNamed = Callable[[Space, LoopSchedule, tuple[str, ...]], LoopSchedule]  # of the parameters with these names
+WithGiven = Callable[[Space, LoopSchedule], LoopSchedule]  # puts in what was given by hand
+WithGivenNamed = Callable[[Space, LoopSchedule, tuple[str, ...]], LoopSchedule]  # of the parameters with these names
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +69,7 @@ class NestLowering:
 
     def __init__(
         self, fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-        target: str, name: str, settle: Settle | None = None, device: Device = DEFAULT,
+        target: str, name: str, with_given: WithGiven | None = None, device: Device = DEFAULT,
     ) -> None:
         self._fusion, self._nest, self._gpu, self._name = fusion, nest, target_of(target).has_blocks, name
         self._device = device
@@ -80,10 +81,10 @@ class NestLowering:
         self._kept_outer, self._kept_run = nest.kept[: len(nest.kept) - kept], nest.kept[len(nest.kept) - kept :]
         self._reduced_outer = nest.reduced[: len(nest.reduced) - reduced]
         self._reduced_run = nest.reduced[len(nest.reduced) - reduced :]
-        self._inner_reduced = fastest_is_reduced(fusion, nest, buffers, layouts)
+        self._inner_reduced = self._walks_rows()
         self.space = self._space()
         chosen = choose_loops(self.space, target)
-        self.schedule = chosen if settle is None else settle(self.space, chosen)
+        self.schedule = chosen if with_given is None else with_given(self.space, chosen)
         self._parts = {
             expr: Buffer(
                 name=f"{expr.name}_parts", dtype=expr.out.dtype.compute, size=self.space.rows * self.schedule.split,
@@ -93,6 +94,10 @@ class NestLowering:
         }
         self._saved = self._chosen_saved() if self.schedule.persistent else ()
         self._values = Values(fusion, buffers, layouts)
+
+    def _walks_rows(self) -> bool:
+        """Whether what is reduced lies along memory."""
+        return fastest_is_reduced(self._fusion, self._nest, self._buffers, self._layouts)
 
     def _space(self) -> Space:
         """Return what loops are chosen by."""
@@ -192,7 +197,7 @@ class NestLowering:
             name=self._name + suffix,
             buffers=tuple(sorted((b for b in used if not b.role.is_allocated), key=self._parameter_order)),
             scalars=tuple(scalars),
-            body=vectorized(rewritten(body) if self._gpu else body),
+            body=vectorized(rewritten(body)) if self._gpu else body,
             launch=launch,
             schedule=self.schedule,
         )
@@ -289,7 +294,7 @@ class NestLowering:
         """Open a loop over at most ``length`` indices, in blocks with separate sums where that is more exact."""
         values, size = self._values, self.schedule.partial
         if length > size and any(fold.rounds for fold in folds):
-            block = self._loop(stack, f"{name}_block", -(-length // size), ParallelType.SERIAL)
+            block = self._loop(stack, f"{name}_block", -(-length // size), ParallelType.serial)
             stack.enter_context(self._partials(folds))
             start = simplify(start + block * size, values.scope.ranges)
             end = simplify(start + size, values.scope.ranges)
@@ -320,14 +325,14 @@ class NestLowering:
         folds = self._open(nest.reductions)
         with ExitStack() as stack:
             if self._parts:
-                part = self._loop(stack, "part", self.schedule.split, ParallelType.SERIAL)
+                part = self._loop(stack, "part", self.schedule.split, ParallelType.serial)
                 at = simplify(part * self.space.rows + row, values.scope.ranges)
                 for fold in folds:
                     buffer = self._parts[fold.expr]
                     self._update(fold, Load(buffer.dtype, buffer, at))
             else:
                 depth = self.space.depth
-                q = self._blocked(stack, "q", index(0), index(depth), depth, depth, folds, ParallelType.SERIAL)
+                q = self._blocked(stack, "q", index(0), index(depth), depth, depth, folds, ParallelType.serial)
                 inner = self._flat(nest.reduced, q)
                 self._point({**places, **inner}, folds, nest.full, (), index(0))
         self._close(folds, places)
@@ -352,7 +357,7 @@ class NestLowering:
         return simplify(apply("mod", term, divisor), self._values.scope.ranges)
 
     def _chunk(self, number: Term, size: int, extent: int, *, guarded: bool = False) -> tuple[Term, Term]:
-        """Return start and stop of one of the stretches of ``size`` that cover ``extent``.
+        """Return start and stop of one of the ranges of ``size`` that cover ``extent``.
 
         Where it is ``guarded``, the last may be shorter whatever the extent: kernels for other extents are the same.
         """

@@ -10,12 +10,12 @@ from math import prod
 
 from fuser_lab.codegen.index_map import ZERO, Components, Index, IndexMap, index_var
 from fuser_lab.codegen.index_math import linear, simplify, substitute, variables
-from fuser_lab.codegen.kernel_ir import Buffer, If, Load, Loop, Statement, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Buffer, If, Load, Loop, Statement, accesses_of, terms_of, walk
 from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.codegen.values import Values, level_of
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.ir.term import Apply, Term, Var
+from fuser_lab.ir.term import Apply, Term, Var, index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,8 +253,7 @@ def _in_memory_order(
     else:
         for statement in walk(trial(fusion, nest, buffers, layouts, {}, ranges)):
             for load in _loads(statement):
-                form = linear(load.position, ranges)
-                found = {a.name: abs(c) for a, c in form.parts if isinstance(a, Var)}
+                found = _steps(load.position, nest.axes)
                 if (len(found), load.buffer.size) > best:
                     best, steps = (len(found), load.buffer.size), found
     def order(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -271,21 +270,39 @@ def _loads(statement: Statement) -> Iterator[Load]:
         yield from (t for t in term.walk() if isinstance(t, Load))
 
 
+def _steps(position: Term, axes: Sequence[Axis]) -> dict[str, int]:
+    """Return how far apart in memory the first elements along each axis lie, where that is known and not zero.
+
+    An axis that a reshape has made of others appears in quotients and remainders: the first of them tells its step.
+    """
+    used = variables(position)
+    origin = substitute(position, dict.fromkeys(used, ZERO))
+    found = {}
+    for name in (axis.name for axis in axes if axis.name in used):
+        second = substitute(position, {**dict.fromkeys(used, ZERO), name: index(1)})
+        form = linear(Apply(ZERO.dtype, "sub", (second, origin)), {})
+        if not form.parts and form.constant:
+            found[name] = abs(form.constant)
+    return found
+
+
 def fastest_is_reduced(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
 ) -> bool:
-    """Whether the axis that is fastest in the largest read is a reduced one."""
+    """Whether most of what is read and written lies along a reduced axis, so that rows are walked and not columns."""
     if not nest.reduced or not nest.kept:
         return bool(nest.reduced)
     ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
-    kept, reduced = nest.kept[-1].name, nest.reduced[-1].name
-    best, answer = (-1, -1), True
+    reduced = {axis.name for axis in nest.reduced}
+    along: dict[tuple[Buffer, bool], int] = {}
     for statement in walk(trial(fusion, nest, buffers, layouts, {}, ranges)):
-        for load in _loads(statement):
-            found = {a.name: abs(c) for a, c in linear(load.position, ranges).parts if isinstance(a, Var)}
-            if reduced in found and kept in found and (len(found), load.buffer.size) > best:
-                best, answer = (len(found), load.buffer.size), found[reduced] <= found[kept]
-    return answer
+        for buffer, position in accesses_of(statement):
+            steps = _steps(position, nest.axes)
+            if not reduced.isdisjoint(steps):
+                fastest = min(steps, key=lambda name: steps[name])
+                along[buffer, fastest in reduced] = buffer.size * buffer.dtype.itemsize
+    inside, across = (sum(n for (_, inner), n in along.items() if inner is which) for which in (True, False))
+    return inside >= across
 
 
 def even_run(

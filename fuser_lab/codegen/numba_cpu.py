@@ -8,7 +8,8 @@ from fuser_lab.codegen.vectorize import access_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var
-from fuser_lab.schedule.state import ParallelType
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.targets import Form
 
 _TYPES = (
     "boolean", "complex64", "complex128", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint64",
@@ -21,9 +22,13 @@ _INTRINSICS = (
     "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "running_product",
     "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc",
 )
-_POLYNOMIALS = ("erf32", "exp32", "log32", "tanh32")
+_OWN = {  # vectorized, for float32
+    "cos": "cos32", "erf": "erf32", "exp": "exp32", "expm1": "expm1_32", "log": "log32", "log1p": "log1p32",
+    "sin": "sin32", "tanh": "tanh32",
+}
+# Threads share the rounds of a grid; a loop over vectors is left to the compiler's vectorizer.
+_LOOPS = {ParallelType.grid_x: "parallel", ParallelType.vectorize: "simd", ParallelType.serial: "serial"}
 _THREADS = ("Threaded", "prange")
-_OWN = frozenset({"erf", "exp", "log", "tanh"})  # vectorized, for float32
 _RUNNING = {"add": "running_sum", "mul": "running_product"}
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
 _BY_MATH = frozenset(
@@ -51,7 +56,9 @@ class CpuEmitter(Emitter):
     """Prints Numba CPU kernels."""
 
     target = "cpu"
+    form = Form.CORES
     complex_calls = _COMPLEX
+    loops = _LOOPS
     rounded_before = frozenset({DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2})
 
     def __init__(self, kernel: Kernel) -> None:
@@ -70,7 +77,7 @@ class CpuEmitter(Emitter):
         ours = {
             "cpu_kernels": ("kernel",),
             "intrinsics_cpu": used_names(body.replace("math.", "math_"), _INTRINSICS),
-            "polynomials": used_names(body, _POLYNOMIALS),
+            "polynomials": used_names(body, tuple(_OWN.values())),
             "threads": used_names(body, _THREADS),
         }
         lines += ["", *(f"from fuser_lab.runtime.{m} import {', '.join(found)}" for m, found in ours.items() if found)]
@@ -81,7 +88,7 @@ class CpuEmitter(Emitter):
         self._on_stack = 0
         types = [f"{storage_name(b)}[::1]" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
         types += [TYPE_NAMES[size.dtype] for size in phase.sizes]
-        parallel = any(isinstance(s, Loop) and s.parallel is ParallelType.PARALLEL for s in walk(phase.body))
+        parallel = any(isinstance(s, Loop) and s.parallel is ParallelType.grid_x for s in walk(phase.body))
         if parallel:
             _check_shared(phase)
         flags = ", ".join(f'"{flag}"' for flag in FASTMATH)
@@ -97,10 +104,10 @@ class CpuEmitter(Emitter):
 
     def loop(self, loop: Loop) -> None:
         """Print a loop; the compiler vectorizes the innermost."""
-        if loop.parallel.is_gpu:
+        if loop.parallel not in _LOOPS:
             msg = f"a loop over {loop.parallel.value} has no meaning on the CPU."
             raise CodegenError(msg)
-        parallel = loop.parallel is ParallelType.PARALLEL
+        parallel = loop.parallel is ParallelType.grid_x
         if not parallel and isinstance(loop.start, Const):
             self._counters.add(loop.var)  # the compiler sees that it is not negative
         self.serial_loop(loop, "prange" if parallel else "range")
@@ -159,7 +166,7 @@ class CpuEmitter(Emitter):
         if fn in _ROUNDINGS:
             return self._call(_ROUNDINGS[fn], args)
         if fn in _OWN and operand.compute is DataType.Float:
-            return self._call(f"{fn}32", args)
+            return self._call(_OWN[fn], args)
         if fn == "rsqrt":
             return f"({self.constant(operand, 1)} / {self._call('math.sqrt', args)})"
         if fn == "sqrt" or fn in _BY_MATH:
@@ -208,7 +215,7 @@ def _walks_along_memory(loop: Loop) -> bool:
 
 def _check_shared(phase: Phase) -> None:
     """Raise CodegenError unless threads can share a phase: what stands outside of its parallel loop runs in each."""
-    parallel = [s for s in walk(phase.body) if isinstance(s, Loop) and s.parallel is ParallelType.PARALLEL]
+    parallel = [s for s in walk(phase.body) if isinstance(s, Loop) and s.parallel is ParallelType.grid_x]
     around = [s for s in phase.body if s not in parallel]
     if len(parallel) > 1 or len(around) == len(phase.body) or not all(isinstance(s, Let | Alloc) for s in around):
         msg = f"{phase.name}: threads share the one outermost loop of a phase, and nothing is written outside of it."

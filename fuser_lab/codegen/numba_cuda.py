@@ -25,7 +25,9 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Term, Var, index
-from fuser_lab.schedule.state import Evict, ParallelType
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.state import Evict
+from fuser_lab.targets import Form
 
 _TYPES = (
     "boolean", "complex64", "complex128", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
@@ -44,11 +46,11 @@ _INTRINSICS = (
     "index32", "load_lasting", "load_streamed", "load_vector", "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
     "philox_uniforms", "quotient", "store_vector",
 )
-_HARDWARE = {
-    ParallelType.BIDX: "cuda.blockIdx.x",
-    ParallelType.TIDX: "cuda.threadIdx.x",
-    ParallelType.TIDY: "cuda.threadIdx.y",
+_LOOPS = {
+    ParallelType.grid_x: "blockIdx.x", ParallelType.block_x: "threadIdx.x", ParallelType.block_y: "threadIdx.y",
+    ParallelType.vectorize: "vectorize", ParallelType.unroll: "unroll", ParallelType.serial: "serial",
 }
+_HARDWARE = frozenset({ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y})  # numbers of special registers
 _LIBRARY = {
     "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "exp2": "exp2", "log2": "log2",
     "rsqrt": "rsqrt", "erfinv": "erfinv", "erfcinv": "erfcinv", "nextafter": "nextafter", "fmax": "fmax",
@@ -81,7 +83,9 @@ class CudaEmitter(Emitter):
     """Prints Numba CUDA kernels."""
 
     target = "cuda"
+    form = Form.BLOCKS
     complex_calls = _COMPLEX
+    loops = _LOOPS
 
     def loaded(self, load: Load) -> str:
         """Return an element of a buffer in its compute type."""
@@ -117,13 +121,13 @@ class CudaEmitter(Emitter):
 
     def loop(self, loop: Loop) -> None:
         """Print a loop; blocks and threads are bound, not looped over."""
-        if loop.parallel.is_cpu:
-            msg = f"a loop of kind {loop.parallel.value} has no meaning on a GPU."
+        if loop.parallel not in _LOOPS:
+            msg = f"a loop over {loop.parallel.value} has no meaning on a GPU."
             raise CodegenError(msg)
         start, stop = map(self._range, (loop.start, loop.stop))
         self._ranges[loop.var] = (start[0], max(stop[1] - 1, start[0]))
         if loop.parallel in _HARDWARE:
-            self._line(f"{loop.var} = index32({_HARDWARE[loop.parallel]})", loop.origin)
+            self._line(f"{loop.var} = index32(cuda.{_LOOPS[loop.parallel]})", loop.origin)
             self._block(loop.body)
             return
         self.serial_loop(loop)

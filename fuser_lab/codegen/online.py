@@ -22,7 +22,7 @@ def scale(old: Term, origin: Term) -> Term:
     return Apply(old.dtype, "exp", (old - origin,))
 
 
-def settled(largest: Term, total: Term) -> Term:
+def whole_sum(largest: Term, total: Term) -> Term:
     """Return the whole sum, NaN where all elements are minus infinity: none has a distance to the largest."""
     lowest = Const(largest.dtype, -math.inf)
     return select(apply("eq", largest, lowest), Const(total.dtype, math.nan), total)

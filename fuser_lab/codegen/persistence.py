@@ -35,7 +35,7 @@ def choose_saved(
     """
     needs = [_needed(fusion, nest, buffers, layouts, levels, number) for number in range(passes)]
     saved: dict[TensorView, Saved] = {}
-    dear: dict[TensorView, bool] = {}
+    expensive: dict[TensorView, bool] = {}
     reduced = {axis.name for axis in nest.reduced}
     for number in range(1, passes):
         earlier = set().union(*needs[:number])
@@ -50,7 +50,7 @@ def choose_saved(
             names = set().union(*(variables(i) for i in nest.index[tensor]))
             if not names & reduced:
                 continue
-            if _is_dear(fusion, nest, buffers, layouts, tensor, dear):
+            if _is_expensive(fusion, nest, buffers, layouts, tensor, expensive):
                 first = next(i for i, need in enumerate(needs) if tensor in need)
                 saved[tensor] = Saved(tensor=tensor, written=first)
     return tuple(saved.values())
@@ -65,10 +65,10 @@ def rows_kept(
     With ``values`` also what is expensive to recompute, with ``early`` also inputs that later passes need, so that
     nothing waits for them then. Other inputs that all rows share are not kept: caches hold them.
     """
-    dear = choose_saved(fusion, nest, buffers, layouts, levels, passes) if values else ()
+    expensive = choose_saved(fusion, nest, buffers, layouts, levels, passes) if values else ()
     found: dict[TensorView, list[int]] = {}
     for number in range(passes):
-        for tensor in inputs_needed(fusion, nest, buffers, layouts, levels, number, dear):
+        for tensor in inputs_needed(fusion, nest, buffers, layouts, levels, number, expensive):
             found.setdefault(tensor, []).append(number)
     rows = {axis.name for axis in nest.kept}
     inputs = []
@@ -76,7 +76,7 @@ def rows_kept(
         own = not rows or rows & set().union(*(variables(i) for i in nest.index[tensor]))
         if early or (own and len(numbers) > 1):
             inputs.append(Saved(tensor=tensor, written=0 if early else numbers[0]))
-    return (*inputs, *dear)
+    return (*inputs, *expensive)
 
 
 def inputs_needed(
@@ -148,7 +148,7 @@ def _needed(
     }
 
 
-def _is_dear(
+def _is_expensive(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     tensor: TensorView, known: dict[TensorView, bool],
 ) -> bool:

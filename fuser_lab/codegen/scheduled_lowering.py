@@ -41,19 +41,17 @@ from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, OpKind, Scalar, TensorView
 from fuser_lab.ir.loop_order import Item, grouped
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
-from fuser_lab.ir.transform import GLOBAL, MemoryType, Rules, ScheduledFusion
-from fuser_lab.ir.transform import ParallelType as P
+from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType, Rules, ScheduledFusion
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Combine
-from fuser_lab.schedule.state import ParallelType
 
 MOST_THREADS = 1024  # of a block
 MOST_BLOCKS = (1 << 31) - 1
 MOST_SHARED = 48 << 10  # bytes of a block that need no permission
-_BLOCKS = (P.grid_x, P.grid_y, P.grid_z)
-_THREADS = (P.block_x, P.block_y, P.block_z)
+_BLOCKS = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
+_THREADS = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 _NAMES = dict(zip((*_BLOCKS, *_THREADS), ("bidx", "bidy", "bidz", "tidx", "tidy", "tidz"), strict=True))
-_KINDS = {P.unroll: ParallelType.UNROLL, P.vectorize: ParallelType.VECTORIZE}
+_WITHIN = frozenset({ParallelType.unroll, ParallelType.vectorize})  # what a thread makes of a loop of its own
 _TRUE = Const(DataType.Bool, value=True)
 
 
@@ -235,7 +233,7 @@ class _Lowering:
                 items.append(Item(expr=expr, part=part, path=whole, order=len(items)))
         return items
 
-    def _reduced_threads(self, name: str) -> list[P]:
+    def _reduced_threads(self, name: str) -> list[ParallelType]:
         tensor = self._scheduled.tensors[name]
         single = self._loops.single(name)
         over = [i for i, axis in enumerate(tensor.loop) if axis.is_reduction and i not in single]
@@ -290,14 +288,14 @@ class _Lowering:
     def _loop(self, key: object, items: Sequence[Item], depth: int) -> Loop | If:
         count = self._counts[key]
         kind = self._loops.parallel.get(key) if isinstance(key, tuple) and len(key) == 2 else None
-        own = ParallelType.SERIAL if kind is None else _KINDS.get(kind, ParallelType.SERIAL)
-        name = self._fresh("v" if own is ParallelType.VECTORIZE else "i")
+        own = kind if kind in _WITHIN else ParallelType.serial
+        name = self._fresh("v" if own is ParallelType.vectorize else "i")
         self._ranges[name] = (0, max(count - 1, 0))
         self._vars[key] = index_of(name) if count > 1 else ZERO
         body = self._body(items, depth + 1)
         del self._vars[key]
         loop = Loop(var=name, start=index(0), stop=index(count), parallel=own, body=body)
-        if own is ParallelType.VECTORIZE and len(body) == 1 and isinstance(body[0], If):
+        if own is ParallelType.vectorize and len(body) == 1 and isinstance(body[0], If):
             outside = self._without(body[0].condition, name, count)
             if outside is not None:
                 return If(condition=outside, then=(replace(loop, body=body[0].then),))
@@ -402,7 +400,7 @@ class _Lowering:
             store = Store(buffer=self._shared(name), position=self._slot(name, at), value=result, origin=expr.name)
         return [*statements, self._guarded(conditions, store)]
 
-    def _combined(self, expr: Expr, total: Term, kind: P) -> list[Statement]:
+    def _combined(self, expr: Expr, total: Term, kind: ParallelType) -> list[Statement]:
         """Return the tree that combines the values of the threads along one direction, through shared memory."""
         dtype, fn = expr.out.dtype.compute, _combine(expr).fn
         threads = prod(self._sizes.get(k, 1) for k in _THREADS)
@@ -644,7 +642,7 @@ class _Lowering:
             parts = ", ".join(f"{b.name} {b.size * b.dtype.itemsize}" for b in shared)
             msg = f"the schedule needs {nbytes} bytes of shared memory in a block ({parts}); there are {MOST_SHARED}."
             raise ScheduleError(msg)
-        if any(isinstance(s, Loop) and s.parallel is ParallelType.VECTORIZE for s in walk(body)):
+        if any(isinstance(s, Loop) and s.parallel is ParallelType.vectorize for s in walk(body)):
             body = vectorized(body)
         body = (*_begun(body), *body)
         local = tuple(Alloc(buffer=b) for b in self._arrays.values() if b.role is not Role.SHARED)
@@ -664,18 +662,18 @@ class _Lowering:
     def _bound(self, body: tuple[Statement, ...], shared: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """Return a body inside its blocks and threads; directions of a grid are one in the launch."""
         x, y, z = (self._sizes.get(kind, 1) for kind in _THREADS)
-        lets, rows = self._unfolded("row", (P.block_y, P.block_z))
+        lets, rows = self._unfolded("row", (ParallelType.block_y, ParallelType.block_z))
         body = (*lets, *body)
         if y * z > 1:
-            body = (Loop(var=rows, start=index(0), stop=index(y * z), parallel=ParallelType.TIDY, body=body),)
+            body = (Loop(var=rows, start=index(0), stop=index(y * z), parallel=ParallelType.block_y, body=body),)
         if x > 1:
-            body = (Loop(var="tidx", start=index(0), stop=index(x), parallel=ParallelType.TIDX, body=body),)
+            body = (Loop(var="tidx", start=index(0), stop=index(x), parallel=ParallelType.block_x, body=body),)
         lets, block = self._unfolded("block", _BLOCKS)
         body = (*lets, *shared, *body)
         count = prod(self._sizes.get(kind, 1) for kind in _BLOCKS)
-        return (Loop(var=block, start=index(0), stop=index(count), parallel=ParallelType.BIDX, body=body),)
+        return (Loop(var=block, start=index(0), stop=index(count), parallel=ParallelType.grid_x, body=body),)
 
-    def _unfolded(self, name: str, kinds: Sequence[P]) -> tuple[tuple[Statement, ...], str]:
+    def _unfolded(self, name: str, kinds: Sequence[ParallelType]) -> tuple[tuple[Statement, ...], str]:
         """Return the number in each direction, from one number over all of them, and the name of that."""
         used = [kind for kind in kinds if self._sizes.get(kind, 1) > 1]
         if len(used) < 2:

@@ -32,7 +32,7 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
-from fuser_lab.schedule.state import ParallelType
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import target_of
 
 LEAST = 2  # index arithmetic with 0 and 1 is simpler: these extents have separate kernels
@@ -48,13 +48,17 @@ Names = frozenset[str]
 
 def with_sizes(kernel: Kernel) -> Kernel:
     """Return a kernel that takes the extents of its outermost loops as arguments, unless it is specialized."""
-    taken = _Taken(used=names_in(kernel))
+    used = names_in(kernel)
     counts = _counts(kernel)
     writer = _GpuSizes if target_of(kernel.target).has_blocks else _CpuSizes
-    return replace(kernel, phases=tuple(
-        phase if phase.schedule is not None and phase.schedule.specialized else writer(taken, counts).phase(phase)
-        for phase in kernel.phases
-    ))
+
+    def sized(phase: Phase) -> Phase:
+        if phase.schedule is not None and phase.schedule.specialized:
+            return phase
+        # Parameters of a phase are its own: which constants of two phases happen to be equal differs between sizes.
+        return writer(_Taken(used), counts).phase(phase)
+
+    return replace(kernel, phases=tuple(map(sized, kernel.phases)))
 
 
 def names_in(kernel: Kernel) -> set[str]:
@@ -82,13 +86,16 @@ def _counts(kernel: Kernel) -> frozenset[int]:
 
 @dataclass(slots=True)
 class _Taken:
-    """The parameters so far, by kind and value: equal constants of one kind share a parameter."""
+    """The parameters so far, by kind and value: equal constants of one kind share a parameter.
+
+    Bounds of different indices do not share one. Sizes that happen to be equal would make another kernel than others.
+    """
 
     used: set[str]
-    names: dict[tuple[str, DataType, int], Size] = field(default_factory=dict)
+    names: dict[tuple[str, Names, DataType, int], Size] = field(default_factory=dict)
 
-    def take(self, kind: str, dtype: DataType, value: int) -> Term:
-        key = kind, dtype, value
+    def take(self, kind: str, dtype: DataType, value: int, of: Names = frozenset()) -> Term:
+        key = kind, of, dtype, value
         if key not in self.names:
             name = next(n for n in map("n{}".format, range(len(self.used) + 1)) if n not in self.used)
             self.used.add(name)
@@ -159,13 +166,13 @@ class _Sizes:
         """Return a position in memory with parameters in it."""
         return position
 
-    def bound(self, term: Term, least: int = LEAST) -> Term:
-        """Return the end of a loop, or what an index is compared with, as a parameter."""
+    def bound(self, term: Term, of: Names, least: int = LEAST) -> Term:
+        """Return the end of a loop, or what an index ``of`` some variables is compared with, as a parameter."""
         match term:
             case Const(DataType.Index as dtype, value) if (number := int(value.real)) >= least:
-                return self._taken.take("bound", dtype, number)
+                return self._taken.take("bound", dtype, number, of)
             case Apply(dtype, "min", args):
-                return Apply(dtype, "min", tuple(self.bound(arg, least) for arg in args))
+                return Apply(dtype, "min", tuple(self.bound(arg, of, least) for arg in args))
             case Apply():
                 return self.steps(term, least)
             case _:
@@ -179,7 +186,7 @@ class _Sizes:
             case Apply(dtype, fn, args) if fn in _LINEAR:
                 return Apply(dtype, fn, tuple(self.steps(arg, least) for arg in args))
             case Apply(_, "min", _):
-                return self.bound(term, least)
+                return self.bound(term, _variables(term), least)
             case _:
                 return term
 
@@ -187,7 +194,7 @@ class _Sizes:
         """Return a term with parameters for what moving indices are compared with, and for divisors of means."""
         match term:
             case Apply(dtype, fn, (a, Const(DataType.Index, _) as limit)) if fn in _COMPARED | _SAME and is_index(a):
-                return Apply(dtype, fn, (a, self.bound(limit))) if _mentions(a, moving) else term
+                return Apply(dtype, fn, (a, self.bound(limit, _variables(a)))) if _mentions(a, moving) else term
             case Apply(dtype, fn, args):
                 found = tuple(self.compared(arg, moving) for arg in args)
                 return term if found == args else Apply(dtype, fn, found)
@@ -207,9 +214,9 @@ class _CpuSizes(_Sizes):
         start, stop = loop.start, loop.stop
         if moves:
             least = LEAST if nested else SHORT + 1
-            start, stop = self.steps(start, least), self.bound(stop, least)
+            start, stop = self.steps(start, least), self.bound(stop, frozenset({loop.var}), least)
         elif outermost or (nested and self._counts and not _is_short(loop)):
-            stop = self.bound(stop)
+            stop = self.bound(stop, frozenset({loop.var}))
         inner = moving | {loop.var} if outermost or moves or stop != loop.stop else moving
         return replace(loop, start=start, stop=stop, body=self.block(loop.body, inner, outermost=False))
 
@@ -242,7 +249,7 @@ class _GpuSizes(_Sizes):
         rounds = self._rounds
         if self._is_divided(loop):
             self._rounds = rounds | {loop.var}
-            stop = self.bound(loop.stop, 1)
+            stop = self.bound(loop.stop, frozenset({loop.var}), 1)
             result = replace(loop, stop=stop, body=self.block(loop.body, moving | {loop.var}, outermost=False))
         else:
             self._rounds = rounds - {loop.var}
@@ -253,7 +260,7 @@ class _GpuSizes(_Sizes):
 
     def _is_divided(self, loop: Loop) -> bool:
         """Whether the rounds of a loop are divided among blocks, or read what blocks stored in a workspace."""
-        if loop.parallel is not ParallelType.SERIAL or not isinstance(loop.stop, Const):
+        if loop.parallel is not ParallelType.serial or not isinstance(loop.stop, Const):
             return False
         names, turns, parts, placed = {loop.var}, False, False, False
         for statement in walk(loop.body):
@@ -294,7 +301,7 @@ class _GpuSizes(_Sizes):
         """Return a choice with parameters in it."""
         match statement.condition:
             case Apply(dtype, "eq", (a, Const() as block)) if _mentions(a, moving):
-                condition = Apply(dtype, "eq", (a, self.bound(block, 0)))
+                condition = Apply(dtype, "eq", (a, self.bound(block, _variables(a), 0)))
                 before, self._rest = self._rest, True
                 then = self.block(statement.then, moving, outermost=outermost)
                 self._rest = before
@@ -324,7 +331,7 @@ def _is_short(loop: Loop) -> bool:
 
 
 def _is_grid(loop: Loop) -> bool:
-    return loop.parallel is ParallelType.BIDX
+    return loop.parallel is ParallelType.grid_x
 
 
 def _factors(term: Term, name: str) -> Iterator[int]:
@@ -333,6 +340,10 @@ def _factors(term: Term, name: str) -> Iterator[int]:
         match part:
             case Apply(_, "mul", (Var(_, found), Const(_, value))) if found == name:
                 yield int(value.real)
+
+
+def _variables(term: Term) -> Names:
+    return frozenset(part.name for part in term.walk() if isinstance(part, Var))
 
 
 def _mentions(term: Term, names: Iterable[str]) -> bool:

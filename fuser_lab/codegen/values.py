@@ -18,8 +18,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
-from fuser_lab.schedule.state import ParallelType
 
 Key = tuple[str, Index]
 

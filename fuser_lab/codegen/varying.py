@@ -31,11 +31,9 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.sizes import names_in, with_sizes
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
-from fuser_lab.schedule.state import ParallelType
 from fuser_lab.targets import target_of
 
 _PASSED = frozenset({DataType.Index, DataType.Int, DataType.Float, DataType.Double})
-_FIXED = frozenset({ParallelType.VECTORIZE, ParallelType.UNROLL})  # loops whose bounds are constants
 _LEAST_SCRATCH, _NEXT_SCRATCH = 256, 16  # elements, and how many times as many the next larger one has
 
 Number = tuple[DataType, str]  # as text: 0.0 and -0.0 are equal, NaN is not itself
@@ -176,9 +174,7 @@ class _Rewriter:
                 return replace(
                     statement, condition=self._term(condition), then=self.block(then), otherwise=self.block(otherwise),
                 )
-            case Loop(start=start, stop=stop, parallel=parallel, body=body):
-                if parallel in _FIXED:
-                    return replace(statement, body=self.block(body))
+            case Loop(start=start, stop=stop, body=body):
                 return replace(statement, start=self._term(start), stop=self._term(stop), body=self.block(body))
             case Alloc(buffer=buffer):
                 return replace(statement, buffer=self._memory(buffer))

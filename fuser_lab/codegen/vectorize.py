@@ -35,7 +35,7 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
-from fuser_lab.schedule.state import ParallelType
+from fuser_lab.ir.transform import ParallelType
 
 ACCESS_BYTES = 16  # of the widest memory access of a thread
 SMALL = 16  # times less bytes than the largest buffer: accesses do not decide
@@ -144,14 +144,14 @@ class _Vectorizer:
                 yield statement
             case If(then=then, otherwise=otherwise):
                 yield replace(statement, then=self._block(then), otherwise=self._block(otherwise))
-            case Loop(parallel=ParallelType.VECTORIZE, start=Const(_, 0), stop=Const()):
+            case Loop(parallel=ParallelType.vectorize, start=Const(_, 0), stop=Const()):
                 yield from self._vector_loop(statement)
-            case Loop(parallel=ParallelType.UNROLL, start=Const(_, 0), stop=Const()):
+            case Loop(parallel=ParallelType.unroll, start=Const(_, 0), stop=Const()):
                 yield from self._unrolled(statement)
             case Loop(body=body, parallel=parallel):
                 inner = self._block(body)
-                innermost = not any(isinstance(s, Loop) and s.parallel.is_gpu for s in walk(body))
-                if parallel.is_gpu and innermost:
+                innermost = not any(isinstance(s, Loop) and _is_mapped(s.parallel) for s in walk(body))
+                if _is_mapped(parallel) and innermost:
                     # Here begins what one thread does; the words are its own.
                     inner, self._allocs = (*self._allocs, *inner), []
                 yield replace(statement, body=inner)
@@ -436,6 +436,11 @@ def _only_loads(statement: Statement) -> bool:
         or (isinstance(s, Let) and s.value.dtype is DataType.Index and s.name in given)
         for s in inside
     )
+
+
+def _is_mapped(kind: ParallelType) -> bool:
+    """Whether blocks or threads run the rounds of a loop."""
+    return kind.is_block or kind.is_thread
 
 
 def _rounds(loop: Loop) -> int:

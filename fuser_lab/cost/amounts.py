@@ -3,6 +3,7 @@
 import math
 
 _STEP = 1000.0
+_NANOSECONDS = 1e-7  # seconds, below which a time is given in nanoseconds
 
 
 def bytes_label(count: float) -> str:
@@ -18,7 +19,10 @@ def seconds_label(seconds: float) -> str:
     """Return a duration with a suitable unit, or ``not measured`` for NaN."""
     if math.isnan(seconds):
         return "not measured"
-    unit, factor = next(((u, f) for u, f in (("s", 1.0), ("ms", 1e3)) if abs(seconds) * f >= 1.0), ("µs", 1e6))
+    size = abs(seconds)
+    if 0.0 < size < _NANOSECONDS:
+        return f"{three_digits(seconds * 1e9)} ns"
+    unit, factor = next(((u, f) for u, f in (("s", 1.0), ("ms", 1e3)) if size * f >= 1.0), ("µs", 1e6))
     return f"{three_digits(seconds * factor)} {unit}"
 
 

@@ -89,11 +89,12 @@ def _per_element(
         if not isinstance(term, Apply) or term in seen or term.fn in _FREE:
             continue
         seen.add(term)
-        counts[_class(term.fn)] += 1
+        counts[function_class(term.fn)] += 1
     return counts["simple"], counts["dividing"], counts["special"]
 
 
-def _class(function: str) -> str:
+def function_class(function: str) -> str:
+    """Return the class of a function of `fuser_lab.ir.term`: ``"simple"``, ``"dividing"`` or ``"special"``."""
     if function in _DIVIDING:
         return "dividing"
     if (function in MATH and function not in _SIMPLE_MATH) or function in {

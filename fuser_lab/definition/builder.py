@@ -248,7 +248,7 @@ class FusionBuilder(Recording):
 
     @functools.cached_property
     def hand(self) -> HandSchedule:
-        """The schedule by hand, empty until a tensor is told something about its loops."""
+        """The schedule by hand, empty until a tensor's loops are changed."""
         return HandSchedule(lambda: self.fusion, taken=lambda: self.state.fid_of)
 
     def __enter__(self) -> Self:

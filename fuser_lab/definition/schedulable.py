@@ -29,7 +29,7 @@ _NO_SWIZZLE = "is not supported: shared memory is written and read in the order 
 
 
 class Schedulable:
-    """What a tensor of a definition can be told about its loops; the definition itself never changes.
+    """The schedule by hand of a tensor of a definition; the definition itself never changes.
 
     Axes are positions in the loop domain, negative ones from its end. Each method checks its transform by replaying the
     schedule, and raises ScheduleError with a sentence that says why if it is illegal; the schedule is then as before.

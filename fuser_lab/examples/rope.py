@@ -35,9 +35,9 @@ def _record(fd: Any, sizes: Sizes) -> None:
 
     def rotate_back(given: Any) -> Any:
         g = float_of(given)
-        turned = narrow(fd.ops.mul(sine, g))
-        low = fd.ops.slice(turned, start_indices=[0, 0, 0, 0], end_indices=[1, heads, length, half])
-        high = fd.ops.slice(turned, start_indices=[0, 0, 0, half], end_indices=gradient)
+        rotated = narrow(fd.ops.mul(sine, g))
+        low = fd.ops.slice(rotated, start_indices=[0, 0, 0, 0], end_indices=[1, heads, length, half])
+        high = fd.ops.slice(rotated, start_indices=[0, 0, 0, half], end_indices=gradient)
         low = fd.ops.pad(narrow(fd.ops.neg(float_of(low))), [half, 0, 0, 0, 0, 0, 0, 0], 0.0)
         high = fd.ops.pad(high, [0, half, 0, 0, 0, 0, 0, 0], 0.0)
         total = fd.ops.add(float_of(zero), fd.ops.mul(cosine, g))
@@ -70,8 +70,8 @@ def _reference(inputs: Sequence[Any], outputs: Sequence[Array]) -> list[Array]:
     half = depth // 2
 
     def rotate_back(g: Array) -> Array:
-        turned = sin[:, None] * g
-        return np.asarray(cos[:, None] * g + np.concatenate([turned[..., half:], -turned[..., :half]], axis=-1))
+        rotated = sin[:, None] * g
+        return np.asarray(cos[:, None] * g + np.concatenate([rotated[..., half:], -rotated[..., :half]], axis=-1))
 
     # The width is (repeats + 2) * groups * depth, and heads is repeats * groups.
     groups = (outputs[0].shape[-1] // depth - heads) // 2

@@ -31,7 +31,10 @@ class _Types(enum.EnumMeta):
 
 
 class ParallelType(enum.Enum, metaclass=_Types):
-    """What runs the iterations of an axis, by nvFuser's names in Python and C++; values are the words of IR text."""
+    """What runs the iterations of an axis, by nvFuser's names in Python and C++; values are the words of IR text.
+
+    A target's emitter says what each kind of loop becomes: on the CPU threads share the rounds of ``grid_x``.
+    """
 
     mesh_x = "deviceIdx.x"
     mesh_y = "deviceIdx.y"

@@ -7,7 +7,7 @@ and one of the resource that is measured, ``GPU=1`` or ``CPU=1``, so that nothin
 import contextlib
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,13 @@ from fuser_lab.lab.tasks import Task, Work
 from fuser_lab.version import __version__
 
 _PATIENCE: Final = 10.0  # seconds until an address is known not to answer, or a cluster to have no workers
+_FIRST: Final = 4  # tasks of each thread that show how long tasks take
+_PART: Final = 0.25  # seconds of tasks that are sent together
+_LARGEST: Final = 32  # tasks that are sent together
 _RESOURCES: Final = {"cpu": "CPU", "cuda": "GPU"}
+
+
+Part = tuple[Task, ...]  # tasks that a worker gets together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,9 @@ def rows_from(
 ) -> Iterator[tuple[Task, list[Row]]]:
     """Yield each task with its rows, as workers finish them; where the caller stops early, the others are cancelled.
 
+    Measurements are sent one by one. Other tasks that take milliseconds are sent several at a time, as the first of
+    them show: the scheduler's work for each would take as long.
+
     Raises
     ------
     InputError
@@ -76,37 +85,75 @@ def rows_from(
     works_alone = tasks[0].work is Work.TIME
     resource = _RESOURCES[tasks[0].device] if works_alone else ""
     workers = workers_of(client, resource)
-    options: dict[str, Any] = {"pure": False, "run": run, "version": __version__}
-    lists: list[list[Any]] = [list(tasks), [peers.get(task.subject, {}) for task in tasks]]
+    options: dict[str, Any] = {"pure": False, "perform": performed, "run": run, "version": __version__}
     if works_alone:
         options["resources"] = {resource: 1}
         if workers.left_out:
             options["workers"] = list(workers.measuring)
-        if resource == "GPU" and workers.others:
-            lists.append(_compiled_beside(client, tasks, workers))
     else:
         # dask may choose others when these are gone, unless some must not be used.
         options |= {"workers": list(workers.others), "allow_other_workers": not workers.left_out}
-    futures = client.map(performed, *lists, key=[f"{task.key}-{run}" for task in tasks], **options)
-    left = {future.key: (task, future) for task, future in zip(tasks, futures, strict=True)}
-    del futures, lists
+    compiles = resource == "GPU" and bool(workers.others)
+
+    def submitted(parts: Sequence[Part]) -> dict[str, tuple[Part, Any]]:
+        given = [[peers.get(task.subject, {}) for task in part] for part in parts]
+        ahead = [_compiled_beside(client, [task for (task,) in parts], workers)] if compiles else []
+        names = [f"{part[0].key}-{len(part)}-{run}" for part in parts]
+        futures = client.map(_each, [list(part) for part in parts], given, *ahead, key=names, **options)
+        return {future.key: (part, future) for part, future in zip(parts, futures, strict=True)}
+
+    threads = sum(count for address, count in client.nthreads().items() if address in workers.others) or 1
+    alone = len(tasks) if works_alone else _FIRST * threads
+    left: dict[str, tuple[Part, Any]] = {}
+    spent: list[float] = []
     try:
-        completed = distributed.as_completed(
-            [future for _, future in left.values()], loop=client.loop, with_results=True, raise_errors=False,
-        )
-        for future, result in completed:
-            task, _ = left.pop(future.key)
-            if future.status == "finished":
-                yield task, result
-            elif future.status == "error":
-                yield task, failed(task, _sentence(result))
-            else:
-                msg = f"Sweep.run: the scheduler is lost with {len(left) + 1} tasks left; run the sweep again to go on."
-                raise InputError(msg)
+        for several in (False, True):
+            parts = _parts(tasks[alone:], threads, spent) if several else [(task,) for task in tasks[:alone]]
+            left = submitted(parts) if parts else {}
+            completed = distributed.as_completed(
+                [future for _, future in left.values()], loop=client.loop, with_results=True, raise_errors=False,
+            )
+            for future, result in completed:
+                part, _ = left.pop(future.key)
+                if future.status == "finished":
+                    yield from zip(part, result, strict=True)
+                    spent += [rows[-1]["elapsed"] for rows in result]
+                elif future.status == "error" and len(part) > 1:
+                    # One of them ends its workers: sent alone, the others are done.
+                    again = submitted([(task,) for task in part])
+                    left |= again
+                    completed.update([one for _, one in again.values()])
+                elif future.status == "error":
+                    yield part[0], failed(part[0], _sentence(result))
+                else:
+                    count = sum(len(waiting) for waiting, _ in left.values()) + len(part)
+                    count += 0 if several else len(tasks[alone:])
+                    msg = f"Sweep.run: the scheduler is lost with {count} tasks left; run the sweep again to go on."
+                    raise InputError(msg)
     finally:
         if left:
             with contextlib.suppress(Exception):  # of a scheduler that is gone
                 client.cancel([future for _, future in left.values()], force=True)
+
+
+def _each(
+    tasks: Sequence[Task], peers: Sequence[Peers], _ahead: None = None, *, perform: Callable[..., list[Row]], run: str,
+    version: str,
+) -> list[list[Row]]:
+    """Return the rows of some tasks, done one after the other by a worker."""
+    return [perform(task, one, run=run, version=version) for task, one in zip(tasks, peers, strict=True)]
+
+
+def _parts(tasks: Sequence[Task], threads: int, spent: Sequence[float]) -> list[Part]:
+    """Return tasks in parts of about a quarter of a second, shorter towards the end, so that workers end together."""
+    most = max(1, min(_LARGEST, int(_PART * len(spent) / max(sum(spent), 1e-9)))) if spent else 1
+    found: list[Part] = []
+    place = 0
+    while place < len(tasks):
+        size = max(1, min(most, (len(tasks) - place) // (2 * threads)))
+        found.append(tuple(tasks[place : place + size]))
+        place += size
+    return found
 
 
 def workers_of(client: Any, resource: str) -> Workers:

@@ -135,8 +135,8 @@ class Corpus:
         found = tuple(one for one in self.entries if _matches(one, name, kind, origin))
         if not found:
             given = {"name": name, "kind": kind, "origin": origin}
-            told = ", ".join(f"{key}={brief(value)}" for key, value in given.items() if value is not None)
-            msg = f"corpus: none of {len(self.entries)} entries matches {told}; kinds are {', '.join(KINDS)}."
+            given_text = ", ".join(f"{key}={brief(value)}" for key, value in given.items() if value is not None)
+            msg = f"corpus: none of {len(self.entries)} entries matches {given_text}; kinds are {', '.join(KINDS)}."
             raise InputError(msg)
         return Corpus(entries=found)
 
@@ -161,9 +161,9 @@ class Corpus:
 
     def _note(self) -> str:
         counts = {kind: sum(one.kind == kind for one in self.entries) for kind in KINDS}
-        told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+        counted = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
         shown = f"; the first {_MOST_SHOWN} are shown" if len(self.entries) > _MOST_SHOWN else ""
-        return f"{len(self.entries)} entries ({told}){shown}."
+        return f"{len(self.entries)} entries ({counted}){shown}."
 
     def _table(self) -> Table:
         rows = [

@@ -43,9 +43,9 @@ from fuser_lab.lab.store import (
     replace_by_parquet,
     tidy,
 )
+from fuser_lab.lab.timings import Timings
+from fuser_lab.lab.timings import shown as with_views
 from fuser_lab.plan import Plan
-from fuser_lab.shown_timings import Timings
-from fuser_lab.shown_timings import shown as with_views
 
 if TYPE_CHECKING:
     import pandas as pd

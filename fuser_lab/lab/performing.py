@@ -18,7 +18,7 @@ from fuser_lab.lab.rows import plan_columns, text_hash, timing_rows
 from fuser_lab.lab.schema import Row
 from fuser_lab.lab.tasks import Task, Work, with_schedule
 from fuser_lab.plan import Plan, Segment
-from fuser_lab.planning import segment
+from fuser_lab.plan.planning import segment
 from fuser_lab.runtime.ahead import compile_kernel
 from fuser_lab.runtime.arrays import from_numpy_as
 from fuser_lab.runtime.device import DeviceMemory
@@ -105,10 +105,10 @@ def _certified(task: Task, peers: Peers) -> list[Row]:
     plan = _plan(task)
     certificate = plan.certificate()
     *segments, whole = _plan_rows(plan)
-    told = {
+    totals = {
         "cost": certificate.cost, "bound": certificate.bound, "known": certificate.known, "note": certificate.status,
     }
-    return [*segments, {**whole, **told}]
+    return [*segments, {**whole, **totals}]
 
 
 def _compiled_rows(task: Task, peers: Peers) -> list[Row]:

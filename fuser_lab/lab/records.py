@@ -34,7 +34,7 @@ def timings_of(rows: Sequence[Row]) -> Timings:
     first = rows[0]
     return Timings(
         rows=tuple(found), preallocated=bool(first["preallocated"]), system_load=_real(first["load"]),
-        cores=first["cores"] or 1, environment={name: _told(first[name]) for name in _ENVIRONMENT},
+        cores=first["cores"] or 1, environment={name: _plain(first[name]) for name in _ENVIRONMENT},
     ).compared()
 
 
@@ -99,5 +99,5 @@ def _real(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _told(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value

@@ -35,7 +35,7 @@ from fuser_lab.lab.performing import Peers, performed
 from fuser_lab.lab.schema import Row
 from fuser_lab.lab.tasks import Case, Task, Work, case_of, schedule_of, tasks_of
 from fuser_lab.plan import Plan
-from fuser_lab.planning import definition_of, device_of
+from fuser_lab.plan.planning import definition_of, device_of
 from fuser_lab.report.html import table_html
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import plural, seconds_label

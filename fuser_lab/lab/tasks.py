@@ -15,7 +15,7 @@ from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.rows import canonical_text, text_hash
 from fuser_lab.plan import Plan
-from fuser_lab.planning import described_input, segment
+from fuser_lab.plan.planning import described_input, segment
 from fuser_lab.report.units import plural
 from fuser_lab.schedule.parameters import Value, checked, suggestions
 from fuser_lab.segmentation import SegmenterOptions

@@ -22,7 +22,9 @@ from fuser_lab.definition.repro.writing import script_text
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, FuserLabError, StateError
-from fuser_lab.executors import KernelExecutor
+from fuser_lab.execution.executors import KernelExecutor
+from fuser_lab.execution.profiling import FusionProfile, joined, receiving
+from fuser_lab.execution.validation import get_val_tolerances
 from fuser_lab.ir import Number, Scalar, TensorView, Val
 from fuser_lab.ir.printer import math_text
 from fuser_lab.nvfuser import values
@@ -30,10 +32,8 @@ from fuser_lab.nvfuser.cache import FusionCache
 from fuser_lab.nvfuser.sched import Params, Sched
 from fuser_lab.nvfuser.text import printed, takes_sizes
 from fuser_lab.ops import COMPOSITES, OPS
-from fuser_lab.planning import described_input, flattened
-from fuser_lab.profiling import FusionProfile, joined, receiving
+from fuser_lab.plan.planning import described_input, flattened
 from fuser_lab.runtime.arrays import describe
-from fuser_lab.validation import get_val_tolerances
 
 LOGGER = logging.getLogger("nvfuser")
 MAX_LENGTH = 9999

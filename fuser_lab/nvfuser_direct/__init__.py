@@ -20,6 +20,7 @@ from fuser_lab.bindings.enums import (
 from fuser_lab.definition.python_text import definition_text
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedNameError
+from fuser_lab.execution.validation import check_outputs, get_val_tolerances
 from fuser_lab.nvfuser_direct import idm, multidevice, ops, pytorch_utils, schedule
 from fuser_lab.nvfuser_direct.definition import FusionDefinition
 from fuser_lab.nvfuser_direct.executors import (
@@ -51,8 +52,7 @@ from fuser_lab.nvfuser_direct.values import (
     TensorView,
     Val,
 )
-from fuser_lab.planning import definition_of, flattened
-from fuser_lab.validation import check_outputs, get_val_tolerances
+from fuser_lab.plan.planning import definition_of, flattened
 
 if "fuser_lab.nvfuser" in sys.modules:
     warnings.warn(

@@ -6,10 +6,10 @@ import importlib.util
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
-from fuser_lab import executors
 from fuser_lab.bindings.enums import SchedulerType, own_scheduler
+from fuser_lab.execution import executors
 from fuser_lab.nvfuser_direct.recording import RecordedFusion
-from fuser_lab.planning import flattened, has_arrays
+from fuser_lab.plan.planning import flattened, has_arrays
 from fuser_lab.runtime.arrays import from_numpy_as
 from fuser_lab.runtime.executor_cache import LruCache
 
@@ -68,7 +68,7 @@ class LRUCache:
 
     def cache_compile(self, fusion: RecordedFusion) -> FusionExecutorCache:
         """Return the executor of an equal fusion, made now if there is none."""
-        from fuser_lab.planning import definition_of
+        from fuser_lab.plan.planning import definition_of
 
         return self._cache.cached(definition_of(fusion))
 

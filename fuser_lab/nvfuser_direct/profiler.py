@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from typing import Self
 
 from fuser_lab.errors import StateError
-from fuser_lab.profiling import FusionProfile, receiving
+from fuser_lab.execution.profiling import FusionProfile, receiving
 
 
 class PythonProfiler:

@@ -229,8 +229,8 @@ class RecordedFusion:
 
     def print_kernel(self, compile_params: object = None) -> None:
         """Print the CUDA kernels of a fusion whose sizes are all static."""
-        from fuser_lab.executors import cuda_source
-        from fuser_lab.planning import segment
+        from fuser_lab.execution.executors import cuda_source
+        from fuser_lab.plan.planning import segment
 
         print(cuda_source(segment(self.definition)))  # noqa: T201
 

@@ -139,7 +139,7 @@ class _Marking:
                 self._hint(out, made.get(out, out), self._writer.new_name(out.name, "hint"))
 
     def _hint(self, old: TensorView, source: TensorView, name: str) -> TensorView:
-        # The hint of an input with gaps is a view as well, so that its order is settled.
+        # The hint of an input with gaps is a view as well, so that its order is determined.
         gaps = old in self._fusion.inputs and not is_dense(old, input_strides(old))
         hint = self._writer.copy(name, "segment_set", source, source.domain.allocation_order if gaps else None)
         self._hints.update(((user, old), hint) for user in self._hinted[old])

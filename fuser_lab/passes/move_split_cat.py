@@ -81,7 +81,7 @@ def _joined(
     writer: Rewriter, out: TensorView, source: TensorView, between: Permutations, *, is_output: bool,
 ) -> None:
     for order in between[:-1]:
-        source = writer.emit(writer.new_name(out.name, "turned"), "permute", source, dims=order)
+        source = writer.emit(writer.new_name(out.name, "permuted"), "permute", source, dims=order)
     if between:
         writer.remake(out, "permute", source, dims=between[-1])
     elif is_output:

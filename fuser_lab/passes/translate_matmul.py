@@ -51,7 +51,7 @@ def _translated(writer: Rewriter, expr: Expr) -> None:
     rows, columns = a.ndim > 1, b.ndim > 1
     if columns:
         order = (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2)
-        b = writer.emit(writer.new_name(base, "turned"), "permute", b, dims=order)
+        b = writer.emit(writer.new_name(base, "permuted"), "permute", b, dims=order)
     # Both become [batch, rows, columns, 1].
     rank = max(a.ndim - 1 + columns, b.ndim - 1 + rows) + 1
     a = _placed(writer, writer.new_name(base, "left"), a, rank, (rank - 2,) if columns else ())

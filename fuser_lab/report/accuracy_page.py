@@ -1,4 +1,4 @@
-"""The accuracy of ops as it is stated: numbers that `fuser_lab.accuracy` measured, kept beside this file, as tables."""
+"""The stated accuracy of ops as tables: numbers that `fuser_lab.execution.accuracy` measured, kept beside this file."""
 
 import json
 import math
@@ -14,7 +14,7 @@ WITHOUT_FMA = "cpu_without_fma"  # CPU kernels for processors that round a produ
 _TITLES = {"cpu": "CPU kernels", "cuda": "CUDA kernels", WITHOUT_FMA: "CPU kernels without fused multiply-add"}
 ROUNDED = 0.5  # units in the last place: the exact result, rounded once
 _SLIGHT = 0.1
-_PLAIN = 10.0  # below it errors are told to tenths
+_PLAIN = 10.0  # below it errors are printed to tenths
 
 Errors = Mapping[str, Mapping[str, float]]
 
@@ -88,8 +88,8 @@ def _less_exact(part: Stated, base: Stated) -> Iterator[str]:
         known = base.ulps.get(op, {})
         worse = {dtype: ulps for dtype, ulps in row.items() if ulps > known.get(dtype, ulps) + _SLIGHT}
         if worse:
-            told = ", ".join(f"{_shown(x)} instead of {_shown(known[d])} in {d}" for d, x in worse.items())
-            yield f"`{op}` {told}"
+            listed = ", ".join(f"{_shown(x)} instead of {_shown(known[d])} in {d}" for d, x in worse.items())
+            yield f"`{op}` {listed}"
 
 
 def accuracy_text(found: Mapping[str, Stated]) -> str:

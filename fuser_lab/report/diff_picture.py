@@ -69,9 +69,9 @@ def diff_svg(difference: Difference, *, style: bool = True) -> str:
     for words, colour in changes:
         parts.append(chart.label(words, (_LEFT, y + 8), f"fl-{colour}", colour=colour))
         y += _LINE
-    told = "; ".join(words for words, _ in changes) or "the same tensors cross"
+    crossing = "; ".join(words for words, _ in changes) or "the same tensors cross"
     moved = plural(len(difference.moved), "op") + " in other company"
-    return chart.document(difference.headline, f"{moved}. {told}.", "".join(parts), (_WIDTH, y + 4), style=style)
+    return chart.document(difference.headline, f"{moved}. {crossing}.", "".join(parts), (_WIDTH, y + 4), style=style)
 
 
 def diff_mermaid(difference: Difference) -> str:

@@ -80,24 +80,24 @@ def _comments(segmented: SegmentedFusion) -> Iterator[str]:
     """Yield comments for what reading the text alone does not give."""
     fusion = segmented.fusion
     texts = expression_texts(fusion)
-    told: dict[str, dict[str, Any]] = {}
+    recorded: dict[str, dict[str, Any]] = {}
     for value in fusion.inputs:
-        told[value.name] = _of_input(value)
+        recorded[value.name] = _of_input(value)
     for expr in fusion.exprs:
-        told[expr.name] = _of_call(expr, texts[expr.name])
+        recorded[expr.name] = _of_call(expr, texts[expr.name])
         inferred = OPS[expr.op.name].infer(expr.inputs, dict(expr.attrs), AxisNumbers())
         for value, result in zip(expr.outputs, inferred, strict=True):
             if isinstance(value, TensorView) and result.domain is not None:
-                told[value.name] = told.get(value.name, {}) | _layout(value.domain, result.domain)
+                recorded[value.name] = recorded.get(value.name, {}) | _layout(value.domain, result.domain)
     for name, original in segmented.replicas.items():
-        told[name] = told.get(name, {}) | {"repeats": original}
+        recorded[name] = recorded.get(name, {}) | {"repeats": original}
     whole = {
         "aliases": [[a.name, b.name] for a, b in fusion.aliases],
         "hidden": sorted(tv.name for tv in fusion.hidden),
         "stride_orders": [[tv.name, list(ranks)] for tv, ranks in fusion.stride_orders],
     }
-    told["fusion"] = {key: value for key, value in whole.items() if value}
-    yield from (f"// fuser_lab: {name} {json_text(data)}" for name, data in told.items() if data)
+    recorded["fusion"] = {key: value for key, value in whole.items() if value}
+    yield from (f"// fuser_lab: {name} {json_text(data)}" for name, data in recorded.items() if data)
 
 
 def _of_input(value: Val) -> dict[str, Any]:

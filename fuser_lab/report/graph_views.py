@@ -20,7 +20,7 @@ class NodeView:
     """A fusion input, an op in a segment, a fusion output, or (collapsed) a whole segment, which ``detail`` tells of.
 
     A replica stands in several segments. ``line`` is the line of the user's code that an op came from, if it is known;
-    ``text`` ends with it.
+    ``text`` ends with it. ``module`` is the path of the module that called it.
     """
 
     id: str
@@ -37,6 +37,7 @@ class NodeView:
     text: str
     detail: str = ""
     line: str = ""
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -363,23 +363,23 @@ class _Net:
             run.append((n, shift))
 
     def _align(self, run: Sequence[tuple[int, float]]) -> None:
-        stretch: list[tuple[int, float]] = []
+        aligned: list[tuple[int, float]] = []
         low, high = -_FAR, _FAR
         for n, shift in run:
             left, right = self._room(n)
-            if stretch and (left - shift > high or right - shift < low):
-                self._set(stretch, low, high)
-                stretch, low, high = [], -_FAR, _FAR
+            if aligned and (left - shift > high or right - shift < low):
+                self._set(aligned, low, high)
+                aligned, low, high = [], -_FAR, _FAR
             low, high = max(low, left - shift), min(high, right - shift)
-            stretch.append((n, shift))
-        self._set(stretch, low, high)
+            aligned.append((n, shift))
+        self._set(aligned, low, high)
 
-    def _set(self, stretch: Sequence[tuple[int, float]], low: float, high: float) -> None:
-        if any(self._stood(n) is not None for n, _ in stretch):
+    def _set(self, aligned: Sequence[tuple[int, float]], low: float, high: float) -> None:
+        if any(self._stood(n) is not None for n, _ in aligned):
             return
-        middle = sum(self._bends[n].x - shift for n, shift in stretch) / len(stretch)
+        middle = sum(self._bends[n].x - shift for n, shift in aligned) / len(aligned)
         at = min(max(middle, low), high)
-        for n, shift in stretch:
+        for n, shift in aligned:
             self._bends[n].x = at + shift
 
     def _room(self, n: int) -> tuple[float, float]:

@@ -33,12 +33,14 @@ _ENTRANCES = 12.0  # between the tips of arrows into one box
 _ARROW = 7.0
 _ROUND = 8.0
 _MOST_BANDS = 16
-_MOST_TURNED = 500  # nodes, up to which both directions are tried
+_MOST_TRIED = 500  # nodes, up to which both directions are tried
 _LARGEST = 1.3  # scale beyond which a drawing gains nothing
 _PER_BAND = 0.95  # what a drawing is worth with one band more, beside one of the same scale
 _PER_BAND_INSIDE = 0.8
 _ACROSS = 0.87  # what a drawing from left to right is worth beside one from top to bottom
 _WORN = 0.6  # of the scale that a drawing began with, below which it is laid out again
+_LEGIBLE = 0.8  # scale from which all names can be read
+_SHRUNK = 0.75  # of the scale of a new layout, below which that one takes the place of the old
 
 Size = tuple[float, float]
 Port = tuple[str, str]  # a node, and the tensor that leaves it there
@@ -55,18 +57,27 @@ def lay_out(view: ViewModel, room: Room = ROOM, before: Layout | None = None) ->
         The canvas.
     before
         The layout of another plan of the same fusion: what both have in common stays where it is, unless the drawing
-        would become too small.
+        would become too small, or much smaller than a new one.
     """
     if before is not None:
         kept = before.memory
         drawing = _Drawing(view, room, across=kept.across, before=kept)
         bands, scale, _ = drawing.chosen
-        if scale > _WORN * kept.scale:
+        least = _WORN * kept.scale
+        if scale > least and (scale > min(_LEGIBLE, _SHRUNK * kept.scale) or len(view.nodes) > _MOST_TRIED):
             return drawing.layout(bands, kept.scale)
-    ways = (False, True) if len(view.nodes) <= _MOST_TURNED else (False,)
-    best = max((_Drawing(view, room, across=across) for across in ways), key=lambda one: one.chosen[2])
+        best = _anew(view, room)
+        if scale > max(least, _SHRUNK * min(best.chosen[1], 1.0)):
+            return drawing.layout(bands, kept.scale)
+    else:
+        best = _anew(view, room)
     bands, scale, _ = best.chosen
     return best.layout(bands, scale)
+
+
+def _anew(view: ViewModel, room: Room) -> _Drawing:
+    ways = (False, True) if len(view.nodes) <= _MOST_TRIED else (False,)
+    return max((_Drawing(view, room, across=across) for across in ways), key=lambda one: one.chosen[2])
 
 
 def _port(edge: EdgeView) -> Port:
@@ -97,12 +108,12 @@ class _Drawing:
 
     def __init__(self, view: ViewModel, room: Room, *, across: bool, before: Memory | None = None) -> None:
         self._view, self._across, self._before = view, across, before
-        self._room = self._turned((room.width, room.height))
+        self._room = self._swapped((room.width, room.height))
         compact = view.compact
         self._sizes: dict[str, Size] = {}
         for node in view.nodes:
             text = measure.node_text(node, compact=compact)
-            self._sizes[node.id] = self._turned((text.width, text.height))
+            self._sizes[node.id] = self._swapped((text.width, text.height))
         self._home = {name: segment.index for segment in view.segments for name in segment.nodes}
         self._entrances = self._spread_entrances()
         self._exits = self._spread_exits()
@@ -118,7 +129,7 @@ class _Drawing:
         self._graph = self._outer_graph()
         self.chosen = self._choose()
 
-    def _turned(self, pair: Size) -> Size:
+    def _swapped(self, pair: Size) -> Size:
         return (pair[1], pair[0]) if self._across else pair
 
     def _choose(self) -> tuple[int, float, float]:
@@ -186,8 +197,8 @@ class _Drawing:
             carried.append(edge.id if inward else port)
         graph, bands = self._kept(segment, Graph(items=tuple(items), wires=tuple(wires), gap=_GAP, rank_gap=_RANK_GAP))
         placed = place(graph, bands)
-        header = self._turned((measure.header_width(segment), 0.0))
-        head = self._turned((0.0, measure.HEADER_HEIGHT))
+        header = self._swapped((measure.header_width(segment), 0.0))
+        head = self._swapped((0.0, measure.HEADER_HEIGHT))
         width = max(placed.width + head[0], header[0]) + 2 * _PADDING
         height = max(placed.height + head[1], header[1]) + 2 * _PADDING
         shift = (width - placed.width + head[0]) / 2, head[1] + _PADDING
@@ -238,7 +249,7 @@ class _Drawing:
         for edge in view.edges:
             if edge.labelled and _port(edge) not in labels:
                 labels[_port(edge)] = len(items)
-                width, height = self._turned(measure.edge_label_size(edge))
+                width, height = self._swapped(measure.edge_label_size(edge))
                 items.append(Item(width=width, height=height, stood=outer.get(_label_of(_port(edge)))))
         wires: list[Wire] = []
         trunks: dict[Port, int] = {}
@@ -307,7 +318,7 @@ class _Drawing:
                 unsaid.remove(_port(edge))
                 label = _moved(placed.centres[labels[_port(edge)]], (_MARGIN, _MARGIN))
             edges[edge.id] = self._curve(route, label)
-        width, height = self._turned((placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN))
+        width, height = self._swapped((placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN))
         return Layout(
             width=width,
             height=height,
@@ -340,17 +351,17 @@ class _Drawing:
         )
 
     def _box(self, corner: Point, size: Size) -> Box:
-        (x, y), (width, height) = self._turned(corner), self._turned(size)
+        (x, y), (width, height) = self._swapped(corner), self._swapped(size)
         return Box(x=x, y=y, width=width, height=height)
 
     def _curve(self, route: Sequence[Point], label: Point | None) -> Curve:
         drawn = _curve(route, label)
         if not self._across:
             return drawn
-        turned = self._turned
+        swapped = self._swapped
         return Curve(
-            points=tuple(map(turned, drawn.points)), tip=turned(drawn.tip),
-            label=None if drawn.label is None else turned(drawn.label),
+            points=tuple(map(swapped, drawn.points)), tip=swapped(drawn.tip),
+            label=None if drawn.label is None else swapped(drawn.label),
         )
 
 

@@ -219,7 +219,7 @@ class _Builder:
                 modules.setdefault(graph.calls[n].module[depth], []).append(n)
         folds = self._folds(depth, modules)
         leader = {name: fold.names[0] for fold in folds for name in fold.names}
-        groups = _Groups(graph)
+        groups = Groups(graph)
         for n in calls:
             call = graph.calls[n]
             if len(call.module) > depth:
@@ -354,8 +354,8 @@ def _fold_name(names: Sequence[str]) -> str:
     return f"{base}.{span}" if base else span
 
 
-class _Groups:
-    """Calls of one level in groups; a group that may be split is left where a way would lead out of it and back."""
+class Groups:
+    """Calls in groups; a group that may be split is left where a way would lead out of it and back."""
 
     def __init__(self, graph: CallGraph) -> None:
         self._graph = graph

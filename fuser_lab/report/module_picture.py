@@ -143,10 +143,10 @@ def _head(box: ModuleBox) -> str:
 def _paint(root: Element, drawn: _Drawn, at: Point, depth: int) -> None:
     box, (x, y) = drawn.box, at
     state = {"true": drawn.level is not None, "false": drawn.level is None}
-    told = {"aria_expanded": next(k for k, v in state.items() if v)} if box.kind == "module" and box.id else {}
+    expanded = {"aria_expanded": next(k for k, v in state.items() if v)} if box.kind == "module" and box.id else {}
     css = f"fl-mapbox fl-{box.kind}" + (f" fl-h{int(box.name) % len(theme.HUES_LIGHT)}" if box.kind == "region" else "")
     label = {"role": "button", "aria_label": describe(box), "tabindex": "-1", "data_box": box.id} if box.id else {}
-    group = element("g", css=css, **label, **told)
+    group = element("g", css=css, **label, **expanded)
     group.append(element("title", describe(box)))
     root.append(group)
     if drawn.level is None:

@@ -115,7 +115,7 @@ def _line(expr: Expr) -> str:
 
 
 def _lines(fusion: Fusion) -> tuple[str, ...]:
-    """Return inputs, expressions and outputs, one a line; layouts are told where a tensor has one of its own."""
+    """Return inputs, expressions and outputs, one a line; a layout is printed if a tensor has one of its own."""
     ends = [f"inputs {', '.join(v.name for v in fusion.inputs)}"]
     lines = list(map(_line, fusion.exprs))
     aliases = [f"{output.name} is written over {source.name}" for output, source in fusion.aliases]

@@ -89,8 +89,8 @@ def view_pieces(view: ViewModel, layout: Layout) -> Pieces:
         )
         nodes[node.id] = Piece(x=x, y=y, css=painter.node_css(node), hue=node.segment, markup=markup)
     return Pieces(
-        patterns="".join(map(painter.pattern, view.segments)), boxes=boxes, edges=edges, headers=headers,
-        labels=labels, nodes=nodes,
+        patterns=painter.patterns(segment for segment in view.segments if segment.index in boxes), boxes=boxes,
+        edges=edges, headers=headers, labels=labels, nodes=nodes,
     )
 
 

@@ -22,7 +22,7 @@ from fuser_lab.report.units import bytes_label, plural
 from fuser_lab.report.view_model import view_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from fuser_lab.report.geometry import Box, Curve, Layout
     from fuser_lab.report.layers import Point
@@ -72,7 +72,7 @@ def _document(view: ViewModel, layout: Layout | None, prefix: str, *, style: boo
         f'<title id="{prefix}-t">{_text(view.header.title)}</title>',
         f'<desc id="{prefix}-d">{_text(describe(view))}</desc>',
         f"<style>{escape(theme.graph_style(), quote=False)}</style>" if style else "",
-        f"<defs>{''.join(map(painter.pattern, view.segments))}</defs>",
+        f"<defs>{painter.patterns(view.segments)}</defs>",
         f'<rect class="fl-paper" width="100%" height="100%"{painter.paint(fill="paper")}/><g class="fl-scene">',
         *(
             f'<g class="{painter.segment_css(s)}{_hued(s.index)}" data-kind="segment" data-id="segment:{s.index}" '
@@ -141,15 +141,21 @@ class Painter:
     def _described(self, title: str, text: str) -> str:
         return f"<title>{_text(title)}</title>" + (f"<desc>{_text(text)}</desc>" if self._style else "")
 
-    def pattern(self, segment: SegmentView) -> str:
-        """Return the pattern of a segment's strip."""
+    def patterns(self, segments: Iterable[SegmentView]) -> str:
+        """Return the patterns of the segments' strips, each of them once."""
+        return "".join({self._pattern_id(segment): self._pattern(segment) for segment in segments}.values())
+
+    def _pattern_id(self, segment: SegmentView) -> str:
+        return f"{self._prefix}-p{theme.look(segment.index)}{'' if segment.ok else 'x'}"
+
+    def _pattern(self, segment: SegmentView) -> str:
         index, name, hue = segment.index, theme.pattern(segment.index), self._hue(segment)
         opacity = "1" if name == "solid" else "0.3"
         lines = "" if name == "solid" else (
             f'<path class="fl-ink" d="{_PATTERN_PATHS[name]}"{self.paint(stroke=hue)} stroke-width="1.8" fill="none"/>'
         )
         return (
-            f'<pattern id="{self._prefix}-p{index}" width="6" height="6" patternUnits="userSpaceOnUse" '
+            f'<pattern id="{self._pattern_id(segment)}" width="6" height="6" patternUnits="userSpaceOnUse" '
             f'class="{_hue_class(index)}"><rect width="6" height="6" class="fl-tint"{self.paint(fill=hue)} '
             f'fill-opacity="{opacity}"/>{lines}</pattern>'
         )
@@ -165,7 +171,7 @@ class Painter:
         return (
             f"{self._described(segment_title(segment), segment_text(segment))}"
             f'<rect class="fl-box"{_rect(box)} rx="10"{self.paint(fill=hue, stroke=hue)} fill-opacity="0.07" {border}/>'
-            f'<path class="fl-spine" d="{_spine(box)}" fill="url(#{self._prefix}-p{segment.index})" stroke="none"/>'
+            f'<path class="fl-spine" d="{_spine(box)}" fill="url(#{self._pattern_id(segment)})" stroke="none"/>'
         )
 
     def header_css(self, segment: SegmentView) -> str:

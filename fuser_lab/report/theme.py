@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Okabe and Ito's hues, darkened or lightened until they carry white (light) or black (dark) text; told apart
+# Okabe and Ito's hues, darkened or lightened until they carry white (light) or black (dark) text; distinct
 # by colour-blind readers too, and always joined by a pattern and a number, so that colour is never alone.
 HUES_LIGHT: Final = ("#0b6bb0", "#c2500a", "#0a7d5c", "#a84a80", "#8f6a00", "#2a7fb8", "#6d6e00", "#5a4fb5")
 HUES_DARK: Final = ("#5fb0ee", "#ff9352", "#3fd0a2", "#ee9fcd", "#f0b93a", "#8fd0fa", "#d4d04e", "#b3a8ff")
@@ -44,7 +44,7 @@ _MARKS_DARK: Final = (
     '[data-vscode-theme-kind*="dark"],[data-vscode-theme-kind="vscode-high-contrast"],.vscode-dark,'
     '.vscode-high-contrast:not(.vscode-high-contrast-light),[data-jp-theme-light="false"]'
 )
-# Grounds that VS Code's themes set; the other colours are told apart on any of their kind.
+# Grounds that VS Code's themes set; the other colours are distinct on any of their kind.
 _HOST: Final = {"paper": "--vscode-editor-background", "panel": "--vscode-sideBar-background"}
 DETAIL_SIZE: Final = 11.0  # pixels: the second line and the aside of a box
 SANS: Final = '"Inter", "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
@@ -61,8 +61,13 @@ def hue(index: int) -> str:
     return HUES_LIGHT[index % len(HUES_LIGHT)]
 
 
+def look(index: int) -> int:
+    """Return the number of a segment's hue and pattern together, which repeat only after 64 segments."""
+    return index % (len(HUES_LIGHT) * len(PATTERNS))
+
+
 def pattern(index: int) -> str:
-    """Return the pattern of a segment; hue and pattern together repeat only after 64 segments."""
+    """Return the pattern of a segment."""
     return PATTERNS[(index + index // len(HUES_LIGHT)) % len(PATTERNS)]
 
 

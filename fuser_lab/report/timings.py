@@ -45,7 +45,7 @@ def timing_table(timings: Timings, *, verbose: bool = False) -> Table:
 
 def timing_note(timings: Timings) -> str:
     """Return how the times were taken, and what a ratio means."""
-    timers = ", ".join(dict.fromkeys(row.timer for row in timings.rows))
+    timers = ", ".join(dict.fromkeys(row.timer for row in timings.rows if row.timer))
     samples = [row.samples for row in timings.rows if row.samples]
     if not samples:
         return ""

@@ -150,7 +150,8 @@ def view_plan(
     ``drawn`` is what was drawn before of similar plans; parts that are the same are taken from it.
     """
     replicas = getattr(getattr(plan, "segmented", None), "replicas", {})
-    drawing = Drawing(plan.fusion, plan.segments, replicas, getattr(plan, "sources", ()), drawn)
+    lines, modules = getattr(plan, "sources", ()), getattr(plan, "modules", ())
+    drawing = Drawing(plan.fusion, plan.segments, replicas, lines, modules, drawn)
     return ViewModel(
         header=_header(plan, drawing, title),
         nodes=tuple(drawing.nodes),

@@ -93,7 +93,7 @@ def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progr
         for thread in threads:
             thread.start()
         for kernel in _taken(pending.popleft):
-            # What is refused is compiled again where it is needed, and told about there.
+            # What is refused is compiled again, and reported, where it is needed.
             with interrupts_deferred(), contextlib.suppress(Exception):
                 compile_kernel(kernel, cc)
             counted()

@@ -29,8 +29,7 @@ class Slot:
     """A tensor of the plan with what is asked of its arrays, computed once."""
 
     tensor: TensorView
-    name: str  # of its memory in an environment
-    array: str  # of its array in an environment
+    name: str
     shape: tuple[int, ...]
     numpy: "np.dtype[np.generic]"
     dense: tuple[int, ...]  # strides in elements
@@ -49,7 +48,7 @@ def slot_of(tensor: TensorView) -> Slot:
     """Return the slot of a concretized tensor."""
     dense, size, layout = dense_strides(tensor), tensor.dtype.itemsize, layout_of(tensor)
     return Slot(
-        tensor, tensor.name, f"{tensor.name} array", tensor.shape, tensor.dtype.numpy, dense,
+        tensor, tensor.name, tensor.shape, tensor.dtype.numpy, dense,
         tuple(s * size for s in dense), layout, layout.size * size,
     )
 

@@ -18,6 +18,7 @@ from fuser_lab.definition.scheduling import RULES
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.transform import ScheduledFusion
 from fuser_lab.runtime.binding import Slot, checked_array, checked_scalar, library_of, slot_of
+from fuser_lab.runtime.environment import Environment
 from fuser_lab.targets import target_of
 
 # Per tensor input: strides in elements or a layout, alignment in bytes.
@@ -62,11 +63,11 @@ def generate_scheduled(
     )
 
 
-def in_lock_step(generated: GeneratedKernel) -> Callable[[dict[str, Any]], None]:
-    """Return a function of memory and numbers by name that evaluates a CUDA kernel on the host, in NumPy."""
+def in_lock_step(generated: GeneratedKernel) -> Callable[[Environment], None]:
+    """Return a function of an environment that evaluates a CUDA kernel on the host, in NumPy."""
 
-    def call(env: dict[str, Any]) -> None:
-        evaluate_kernel(generated.kernel_ir, env)
+    def call(env: Environment) -> None:
+        evaluate_kernel(generated.kernel_ir, env.arguments)
 
     return call
 
@@ -106,20 +107,20 @@ class ScheduledKernel:
         """
         memory, fusion = self._memory, self.scheduled.fusion
         check_count(fusion.inputs, inputs)
-        env: dict[str, Any] = {}
+        env = Environment()
         layouts: list[tuple[tuple[int, ...] | Layout, int]] = []
         for number, (slot, value) in enumerate(zip(self._inputs, inputs, strict=True)):
             if not isinstance(slot, Slot):
-                env[slot.name] = checked_scalar(number, slot, value)
+                env.arguments[slot.name] = checked_scalar(number, slot, value)
                 continue
             array = memory.import_input(checked_array(number, slot, value), slot.tensor)
             strides = slot.normal(memory.element_strides(array))
             layouts.append((strides, memory.alignment(array)))
-            env[slot.name] = memory.flat(array, slot.tensor.dtype, layout_of(slot.tensor, strides))
+            env.arguments[slot.name] = memory.flat(array, slot.tensor.dtype, layout_of(slot.tensor, strides))
         arrays: dict[TensorView, Any] = {}
         for tensor in self._outputs:
-            env[tensor.name] = memory.fresh(tensor.dtype, layout_of(tensor).size)
-            arrays[tensor] = memory.logical(env[tensor.name], tensor)
+            env.arguments[tensor.name] = memory.fresh(tensor.dtype, layout_of(tensor).size)
+            arrays[tensor] = memory.logical(env.arguments[tensor.name], tensor)
         _, calls = self._variant(tuple(layouts))
         for call in calls:
             call(env)

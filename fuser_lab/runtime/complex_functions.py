@@ -145,13 +145,13 @@ def complex_functions(jit: Callable[..., Any], double: Any, acos: Any) -> Mappin
 
     @jit
     def sin(x: Any) -> Any:
-        turned = sinh(complex(-double(x.imag), double(x.real)))
-        return complex(turned.imag, -turned.real)
+        rotated = sinh(complex(-double(x.imag), double(x.real)))
+        return complex(rotated.imag, -rotated.real)
 
     @jit
     def tan(x: Any) -> Any:
-        turned = tanh(complex(-double(x.imag), double(x.real)))
-        return complex(turned.imag, -turned.real)
+        rotated = tanh(complex(-double(x.imag), double(x.real)))
+        return complex(rotated.imag, -rotated.real)
 
     @jit
     def acosh(x: Any) -> Any:

@@ -15,17 +15,18 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.codegen.kernel_ir import ALIGNED, Phase
+from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import TensorView
-from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, kind_of, to_numpy
+from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, kind_of, quick_empty, to_numpy
 from fuser_lab.runtime.binding import Slot
 from fuser_lab.runtime.cubins import machine_code_of
 from fuser_lab.runtime.driver import Function, Launch, Launches, unload_unused
+from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.ptx import kernel_key
-from fuser_lab.runtime.ready import ReadyRuns
+from fuser_lab.runtime.ready import ReadyRuns, aligned_to
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.this_gpu import described
 
@@ -68,20 +69,6 @@ def _stream_of() -> Callable[[int], int]:
     return found or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
 
-@functools.cache
-def _empty_strided() -> Callable[[Any, Any, Any], Any] | None:
-    """Return what makes a tensor on the current device for a shape, strides and a dtype, None in a torch without it.
-
-    Inductor's own takes a fraction of the time of ``torch.empty_strided``, which parses its arguments.
-    """
-    try:
-        guards = importlib.import_module("torch._C._dynamo.guards")
-        made: Callable[[Any, Any, Any], Any] = guards._empty_strided_cuda  # noqa: SLF001 - what inductor's code calls
-    except (ImportError, AttributeError):
-        return None
-    return made
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCall:
     """One launch: the loaded function and its parameters, each a name and what makes it of the value."""
@@ -90,13 +77,20 @@ class DeviceCall:
     phase: Phase
     parameters: tuple[tuple[str, tuple[Callable[[Any], Any], ...]], ...]
 
-    def __call__(self, env: Mapping[str, Any]) -> None:
+    def __call__(self, env: Environment) -> None:
         """Launch on torch's current stream."""
         self.launch(env)(_stream_of()(self.function.device))
 
-    def launch(self, env: Mapping[str, Any]) -> Launch:
-        """Return the launch with its arguments in place; the caller keeps the arrays alive."""
-        words = {name: tuple(made(env[name]) for made in makers) for name, makers in self.parameters}
+    def launch(self, env: Environment, shared: dict[str, tuple[Any, ...]] | None = None) -> Launch:
+        """Return the launch with its arguments in place; the caller keeps the arrays alive.
+
+        ``shared`` holds words of other launches by name: one word serves all kernels that take the same value.
+        """
+        shared, given = {} if shared is None else shared, env.arguments
+        for name, makers in self.parameters:
+            if name not in shared:
+                shared[name] = tuple(made(given[name]) for made in makers)
+        words = {name: shared[name] for name, _ in self.parameters}
         words |= {size.name: tuple(made(size.word) for made in _PARAMETERS[size.dtype]) for size in self.phase.sizes}
         return Launch(self.function, self.phase, words)
 
@@ -183,8 +177,7 @@ class DeviceMemory:
 
     def alignment(self, array: Any) -> int:
         """Return the number of bytes, at most `ALIGNED`, that the address of the first element is a multiple of."""
-        address = array.data_ptr() | ALIGNED
-        return int(address & -address)
+        return aligned_to(int(array.data_ptr()))
 
     def flat(self, array: Any, dtype: DataType, layout: Layout) -> Any:
         """Return what kernels are given: the tensor, whose first element is where a pointer leads."""
@@ -281,14 +274,14 @@ class DeviceMemory:
         """Return the stream that launches go to: storage of a run is used again on the same one only."""
         return _stream_of()(self.number)
 
-    def bound(self, calls: Sequence[Any], env: Mapping[str, Any]) -> Callable[[], None]:
+    def bound(self, calls: Sequence[Any], env: Environment) -> Callable[[], None]:
         """Return the calls with their arguments in place, for the current stream of the moment that they are made."""
         stream, number = _stream_of(), self.number
         launches = self.launches(calls, env)
         row = None if launches is None else Launches(launches)
+        kept = env.copy()  # the arrays live as long as the function
 
-        # The arrays live as long as the function.
-        def start(kept: Mapping[str, Any] = dict(env)) -> None:
+        def start() -> None:
             if row is not None:
                 row(stream(number))
                 return
@@ -303,21 +296,32 @@ class DeviceMemory:
         """Return where runs on torch tensors are kept that may be repeated with others."""
         torch = _torch()
         kinds = frozenset({torch.Tensor, torch.nn.Parameter})
+        return ReadyRuns(kinds, functools.partial(_stream_of(), self.number), self.maker(outputs))
+
+    def maker(self, outputs: Sequence[Slot]) -> Callable[[], list[Any]]:
+        """Return what makes new tensors for outputs."""
+        torch = _torch()
         made = [(slot.shape, slot.dense, self._dtype(slot.tensor.dtype)) for slot in outputs]
-        number, current, quick = self.number, torch._C._cuda_getDevice, _empty_strided()  # noqa: SLF001
+        number, current, quick = self.number, torch._C._cuda_getDevice, quick_empty("cuda")  # noqa: SLF001
 
         def new() -> list[Any]:
             if quick is not None and current() == number:
                 return [quick(*form) for form in made]
             return [torch.empty_strided(*form, dtype=dtype, device=self._device) for *form, dtype in made]
 
-        return ReadyRuns(kinds, functools.partial(_stream_of(), self.number), new)
+        return new
 
-    def launches(self, calls: Sequence[Any], env: Mapping[str, Any]) -> list[Launch] | None:
-        """Return the launches of calls with their arguments in place; None if some call is not a launch."""
+    def launches(
+        self, calls: Sequence[Any], env: Environment, shared: dict[str, tuple[Any, ...]] | None = None,
+    ) -> list[Launch] | None:
+        """Return the launches of calls with their arguments in place; None if some call is not a launch.
+
+        ``shared`` holds words of launches by name; those that are missing are added.
+        """
         if not all(isinstance(call, DeviceCall) for call in calls):
             return None
-        return [call.launch(env) for call in calls]
+        shared = {} if shared is None else shared
+        return [call.launch(env, shared) for call in calls]
 
     def capture(self, start: Callable[[], None]) -> Callable[[], None]:
         """Return what replays, on the current stream, everything that a function launches.

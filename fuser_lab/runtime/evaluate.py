@@ -31,6 +31,9 @@ def evaluate_segment(fusion: Fusion, given: Mapping[str, Any]) -> dict[str, Any]
     return {tv.name: known[tv] for tv in fusion.outputs}
 
 
+Seen = Callable[[Sequence[Any]], Any]  # makes a result that is a view of an input, of all inputs
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """The input whose memory a returned result lies in, and how the result is seen there.
@@ -97,6 +100,37 @@ def seen(array: Any, exprs: Sequence[Expr], scalars: Mapping[str, Any]) -> Any:
         operands = [scalars[v.name] if v.name in scalars else constant(v) for v in expr.inputs[1:]]
         array = _SEEN_AS[expr.op.name](expr, array, *operands)
     return array
+
+
+def view_of(origin: Origin, inputs: Sequence[Any], output: Any) -> Seen:
+    """Return what sees a result in an input, as it was seen before: torch makes any chain of views in one step."""
+    number, exprs, torch = origin.number, origin.exprs, torch_module()
+    given = inputs[number]
+    if torch is None or type(given) not in {torch.Tensor, torch.nn.Parameter} or given.dtype is not output.dtype:
+        return lambda inputs: seen(detached(inputs[number]), exprs, {})
+    if given.untyped_storage().data_ptr() != output.untyped_storage().data_ptr() or not output.numel():
+        return lambda inputs: seen(detached(inputs[number]), exprs, {})
+    shape, strides = output.shape, output.stride()
+    shift = output.storage_offset() - given.storage_offset()
+    if (shape, strides, shift) == (given.shape, given.stride(), 0):
+        return lambda inputs: detached(inputs[number])
+
+    def strided(inputs: Sequence[Any]) -> Any:
+        source = detached(inputs[number])
+        return source.as_strided(shape, strides, source.storage_offset() + shift)
+
+    return strided
+
+
+def needs_scalars(origin: Origin | None) -> bool:
+    """Whether a view depends on a number that is not known."""
+    exprs = () if origin is None else origin.exprs
+    return any(isinstance(v, Scalar) and v.value is None for expr in exprs for v in expr.inputs[1:])
+
+
+def detached(value: Any) -> Any:
+    """Return a tensor without its gradient, and anything else as it is."""
+    return value.detach() if getattr(value, "requires_grad", False) else value
 
 
 def _torch_expr(expr: Expr, operands: Sequence[Any], device: Any) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from fuser_lab.host_memory import check_fits, free_bytes
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
 from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy
+from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.host_ready import HostRuns, can_repoint
 from fuser_lab.runtime.interrupts import interrupts_deferred
 from fuser_lab.runtime.launcher import HostCall, host_calls
@@ -114,7 +115,7 @@ class HostMemory:
         """Return the only queue: CPU kernels are done when they return."""
         return 0
 
-    def bound(self, calls: Sequence[Callable[[dict[str, Any]], None]], env: dict[str, Any]) -> Callable[[], None]:
+    def bound(self, calls: Sequence[Callable[[Environment], None]], env: Environment) -> Callable[[], None]:
         """Return the calls with their arguments in place."""
 
         def start() -> None:
@@ -129,7 +130,7 @@ class HostMemory:
         """Return where runs are kept that may be repeated with other arrays, after ``check`` has seen the inputs."""
         return HostRuns(check) if can_repoint() else None
 
-    def launches(self, calls: object, env: object) -> None:
+    def launches(self, calls: object, env: object, shared: object = None) -> None:
         """Return None: there are no launches."""
 
     def capture(self, start: Callable[[], None]) -> Callable[[], None]:

@@ -20,7 +20,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
 from fuser_lab.runtime.arrays import TORCH_OF, Unowned, empty_strided, torch_module
 from fuser_lab.runtime.binding import Slot
-from fuser_lab.runtime.evaluate import Origin, seen
+from fuser_lab.runtime.environment import Environment
+from fuser_lab.runtime.evaluate import Origin, Seen, needs_scalars, view_of
 from fuser_lab.runtime.launcher import HostCall
 from fuser_lab.runtime.ready import GUARDS, LARGEST_WORD, guard_of, span_of
 
@@ -47,9 +48,6 @@ def can_repoint() -> bool:
     return sys.implementation.name == "cpython" and all(_word(p).value == p.ctypes.data for p in parts)
 
 
-Seen = Callable[[Sequence[Any]], Any]  # makes a result that is a view of an input, of all inputs
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """How a run gets its results: ``makers`` make arrays for those that are computed, in order.
@@ -68,28 +66,6 @@ class Results:
         return [next(rest) if view is None else view(inputs) for view in self.views]
 
 
-def _view_of(origin: Origin, inputs: Sequence[Any], output: Any) -> Seen:
-    """Return what sees a result in an input, as it was seen before: torch makes any chain of views in one step."""
-    number, exprs, torch = origin.number, origin.exprs, torch_module()
-    given = inputs[number]
-    if torch is None or type(given) not in {torch.Tensor, torch.nn.Parameter} or given.dtype is not output.dtype:
-        return lambda inputs: seen(_detached(inputs[number]), exprs, {})
-    if given.untyped_storage().data_ptr() != output.untyped_storage().data_ptr() or not output.numel():
-        return lambda inputs: seen(_detached(inputs[number]), exprs, {})
-    shape, strides = output.shape, output.stride()
-    shift = output.storage_offset() - given.storage_offset()
-
-    def strided(inputs: Sequence[Any]) -> Any:
-        source = _detached(inputs[number])
-        return source.as_strided(shape, strides, source.storage_offset() + shift)
-
-    return strided
-
-
-def _detached(value: Any) -> Any:
-    return value.detach() if getattr(value, "requires_grad", False) else value
-
-
 class HostRun:
     """One run as calls on arrays of its own; in use by one thread at a time."""
 
@@ -102,7 +78,7 @@ class HostRun:
     ) -> None:
         """Take over calls whose arrays are repointed by ``words``, each with the place of its value.
 
-        ``numbers`` are scalar inputs: the place among the values, and where in which list or environment it stands.
+        ``numbers`` are scalar inputs: the place among the values, and where in which list or mapping it stands.
         """
         self._calls, self._words, self._arguments, self._results = tuple(calls), tuple(words), tuple(numbers), results
         self._inputs = tuple(map(_form, inputs))
@@ -125,6 +101,11 @@ class HostRun:
     def strides(self) -> tuple[tuple[int, ...], ...]:
         """The strides of the inputs that it is for: in elements, of torch tensors; in bytes, of NumPy arrays."""
         return tuple(strides for _, _, strides, _ in self._inputs)
+
+    @property
+    def alignments(self) -> tuple[tuple[int, int], ...]:
+        """Nothing: any address will do."""
+        return ()
 
     @property
     def is_plain(self) -> bool:
@@ -284,7 +265,7 @@ class HostRuns:
         assert self._check is not None
         try:
             self._check(inputs)
-        except Exception:  # noqa: BLE001 - whatever is wrong with inputs of any kind is told by the long way
+        except Exception:  # noqa: BLE001 - the long way reports what is wrong with inputs of any kind
             return False
         return True
 
@@ -297,36 +278,38 @@ class HostRuns:
         self._kept.clear()
 
     def again(
-        self, calls: Sequence[Any], env: Mapping[str, Any], slots: Sequence[Slot | Scalar], returned: Sequence[Slot],
+        self, calls: Sequence[Any], env: Environment, slots: Sequence[Slot | Scalar], returned: Sequence[Slot],
         origins: Sequence[Origin | None], inputs: Sequence[Any], outputs: Sequence[Any],
-        lent: Mapping[str, Sequence[str]],
+        aliases: Mapping[str, Sequence[str]],
     ) -> HostRun | None:
         """Return a run to be repeated, or None if it was more than calls on the memory of inputs and outputs.
 
         Parameters
         ----------
         calls, env
-            What ran, and all memory and numbers by name.
+            What ran, and the memory of the run.
         slots, returned, inputs, outputs
             The plan's inputs and results, with their values.
         origins
             For each result None, or the input that it is seen in.
-        lent
+        aliases
             Names of intermediates that lie in the memory of an input or a result, by its name.
         """
         computed = [slot for slot, origin in zip(returned, origins, strict=True) if origin is None]
         made = [value for value, origin in zip(outputs, origins, strict=True) if origin is None]
         makers = _makers(computed, [value for value in inputs if not isinstance(value, bool | int | float)])
-        if makers is None or any(_needs_scalars(origin) for origin in origins):
+        if makers is None or any(needs_scalars(origin) for origin in origins):
             return None
         # Kernels take flat memory; what the array library evaluates takes arrays.
         flat_only = all(isinstance(call, HostCall) for call in calls)
-        names = {s.name: (s.name, *lent.get(s.name, ())) for s in (*slots, *computed)}
+        names = {s.name: (s.name, *aliases.get(s.name, ())) for s in (*slots, *computed)}
         callers = {name for found in names.values() for name in found}
         # An empty array has no address to change; a result that is seen in an input is computed into storage.
         given = [slot for slot in (*slots, *computed) if isinstance(slot, Slot)]
         empty = {name for s in given if not s.layout.size for name in names[s.name]}
-        own = {k: v for k, v in env.items() if (name := k.removesuffix(" array")) not in callers or name in empty}
+        own = env.copy()
+        for name in callers - empty:
+            own.drop(name)
         words: list[tuple[int, ctypes.c_void_p]] = []
         scalars: dict[str, int] = {}
         for place, (slot, value) in enumerate(zip((*slots, *computed), (*inputs, *made), strict=True)):
@@ -337,35 +320,31 @@ class HostRuns:
                 continue
             if not slot.layout.size:
                 continue  # nothing is read of it, and nothing written
-            if not _is_direct(value, env[slot.name]):
+            if not _is_direct(value, env.arguments[slot.name]):
                 return None
             for name in names[slot.name]:
-                for kept in (name,) if flat_only else (name, f"{name} array"):
-                    own[kept] = _pointing(env[kept])
-                    words.append((place, _word(own[kept])))
+                own.arguments[name] = _pointing(env.arguments[name])
+                words.append((place, _word(own.arguments[name])))
+                if not flat_only:
+                    own.arrays[name] = _pointing(env.arrays[name])
+                    words.append((place, _word(own.arrays[name])))
         bound: list[Callable[[], None]] = []
         numbers: list[tuple[int, Any, Any]] = []
         if not flat_only:
-            numbers += [(place, own, name) for name, place in scalars.items()]
+            numbers += [(place, own.arguments, name) for name, place in scalars.items()]
         for call in calls:
             if not isinstance(call, HostCall):
                 bound.append(functools.partial(call, own))
                 continue
-            arguments = [own.get(name) for name in call.arguments]  # numbers are put there by each run
+            arguments = [own.arguments.get(name) for name in call.arguments]  # numbers are put there by each run
             bound.append(functools.partial(call.on, arguments))
             numbers += [(scalars[n], arguments, k) for k, n in enumerate(call.arguments) if n in scalars]
         views = (
-            None if origin is None else _view_of(origin, inputs, output)
+            None if origin is None else view_of(origin, inputs, output)
             for origin, output in zip(origins, outputs, strict=True)
         )
         results = Results(makers=tuple(makers), views=tuple(views))
         return HostRun(inputs, made, results, words, bound, numbers)
-
-
-def _needs_scalars(origin: Origin | None) -> bool:
-    """Whether a view depends on a number that is not known."""
-    exprs = () if origin is None else origin.exprs
-    return any(isinstance(v, Scalar) and v.value is None for expr in exprs for v in expr.inputs[1:])
 
 
 def _pointing(array: Any) -> Any:

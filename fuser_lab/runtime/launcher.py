@@ -1,14 +1,15 @@
 """Calls of compiled kernels with prepared argument lists."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Loop, Phase, walk
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime import numba_compat
 from fuser_lab.runtime.cpu_kernels import functions_of
-from fuser_lab.schedule.state import ParallelType
+from fuser_lab.runtime.environment import Environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +21,10 @@ class HostCall:
     sizes: tuple[int | float, ...]
     parallel: bool
 
-    def __call__(self, env: Mapping[str, Any]) -> None:
+    def __call__(self, env: Environment) -> None:
         """Run with arguments looked up by name."""
-        self.on([env[name] for name in self.arguments])
+        given = env.arguments
+        self.on([given[name] for name in self.arguments])
 
     def on(self, values: list[Any]) -> None:
         """Run with arguments in order."""
@@ -53,4 +55,4 @@ def arguments_of(phase: Phase) -> tuple[str, ...]:
 
 
 def _is_parallel(phase: Phase) -> bool:
-    return any(isinstance(s, Loop) and s.parallel is ParallelType.PARALLEL for s in walk(phase.body))
+    return any(isinstance(s, Loop) and s.parallel is ParallelType.grid_x for s in walk(phase.body))

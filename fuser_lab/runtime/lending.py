@@ -34,15 +34,15 @@ def loans_of(
         Names of inputs and outputs of the plan: none of them is an intermediate.
     """
     found: list[Loan] = []
-    lent: set[str] = set()
+    borrowed: set[str] = set()
     own = {tv.name: tv for tv in results}
     for number, (segment, scheduler) in enumerate(segments):
         if scheduler is not SchedulerType.EXPR_EVAL or len(segment.outputs) != 1 or len(segment.tensor_inputs) != 1:
             continue
         (source,), (result,) = segment.tensor_inputs, segment.outputs
-        if source.name in taken or source.name in lent or result.name not in own or not _same_memory(segment):
+        if source.name in taken or source.name in borrowed or result.name not in own or not _same_memory(segment):
             continue
-        lent.add(source.name)
+        borrowed.add(source.name)
         found.append(Loan(segment=number, result=own[result.name], intermediate=source))
     return tuple(found)
 

@@ -11,13 +11,13 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.runtime.ahead import Capability
 from fuser_lab.runtime.binding import Slot
+from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.ready import ReadyRuns
 
 if TYPE_CHECKING:
     from fuser_lab.runtime.driver import Launch
     from fuser_lab.runtime.host_ready import HostRuns
 
-Environment = dict[str, Any]  # memory by tensor name, arrays by "<name> array", scalars by name
 Call = Callable[[Environment], None]
 
 
@@ -89,8 +89,13 @@ class Memory(Protocol):
         ``check`` raises for inputs whose values do not fit; it is asked only where inputs are in host memory.
         """
 
-    def launches(self, calls: Sequence[Call], env: Environment) -> "Sequence[Launch] | None":
-        """Return the launches of calls with their arguments in place; None if some call is not a launch."""
+    def launches(
+        self, calls: Sequence[Call], env: Environment, shared: dict[str, tuple[Any, ...]] | None = None,
+    ) -> "Sequence[Launch] | None":
+        """Return the launches of calls with their arguments in place; None if some call is not a launch.
+
+        ``shared`` holds words of launches by name; those that are missing are added.
+        """
 
     def capture(self, start: Callable[[], None]) -> Callable[[], None]:
         """Return what replays everything that a function launches."""

@@ -1,6 +1,6 @@
 """Numba, imported the way it has to be; with `intrinsics_cuda`, the only file that imports numba.cuda.
 
-GNU OpenMP's waiting threads spin unless told otherwise before it is loaded, which costs milliseconds per parallel
+GNU OpenMP's waiting threads spin unless configured otherwise before it is loaded, which costs milliseconds per parallel
 region on a busy machine; it ends a process that was forked from one with threads; and numba-cuda 0.30 needs a function
 that NumPy 2.5 removed.
 """

@@ -1,4 +1,4 @@
-"""exp, log, tanh and erf of a float32 by polynomials, for generated CPU kernels.
+"""exp, expm1, log, log1p, sin, cos, tanh and erf of a float32 by polynomials, for generated CPU kernels.
 
 They are written into the kernel as LLVM instructions: a function that Numba compiles costs a first call a tenth of a
 second, and these cost almost nothing. Where the processor has fused multiply-add, products and sums are rounded once:
@@ -8,20 +8,24 @@ Nothing else is changed, whatever a kernel allows for its own numbers, so that r
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 from numba import float32
 from numba.extending import intrinsic
 
-_FLOAT, _INT = ir.FloatType(), ir.IntType(32)
+from fuser_lab.runtime.cpu_kernels import cpu_has
+
+_FLOAT, _DOUBLE = ir.FloatType(), ir.DoubleType()
+_INT, _LONG = ir.IntType(32), ir.IntType(64)
 _FLAGS = ("contract",)  # Numba gives those of the kernel to what has none
 
 _LARGE = 12582912.0  # 1.5 * 2**23: added, it leaves a whole number in the lowest bits
 
 
 class _Number:
-    """A float32 in code being written, with Python's operators."""
+    """A float32 or float64 in code being written, with Python's operators."""
 
     __slots__ = ("builder", "value")
 
@@ -30,42 +34,59 @@ class _Number:
         self.value = value
 
     def __add__(self, other: "_Number | float") -> "_Number":
-        return _Number(self.builder, self.builder.fadd(self.value, _value(other), flags=_FLAGS))
+        return _Number(self.builder, self.builder.fadd(self.value, self._like(other), flags=_FLAGS))
 
     def __sub__(self, other: "_Number | float") -> "_Number":
-        return _Number(self.builder, self.builder.fsub(self.value, _value(other), flags=_FLAGS))
+        return _Number(self.builder, self.builder.fsub(self.value, self._like(other), flags=_FLAGS))
 
     def __mul__(self, other: "_Number | float") -> "_Number":
-        return _Number(self.builder, self.builder.fmul(self.value, _value(other), flags=_FLAGS))
+        return _Number(self.builder, self.builder.fmul(self.value, self._like(other), flags=_FLAGS))
 
     def __truediv__(self, other: "_Number | float") -> "_Number":
-        return _Number(self.builder, self.builder.fdiv(self.value, _value(other), flags=_FLAGS))
+        return _Number(self.builder, self.builder.fdiv(self.value, self._like(other), flags=_FLAGS))
 
     def __lt__(self, other: float) -> Any:
-        return self.builder.fcmp_ordered("<", self.value, _value(other), flags=_FLAGS)
+        return self.builder.fcmp_ordered("<", self.value, self._like(other), flags=_FLAGS)
 
     def __gt__(self, other: float) -> Any:
-        return self.builder.fcmp_ordered(">", self.value, _value(other), flags=_FLAGS)
+        return self.builder.fcmp_ordered(">", self.value, self._like(other), flags=_FLAGS)
 
     def where(self, condition: Any, other: "_Number | float") -> "_Number":
         """Return ``other`` where a condition holds, else this number."""
-        return _Number(self.builder, self.builder.select(condition, _value(other), self.value))
+        return _Number(self.builder, self.builder.select(condition, self._like(other), self.value))
 
     def polynomial(self, *coefficients: float) -> "_Number":
         """Return a polynomial of this number by Horner's rule; coefficients come from the highest power down."""
-        total = _Number(self.builder, _value(coefficients[0]))
+        total = _Number(self.builder, self._like(coefficients[0]))
         for coefficient in coefficients[1:]:
             total = total * self + coefficient
         return total
 
     @property
+    def is_zero(self) -> Any:
+        """Whether this is a zero of either sign."""
+        return self.builder.fcmp_ordered("==", self.value, self._like(0.0), flags=_FLAGS)
+
+    @property
     def bits(self) -> Any:
         """The bits as an integer."""
-        return self.builder.bitcast(self.value, _INT)
+        return self.builder.bitcast(self.value, _INT if self.value.type == _FLOAT else _LONG)
+
+    def to(self, kind: Any) -> "_Number":
+        """Return this number as a float32 or float64, rounded or widened."""
+        convert = self.builder.fpext if kind == _DOUBLE else self.builder.fptrunc
+        return _Number(self.builder, convert(self.value, kind))
+
+    def plus_product(self, a: "_Number", b: float) -> "_Number":
+        """Return this number plus a product, rounded once."""
+        return _Number(self.builder, self.builder.fma(a.value, self._like(b), self.value))
+
+    def _like(self, number: "_Number | float") -> Any:
+        return number.value if isinstance(number, _Number) else ir.Constant(self.value.type, number)
 
 
-def _value(number: "_Number | float") -> Any:
-    return number.value if isinstance(number, _Number) else ir.Constant(_FLOAT, number)
+def _value(number: float) -> Any:
+    return ir.Constant(_FLOAT, number)
 
 
 def _whole(number: int) -> Any:
@@ -85,26 +106,53 @@ def _written(rule: Callable[[_Number], _Number]) -> Any:
     return intrinsic(typed)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Power:
+    """e**x = (1 + ``rest``) * 2**``whole``; the rest is between 1/sqrt(2) - 1 and sqrt(2) - 1."""
+
+    rest: _Number
+    whole: Any
+
+
+def _power_of_e(x: _Number) -> _Power:
+    """Return e**x in parts, for x of a size whose ``whole`` is an int32 (Cephes' expf)."""
+    shifted = x * 1.4426950408889634 + _LARGE
+    n = shifted - _LARGE
+    # ln 2 in two pieces, the first with trailing zeros, so that n times it is exact.
+    r = x - n * 0.693359375
+    r = r - n * -2.12194440e-4
+    p = r.polynomial(
+        1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
+    )
+    whole = x.builder.sub(shifted.bits, _Number(x.builder, _value(_LARGE)).bits)
+    return _Power(rest=p * (r * r) + r, whole=whole)
+
+
 def _exp(x: _Number) -> _Number:
     """Return e**x for a float32, within 1.1 units in the last place (Cephes' expf), subnormal results included."""
     builder = x.builder
     # Written so that NaN stays what it is in every step.
     safe = x.where(x < -104.0, -104.0)
-    safe = safe.where(safe > 89.0, 89.0)
-    shifted = safe * 1.4426950408889634 + _LARGE
-    n = shifted - _LARGE
-    # ln 2 in two pieces, the first with trailing zeros, so that n times it is exact.
-    r = safe - n * 0.693359375
-    r = r - n * -2.12194440e-4
-    p = r.polynomial(
-        1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
-    )
-    p = p * (r * r) + r + 1.0
+    power = _power_of_e(safe.where(safe > 89.0, 89.0))
     # Two factors, since 2**n itself may be too large or too small.
-    whole = builder.sub(shifted.bits, _Number(builder, _value(_LARGE)).bits)
-    first = builder.ashr(whole, _whole(1))
-    second = builder.sub(whole, first)
-    return p * _power_of_two(builder, first) * _power_of_two(builder, second)
+    first = builder.ashr(power.whole, _whole(1))
+    second = builder.sub(power.whole, first)
+    return (power.rest + 1.0) * _power_of_two(builder, first) * _power_of_two(builder, second)
+
+
+def _expm1(x: _Number) -> _Number:
+    """Return e**x - 1 for a float32, within 1.6 units in the last place, the sign of zeros included."""
+    builder = x.builder
+    safe = x.where(x < -20.0, -20.0)
+    safe = safe.where(safe > 89.0, 89.0)
+    power = _power_of_e(safe)
+    # 2**n = first * second; both are normal, as is 1 / second.
+    first = builder.ashr(power.whole, _whole(1))
+    second = builder.sub(power.whole, first)
+    inverse = _power_of_two(builder, builder.sub(_whole(0), second))
+    scale = _power_of_two(builder, first)
+    result = (scale * power.rest + (scale - inverse)) * _power_of_two(builder, second)
+    return result.where(x.is_zero, x)
 
 
 def _power_of_two(builder: Any, exponent: Any) -> _Number:
@@ -131,8 +179,94 @@ def _log(x: _Number) -> _Number:
     p = p * m * square + exponent * -2.12194440e-4
     result = m + (p - square * 0.5) + exponent * 0.693359375
     result = x.where(x < math.inf, result)
-    result = result.where(builder.fcmp_ordered("==", x.value, _value(0.0), flags=_FLAGS), -math.inf)
+    result = result.where(x.is_zero, -math.inf)
     return result.where(x < 0.0, math.nan)
+
+
+def _log1p(x: _Number) -> _Number:
+    """Return log(1 + x) for a float32, within 1.5 units in the last place, the sign of zeros included; NaN below -1.
+
+    What 1 + x loses by rounding is added to its logarithm, divided by it: W. Kahan's remedy.
+    """
+    total = x + 1.0
+    lost = (x - (total - 1.0)) / total
+    lost = lost.where(total.is_zero, 0.0)
+    result = _log(total) + lost.where(x > _LARGE, 0.0)
+    return result.where(x.is_zero, x)
+
+
+# Powers of two in pieces, less a multiple of 2 pi: the first two pieces have 29 bits, so that a product with the 24
+# bits of a float32 is exact.
+_CIRCLES = (
+    (24, -0.893968865275383, -1.4048139353184386e-09, -5.18562909421874e-19),
+    (48, 0.1298607005737722, 3.825571829804697e-10, 8.597664425907738e-19),
+    (72, 0.2414059154689312, 2.4624783288851315e-10, 1.5265014941075228e-19),
+    (96, 3.0753646194934845, 8.662989041396951e-10, 2.366359320419711e-19),
+)
+_QUARTER = (1.5707963267948966, 6.123233995736766e-17)  # pi / 2 in two pieces
+_LARGE_DOUBLE = 6755399441055744.0  # 1.5 * 2**52: see _LARGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Angle:
+    """An angle as a number of right angles, of which the lowest bits count, and the rest, at most a half of one."""
+
+    rights: Any
+    rest: _Number
+
+
+def _reduced(x: _Number) -> _Angle:
+    """Return a float64 of magnitude up to 2**51 as an angle (Cody and Waite, with fused multiply-add)."""
+    shifted = x * (2 / math.pi) + _LARGE_DOUBLE
+    n = shifted - _LARGE_DOUBLE
+    return _Angle(rights=shifted.bits, rest=x.plus_product(n, -_QUARTER[0]).plus_product(n, -_QUARTER[1]))
+
+
+def _angle(x: _Number) -> _Angle:
+    """Return a float32 of any magnitude as an angle."""
+    builder, wide = x.builder, x.to(_DOUBLE)
+    size = wide.where(wide < 0.0, wide * -1.0)
+    scale, first, second, third = (_Number(builder, ir.Constant(_DOUBLE, one)) for one in (1.0, 1.0, 0.0, 0.0))
+    for step, *pieces in _CIRCLES:
+        above = size > 2.0 ** (step + 25)
+        scale = scale.where(above, 2.0**-step)
+        first, second, third = (
+            old.where(above, new) for old, new in zip((first, second, third), pieces, strict=True)
+        )
+    scaled = wide * scale
+    high, low = _reduced(scaled * first), _reduced(scaled * second)
+    total = _reduced(high.rest + (low.rest + scaled * third))
+    rights = builder.add(builder.add(high.rights, low.rights), total.rights)
+    return _Angle(rights=builder.trunc(rights, _INT), rest=total.rest)
+
+
+def _wave(x: _Number, ahead: int, function: str) -> _Number:
+    """Return the sine of a float32 and ``ahead`` right angles (Cephes' sinf and cosf, after another reduction)."""
+    builder = x.builder
+    if not cpu_has("fma"):
+        return _Number(builder, builder.call(builder.module.declare_intrinsic(function, [_FLOAT]), [x.value]))
+    angle = _angle(x)
+    r = angle.rest.to(_FLOAT)
+    lost = (angle.rest - r.to(_DOUBLE)).to(_FLOAT)
+    square = r * r
+    sine = square.polynomial(-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1) * (square * r) + lost + r
+    cosine = square.polynomial(2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+    cosine = cosine * (square * square) - r * lost + square * -0.5 + 1.0
+    rights = builder.add(angle.rights, _whole(ahead))
+    odd = builder.trunc(rights, ir.IntType(1))
+    sign = builder.shl(builder.and_(rights, _whole(2)), _whole(30))
+    result = sine.where(odd, cosine)
+    return _Number(builder, builder.bitcast(builder.xor(result.bits, sign), _FLOAT))
+
+
+def _sin(x: _Number) -> _Number:
+    """Return the sine of a float32 of any magnitude, within 1.1 units in the last place, the sign of zeros included."""
+    return _wave(x, 0, "llvm.sin").where(x.is_zero, x)
+
+
+def _cos(x: _Number) -> _Number:
+    """Return the cosine of a float32 of any magnitude, within 1.1 units in the last place."""
+    return _wave(x, 1, "llvm.cos")
 
 
 def _tanh(x: _Number) -> _Number:
@@ -173,7 +307,11 @@ def _erf(x: _Number) -> _Number:
     return inside * (p / q)
 
 
+cos32 = _written(_cos)
 exp32 = _written(_exp)
+expm1_32 = _written(_expm1)
 log32 = _written(_log)
+log1p32 = _written(_log1p)
+sin32 = _written(_sin)
 tanh32 = _written(_tanh)
 erf32 = _written(_erf)

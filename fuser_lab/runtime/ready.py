@@ -8,16 +8,21 @@ put into the arguments and the kernels are launched; where not, the run goes the
 import ctypes
 import functools
 import importlib
+import struct
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.ir import TensorView, Val
+from fuser_lab.runtime.environment import Environment
+from fuser_lab.runtime.evaluate import Seen, detached
 
 _KEPT = 2
+_SEQUENCES = frozenset({list, tuple})
 GUARDS = 4  # sets of tensors that differ in what does not matter here, as in whether they need gradients
 LARGEST_WORD = 1 << 31  # of integers that any word of a kernel holds; others go the long way
 # The Python type of a number whose word in memory needs no conversion.
@@ -27,27 +32,110 @@ _PLAIN: dict[type, type] = {
 }
 
 Place = tuple[Any, Any, Any, Any]  # what is looked at: the type of a value and, of a tensor, shape, strides and dtype
+Maker = Callable[[], list[Any]]  # makes arrays for all results that are computed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """What the array library reads and writes between launches: ``env`` holds its arrays and numbers by name.
+
+    ``arrays`` names those of inputs and results: the place of the value, the name, and the shape, strides and first
+    element that it has there, or None for those of the value. ``numbers`` are places and names.
+    """
+
+    env: Environment
+    arrays: tuple[tuple[int, str, tuple[Any, Any, int] | None], ...]
+    numbers: tuple[tuple[int, str], ...]
+
+    def put(self, values: Sequence[Any]) -> None:
+        """Put the values of a run in place."""
+        for place, name, form in self.arrays:
+            value = detached(values[place])
+            if form is not None:
+                shape, strides, first = form
+                value = value.as_strided(shape, strides, value.storage_offset() + first)
+            self.env.arrays[name] = value
+        for place, name in self.numbers:
+            self.env.arguments[name] = values[place]
+
+    def drop(self) -> None:
+        """Let go of the values."""
+        for _, name, _ in self.arrays:
+            self.env.arrays[name] = None
+
+
+class DirectRun(Protocol):
+    """A run that needs no more than addresses of tensors in place, taken by one who runs it without looking at them."""
+
+    @property
+    def words(self) -> tuple[tuple[int, Any], ...]:
+        """The words that hold addresses, each with the place of its tensor among inputs and results."""
+
+    @property
+    def calls(self) -> tuple[Callable[[], None], ...]:
+        """What runs once all addresses are in place."""
+
+    @property
+    def strides(self) -> tuple[tuple[int, ...], ...]:
+        """The strides of the inputs that it is for."""
+
+    @property
+    def alignments(self) -> tuple[tuple[int, int], ...]:
+        """For each input the bits of its address that kernels rely on, and what they are; nothing on the CPU."""
 
 
 class ReadyRun:
     """One run as launches; in use by one thread at a time, on one stream."""
 
     __slots__ = (
-        "_are_tensors", "_device", "_guard", "_guards", "_launches", "_outputs", "_places", "_slots", "_spans",
-        "_storage", "_words", "given", "stream",
+        "_aligned", "_are_tensors", "_device", "_evaluated", "_guard", "_guards", "_has_tensors", "_inputs", "_kinds",
+        "_launches", "_pack", "_places", "_rests", "_slots", "_spans", "_storage", "_views", "_words",
+        "given", "stream",
     )
 
     def __init__(
         self, kinds: frozenset[type], stream: int, inputs: Sequence[Any], outputs: Sequence[Any],
-        words: Sequence[tuple[Any, ...]], launches: Sequence[Callable[[int], None]], storage: Mapping[str, Any],
+        words: Sequence[tuple[Any, ...]], launches: Sequence[Callable[[int], None]], storage: object, *,
+        alignments: Sequence[int] | None = None, views: Sequence[Seen | None] | None = None,
+        evaluated: Evaluated | None = None, block: bytearray | None = None,
     ) -> None:
-        """Take over launches whose arguments are those of ``inputs`` and ``outputs``: ``words`` for each of them."""
+        """Take over launches whose arguments are those of ``inputs`` and ``outputs``: ``words`` for each of them.
+
+        Parameters
+        ----------
+        kinds
+            Types of tensors.
+        stream
+            What it was launched on.
+        inputs, outputs
+            Values of the run: inputs, and results that are computed.
+        words
+            For each of these the words of memory that hold its address, or its number.
+        launches
+            What runs, in order.
+        storage
+            Memory that is kept for it.
+        alignments
+            The alignment in bytes that kernels were compiled for, for each input; `ALIGNED` if it is left out.
+        views
+            One entry for each result: None for one that is computed. None if all are.
+        evaluated
+            What the array library is given, if it evaluates something.
+        block
+            Memory that holds the words of all values one after another, if each value is a tensor and has one.
+        """
         values = [*inputs, *outputs]
         self.stream, self._launches, self._storage, self._slots = stream, tuple(launches), storage, tuple(words)
+        self._views, self._evaluated = None if views is None or not any(views) else tuple(views), evaluated
+        self._inputs, self._kinds = len(inputs), kinds
         self._places: list[Place] = []
         self._spans: list[int | None] = []
         self.given: list[Any] = []  # addresses and numbers that the arguments are set to
-        self._device = next((value.get_device() for value in outputs), -1)
+        self._device = next((value.get_device() for value in values if type(value) in kinds), -1)
+        known = [*(alignments or [ALIGNED] * len(inputs)), *[ALIGNED] * len(outputs)]
+        # The bits of an address that are looked at, and what they have to be.
+        self._rests = [(ALIGNED - 1, 0) if a >= ALIGNED else (2 * a - 1, a) for a in known]
+        self._aligned = all(not rest for _, rest in self._rests)
         for value in values:
             if type(value) in kinds:
                 self._places.append((type(value), value.shape, value.stride(), value.dtype))
@@ -57,9 +145,14 @@ class ReadyRun:
                 self._places.append((type(value), None, None, None))
                 self._spans.append(None)
                 self.given.append(value)
-        self._outputs = range(len(inputs), len(values))
         self._words = tuple((place, word) for place, slot in enumerate(words) for word in slot)
         self._are_tensors = all(type(value) in kinds for value in values)
+        # Launches alone, on tensors alone: all addresses are written at once.
+        is_plain = self._are_tensors and self._views is None and evaluated is None and len(self._launches) == 1
+        self._pack: Callable[..., None] | None = None
+        if is_plain and block is not None:
+            self._pack = functools.partial(struct.Struct(f"={len(values)}Q").pack_into, block, 0)
+        self._has_tensors = any(type(value) in kinds for value in inputs)
         self._guard = guard_of(values) if self._are_tensors else None
         self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)  # of the inputs alone
         self._add_guard(inputs)
@@ -79,36 +172,90 @@ class ReadyRun:
         if guard is not None:
             self._guards.appendleft(guard)
 
-    def fresh(self, inputs: Sequence[Any], made: Callable[[], list[Any]]) -> list[Any] | None:
-        """Launch for inputs like those before and for new outputs, which are returned; None if they are not alike.
+    def fresh(self, inputs: Sequence[Any], made: Maker) -> list[Any] | None:
+        """Launch for inputs like those before and for new outputs, and return the results; None if they are not alike.
 
-        New memory is aligned and overlaps nothing that is in use, so that only inputs are looked at.
+        New memory is aligned and overlaps nothing that is in use, so that only inputs are looked at. Results are made
+        with the library of the inputs, so that some input has to be a tensor.
         """
-        if len(inputs) != self._outputs.start:
+        if len(inputs) != self._inputs or not self._has_tensors:
             return None
-        known = any(guard(*inputs) for guard in self._guards)
-        if not known and self._compared(inputs) is None:
-            return None
-        given = [value.data_ptr() for value in inputs] if known else []
-        for address in given:
-            if address % ALIGNED:
+        for guard in self._guards:
+            if guard(*inputs):
+                given = [value.data_ptr() for value in inputs]
+                if self._pack is not None:
+                    return self._quick(given, made, self._pack)
+                break
+        else:
+            compared = self._compared(inputs)
+            if compared is None:
                 return None
+            given = compared
+            if not all(
+                span is None or value.get_device() == self._device
+                for value, span in zip(inputs, self._spans, strict=False)
+            ):
+                return None
+            self._add_guard(inputs)
+        if not self._is_aligned(given):
+            return None
         try:
             outputs = made()
         except RuntimeError:  # the long way says what there is no memory for
             return None
-        if not known:
-            if not self.start([*inputs, *outputs]):
-                return None
-            self._add_guard(inputs)
-            return outputs
         given += [value.data_ptr() for value in outputs]
-        for place, word in self._words:
-            word.value = given[place]
+        self._launch(given, inputs, outputs)
+        if self._views is None:
+            return outputs
+        rest = iter(outputs)
+        return [next(rest) if view is None else view(inputs) for view in self._views]
+
+    def _quick(self, given: list[int], made: Maker, pack: Callable[..., None]) -> list[Any] | None:
+        """Do the rest of `fresh` for kernels on tensors alone, which lie at addresses in ``given``."""
+        ends = 0
+        for address in given:
+            ends |= address
+        if (ends % ALIGNED or not self._aligned) and not self._is_aligned(given):
+            return None
+        try:
+            outputs = made()
+        except RuntimeError:  # the long way says what there is no memory for
+            return None
+        for value in outputs:
+            given.append(value.data_ptr())  # noqa: PERF401 - a list of its own takes longer
+        pack(*given)
         self.given = given
-        for launch in self._launches:
-            launch(self.stream)
+        self._launches[0](self.stream)
         return outputs
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is kernels on tensors alone, and all results are computed."""
+        return self._pack is not None
+
+    @property
+    def words(self) -> tuple[tuple[int, Any], ...]:
+        """The words that hold addresses, each with the place of its tensor among inputs and results."""
+        return self._words
+
+    @property
+    def calls(self) -> tuple[Callable[[], None], ...]:
+        """What runs once all addresses are in place."""
+        return tuple(functools.partial(launch, self.stream) for launch in self._launches)
+
+    @property
+    def strides(self) -> tuple[tuple[int, ...], ...]:
+        """The strides of the inputs that it is for."""
+        return tuple(stride for _, _, stride, _ in self._places[: self._inputs])
+
+    @property
+    def alignments(self) -> tuple[tuple[int, int], ...]:
+        """For each input the bits of its address that kernels rely on, and what they are."""
+        return tuple(self._rests[: self._inputs])
+
+    def takes(self, inputs: int, outputs: int) -> bool:
+        """Whether it reads so many inputs and writes so many outputs, none of them a view of an input."""
+        return self._views is None and (inputs, inputs + outputs) == (self._inputs, len(self._places))
 
     def start(self, values: Sequence[Any]) -> bool:
         """Launch for inputs and outputs if they are like those before; return whether they are."""
@@ -121,29 +268,55 @@ class ReadyRun:
             if compared is None:
                 return False
             given = compared
+        if given != self.given and not (self._fits(given) if here else self._moved(values, given)):
+            return False
+        self._launch(given, values[: self._inputs], values[self._inputs :])
+        return True
+
+    def _launch(self, given: list[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         if given != self.given:
-            if not (self._fits(given) if here else self._moved(values, given)):
-                return False
             for place, word in self._words:
                 word.value = given[place]
             self.given = given
+        if self._evaluated is not None:
+            self._evaluated.put([*inputs, *outputs])
         stream = self.stream
-        for launch in self._launches:
-            launch(stream)
+        try:
+            for launch in self._launches:
+                launch(stream)
+        finally:
+            if self._evaluated is not None:
+                self._evaluated.drop()
+
+    def _is_aligned(self, given: Sequence[Any]) -> bool:
+        """Whether the addresses of inputs end as those that kernels were compiled for."""
+        if self._aligned and self._are_tensors:
+            ends = 0
+            for address in given:
+                ends |= address
+            return not ends % ALIGNED
+        for number, span, (mask, rest) in zip(given, self._spans, self._rests, strict=False):
+            if span is not None and number & mask != rest:
+                return False
+            if span is None and number.__class__ is int and not 0 <= number < LARGEST_WORD:
+                return False
         return True
 
     def _compared(self, values: Sequence[Any]) -> list[Any] | None:
         """Return addresses and numbers if values are like those before."""
-        given = []
+        given: list[Any] = []
         for value, (kind, shape, stride, dtype) in zip(values, self._places, strict=False):
-            if value.__class__ is not kind:
-                return None
+            found: type = value.__class__
             if shape is None:
+                if found is not kind:
+                    return None
                 given.append(value)
-            elif value.shape == shape and value.stride() == stride and value.dtype is dtype and not value.is_neg():
-                given.append(value.data_ptr())
-            else:
+                continue
+            if found not in self._kinds or value.shape != shape or value.stride() != stride:
                 return None
+            if value.dtype is not dtype or value.is_neg():
+                return None
+            given.append(value.data_ptr())
         return given
 
     def _moved(self, values: Sequence[Any], given: Sequence[Any]) -> bool:
@@ -156,17 +329,10 @@ class ReadyRun:
 
     def _fits(self, given: Sequence[Any]) -> bool:
         """Whether arrays at these addresses are aligned, and none that is written overlaps another."""
-        spans = []
-        for number, span in zip(given, self._spans, strict=True):
-            if span is None:
-                if number.__class__ is int and not 0 <= number < LARGEST_WORD:
-                    return False
-                spans.append((0, 0))
-                continue
-            if number % ALIGNED:
-                return False
-            spans.append((number, number + span))
-        for place in self._outputs:
+        if not self._is_aligned(given):
+            return False
+        spans = [(0, 0) if span is None else (n, n + span) for n, span in zip(given, self._spans, strict=True)]
+        for place in range(self._inputs, len(spans)):
             begin, end = spans[place]
             for other, (first, last) in enumerate(spans):
                 if begin < last and first < end and other != place:
@@ -179,45 +345,50 @@ class ReadyRuns:
 
     __slots__ = ("_kept", "_made", "_stream", "kinds")
 
-    def __init__(
-        self, kinds: frozenset[type], stream: Callable[[], int], made: Callable[[], list[Any]],
-    ) -> None:
-        """Keep runs on arrays of some types; ``stream`` is the current one, ``made`` makes outputs."""
+    def __init__(self, kinds: frozenset[type], stream: Callable[[], int], made: Maker) -> None:
+        """Keep runs on arrays of some types; ``stream`` is the current one, ``made`` makes what is computed."""
         self.kinds, self._stream, self._made = kinds, stream, made
         self._kept: deque[ReadyRun] = deque(maxlen=_KEPT)
 
     def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Return the outputs of a run like one of those kept, launched; None if none is alike."""
         kept = self._kept
-        if not kept or inputs.__class__ not in {list, tuple} or not (out is None or out.__class__ in {list, tuple}):
+        if inputs.__class__ not in _SEQUENCES or not (out is None or out.__class__ in _SEQUENCES):
             return None
-        stream = self._stream()
-        for _ in range(len(kept)):
+        stream, left = self._stream(), len(kept)
+        while left:
             try:
                 run = kept.pop()
             except IndexError:  # another thread has it
                 return None
-            if run.stream == stream and (outputs := self._repeated(run, inputs, out)) is not None:
-                kept.append(run)
-                return outputs
+            if run.stream == stream:
+                outputs = run.fresh(inputs, self._made) if out is None else self._written(run, inputs, out)
+                if outputs is not None:
+                    kept.append(run)
+                    return outputs
             kept.appendleft(run)
+            left -= 1
         return None
 
-    def _repeated(self, run: ReadyRun, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
-        if out is not None:
-            values = [*inputs, *out]
-            return [*out] if len(values) == len(run.given) and run.start(values) else None
-        # Results are made with the library of the inputs.
-        if not any(type(value) in self.kinds for value in inputs):
-            return None
-        return run.fresh(inputs, self._made)
+    @staticmethod
+    def _written(run: ReadyRun, inputs: Sequence[Any], out: Sequence[Any]) -> list[Any] | None:
+        values = [*inputs, *out]
+        return [*out] if run.takes(len(inputs), len(out)) and run.start(values) else None
 
     def keep(self, run: Any) -> None:
         """Keep a run."""
         self._kept.append(run)
 
-    def taken(self) -> None:
-        """Return None: a run on a GPU belongs to a stream, and looks which one is current."""
+    def taken(self) -> ReadyRun | None:
+        """Take away a run on the current stream that needs no more than addresses in place; None if there is none."""
+        try:
+            run = self._kept.pop()
+        except IndexError:
+            return None
+        if run.stream == self._stream() and run.is_plain:
+            return run
+        self._kept.appendleft(run)
+        return None
 
     def clear(self) -> None:
         """Let go of all runs and their storage."""
@@ -244,6 +415,12 @@ def guard_of(tensors: Sequence[Any]) -> Callable[..., bool] | None:
         return None
     made: Callable[..., bool] = guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
     return made
+
+
+def aligned_to(address: int) -> int:
+    """Return the number of bytes, at most `ALIGNED`, that an address is a multiple of."""
+    address |= ALIGNED
+    return address & -address
 
 
 def takes(values: Sequence[Val]) -> bool:

@@ -40,7 +40,7 @@ _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _OPEN_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 
-_TOLD: set[str] = set()
+_WARNED: set[str] = set()
 _LOCK = threading.Lock()
 
 
@@ -244,9 +244,9 @@ def _check(path: Path, descriptor: int) -> None:
 
 def _tell(why: str) -> None:
     with _LOCK:
-        if why in _TOLD:
+        if why in _WARNED:
             return
-        _TOLD.add(why)
+        _WARNED.add(why)
     msg = f"Compiled kernels are not kept on disk: {why}; FUSER_LAB_CACHE can name a directory of your own."
     warn(msg, CacheWarning)
 

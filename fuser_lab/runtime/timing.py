@@ -37,6 +37,7 @@ Peer = Callable[..., Any]
 _Inside = tuple[Callable[[], float], Callable[[], float] | None]  # what measures a part of a run, cold and warm
 
 CHECKED_ELEMENTS = 1 << 26  # beyond, the reference evaluation would take longer than the measurement
+IN_LOCK_STEP = "evaluated in lock step: its time says nothing about speed"
 
 # What rounding explains, as a share of the largest value of an output.
 _TOLERANCE = {
@@ -135,7 +136,7 @@ def measure(
 
 
 def with_progress(measured: Callable[[Progress], Timings], total: int, progress: Progress | bool | None) -> Timings:
-    """Return what is measured, which is told how far it is: None or True shows a bar, False nothing."""
+    """Return what is measured, which reports its progress: None or True shows a bar, False nothing."""
     if progress is not None and progress is not True:
         return measured(progress if callable(progress) else _silent)
     bar = progress_bar("timing", total)
@@ -263,7 +264,10 @@ class _Measurement(Measurement):
             kept = prepared.reusable(outputs)
             bound = prepared.bind(inputs, kept)
             clock = self._clock(prepared.target)
-            runs = [step.runs for step in prepared.steps(inputs)]
+            steps = prepared.steps(inputs)
+            runs = [step.runs for step in steps]
+            slow: set[int | None] = {n for n, step in enumerate(steps) if step.runs and step.in_lock_step}
+            slow |= {None} if slow else set()  # so is the whole plan
             rows = self._calls(plan, bound, runs, partial(prepared.run, inputs, kept))
             inside: list[_Inside] = []
             if not error >= 1:
@@ -272,8 +276,9 @@ class _Measurement(Measurement):
             for (row, call), measured in itertools.zip_longest(rows, inside):
                 if self._cancelled():
                     break
-                told = replace(row, plan=name, device=prepared.memory.label(), error=error, note=note)
-                self._add(told, call, clock, measured)
+                notes = "; ".join(filter(None, (note, IN_LOCK_STEP if row.segment in slow else "")))
+                placed = replace(row, plan=name, device=prepared.memory.label(), error=error, note=notes)
+                self._add(placed, call, clock, measured)
                 progress(done, total, self._so_far)
         for name, peer in self._peers.items():
             if self._cancelled() or not plans:

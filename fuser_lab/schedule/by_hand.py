@@ -392,8 +392,8 @@ def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     if other is None:
         msg = "all inputs have the same fastest axis as the output."
         raise ScheduleError(msg)
-    turned = [name for name, axis in fastest.items() if axis == other]
-    for name in turned:
+    transposed = [name for name, axis in fastest.items() if axis == other]
+    for name in transposed:
         hand.add("set_memory_type", name, memory_type=MemoryType.shared)
     # [rest, other / tile, last / tile, tile, tile], the rest merged.
     order = [axis for axis in range(count) if axis not in {other, count - 1}]
@@ -407,11 +407,11 @@ def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     rest = {0: ParallelType.grid_z} if order else {}
     _parallel(hand, reference, {**rest, first: ParallelType.grid_x, first + 1: ParallelType.grid_y})
     # Threads walk along the fastest axis of what each tensor is read from or written to.
-    for name in turned:
+    for name in transposed:
         hand.add("reorder", name, order=((first + 2, first + 3), (first + 3, first + 2)))
         _tile(hand, name, first + 2)
     _tile(hand, reference, first + 2)
-    others = tuple(n for n in hand.scheduled.tensors if n not in turned and not hand.scheduled.is_input(n))
+    others = tuple(n for n in hand.scheduled.tensors if n not in transposed and not hand.scheduled.is_input(n))
     like = tuple(name for name in others if name != reference)
     hand.add("transform_like", reference, selected_tensors=like)
     hand.add("parallelize_like", reference, pos=-1, selected_tensors=like, selected_parallel_types=())

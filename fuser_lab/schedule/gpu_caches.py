@@ -15,7 +15,7 @@ def eviction(space: Space) -> Evict:
     """Return the eviction priority of loads of a nest's inputs in the L2 cache."""
     if space.device.cc < HINTS_FROM:
         return Evict.NORMAL
-    if space.reduces and space.goes_by_once and space.rows * space.depth * space.read_bytes <= STREAMED_BYTES:
+    if space.reduces and space.is_one_pass and space.rows * space.depth * space.read_bytes <= STREAMED_BYTES:
         return Evict.FIRST
     # A smaller output might still be in the cache when the next kernel reads it.
     return Evict.LAST if space.stored_bytes > 2 * space.device.l2 > 0 else Evict.NORMAL

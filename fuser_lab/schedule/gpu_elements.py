@@ -20,7 +20,7 @@ def element_loops(space: Space) -> LoopSchedule:
     Each thread processes one vector and ends, so that new blocks keep the memory busy while others end. If inputs
     repeat, a thread processes the vectors that share them.
     """
-    if space.turned != (0, 0):
+    if space.transposed != (0, 0):
         return _tiles(space)
     chunks = -(-space.rows // space.vector)
     unroll = space.repeats
@@ -42,15 +42,16 @@ def element_loops(space: Space) -> LoopSchedule:
 def _tiles(space: Space) -> LoopSchedule:
     tile = min(max(TILE_BYTES // space.itemsize, SMALLEST_TILE), LARGEST_TILE)
     large = 2 * tile
-    many = space.rows >= TILES * space.device.sms * large**2 and min(space.turned) >= large
-    if many and large**2 * space.turned_bytes <= min(LARGE_TILE_BYTES, space.device.shared_per_block):
+    many = space.rows >= TILES * space.device.sms * large**2 and min(space.transposed) >= large
+    if many and large**2 * space.transposed_bytes <= min(LARGE_TILE_BYTES, space.device.shared_per_block):
         tile = large
     # Several vectors per thread, all loaded before the first is used.
     threads = max(min(tile * tile // (2 * space.vector), TILE_THREADS), WARP)
+    across, along = space.transposed
     return LoopSchedule(
         style=Style.TILES, threads=(threads, 1), tile=tile, vector=space.vector, evict=eviction(space),
         reasons=(
-            f"some tensors are contiguous along an axis of {space.turned[0]}, others along one of {space.turned[1]}",
+            f"some tensors are contiguous along an axis of {across}, others along one of {along}",
             f"tiles of {tile}: rows of {tile * space.itemsize} bytes",
         ),
     )

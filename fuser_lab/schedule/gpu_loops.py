@@ -23,6 +23,8 @@ RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions 
 CACHED = 32 << 10  # bytes that one block leaves to the first-level cache
 BACKWARD_WORDS = 64  # registers of a thread for column sums and the row that adds to them
 MEETING_BYTES = 40 << 10  # of shared memory in which the threads of a block meet
+SHORT = 16  # elements of a column that one thread reduces by itself
+MANY = 256  # threads of each multiprocessor from which these need no others beside them
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
 
 
@@ -37,12 +39,15 @@ def row_loops(space: Space) -> LoopSchedule:
         steps = -(-groups // lanes)
         # Small blocks: the first that end make room for others.
         return LoopSchedule(
-            style=Style.ROWS, threads=(lanes, max(64 // lanes, 1)), vector=width, unroll=steps,
+            style=Style.ROWS, threads=(lanes, max(64 // lanes, 1)), vector=width, unroll=min(steps, IN_FLIGHT),
             persistent=space.passes > 1, registers=steps, evict=eviction(space),
             reasons=(f"{depth} elements fit {lanes} lanes, which need no barrier",),
         )
     if space.passes == 1:
-        lanes = _lanes(groups, max(2 // space.streams, 1))
+        few = max(2 // space.streams, 1)
+        # One block takes as long with some lanes idle, and many lengths of the only row then share a kernel.
+        least = min(max(-(-groups // few), WARP), MOST_THREADS)
+        lanes = _lanes(groups, few) if space.rows > 1 else _power_of_two(least)
         steps = -(-groups // lanes)
         unroll = min(steps, max(IN_FLIGHT // 2 // space.streams, 1))
         reason = f"{lanes} threads per row, with {unroll} steps of loads in flight: nothing is read again"
@@ -205,8 +210,9 @@ def column_loops(space: Space) -> LoopSchedule:
     if online and width > 1:
         width //= 2  # maximum, sum and what they were relative to: twice the registers
     groups = -(-space.rows // width)
-    lanes = _power_of_two(min(WARP * (2 if online else 1), groups))
-    most = (ALL_THREADS if small else 256) // lanes
+    alone = space.passes == 1 and depth <= SHORT and groups >= MANY * space.device.sms
+    lanes = _power_of_two(min(WARP * (4 if alone else 2 if online else 1), groups))
+    most = 1 if alone else (ALL_THREADS if small else 256) // lanes
     height = 1
     while height < most and height * 2 <= depth and height * 2 * lanes * width * space.sum_bytes <= MEETING_BYTES:
         height *= 2
@@ -215,6 +221,8 @@ def column_loops(space: Space) -> LoopSchedule:
     unroll = max(min(IN_FLIGHT // space.streams, _power_of_two(-(-depth // height))), 1)
     split = 1 if small else max(1, min(WAVE * space.device.sms // blocks, depth // (height * unroll * 2)))
     reasons = [f"{lanes} threads side by side read {lanes * width} adjacent elements, {height} rows at a time"]
+    if alone:
+        reasons = [f"each thread reduces the {depth} elements of {width} neighbouring results by itself"]
     if split > 1:
         reasons.append(f"{blocks} blocks of columns are too few: {split} blocks divide the rows of each")
     if online:

@@ -12,7 +12,7 @@ from fuser_lab.targets import target_of
 CPU_PARALLEL_FROM = 1 << 17  # elements; below, waking the other cores costs more than it saves
 CPU_TILE = 512  # columns that are traversed several times, whole: few enough for all of them to stay in caches
 CPU_WIDE_TILE = 4096  # columns that are traversed once: long ranges of rows, and sums that fit the first-level cache
-CPU_TURNED = 64  # elements along both sides of a tile that is transposed in the first-level cache
+CPU_TRANSPOSED = 64  # elements along both sides of a tile that is transposed in the first-level cache
 CPU_SPLIT = 16  # parts of a reduction with too few results to keep the cores busy
 CPU_SUMS_BYTES = 256 << 10  # of running column sums: half of a core's second-level cache
 CPU_FEW_UNITS = 8
@@ -32,8 +32,8 @@ def choose_loops(space: Space, target: str) -> LoopSchedule:
 def _cpu(space: Space) -> LoopSchedule:
     work = space.rows * max(space.depth, 1)
     parallel = work >= CPU_PARALLEL_FROM
-    if space.turned != (0, 0):
-        side = CPU_TURNED if space.itemsize <= 4 else CPU_TURNED // 2
+    if space.transposed != (0, 0):
+        side = CPU_TRANSPOSED if space.itemsize <= 4 else CPU_TRANSPOSED // 2
         return LoopSchedule(style=Style.TILES, parallel=parallel, tile=side)
     if not space.reduces:
         return LoopSchedule(style=Style.ELEMENTS, parallel=parallel)
@@ -67,7 +67,7 @@ def _gpu(space: Space) -> LoopSchedule:
 def _gpu_loops(space: Space) -> LoopSchedule:
     if not space.reduces:
         return element_loops(space)
-    if not space.inner_reduced and space.goes_by_once:
+    if not space.inner_reduced and space.is_one_pass:
         return column_loops(space)
     # Lanes that share a column do not read neighbours: the lowering traverses columns once for each result instead.
     return row_loops(space if space.inner_reduced else replace(space, vector=1))

@@ -66,8 +66,8 @@ class OpenScheduler:
             return refuse(self.type, why, *facts.names)
         if not beyond:
             return verdict
-        told = reason(ReasonCode.BEYOND, rules=", ".join(code.value for code in beyond))
-        return accept(self.type, told, persistent=verdict.persistent, beyond=beyond)
+        text = reason(ReasonCode.BEYOND, rules=", ".join(code.value for code in beyond))
+        return accept(self.type, text, persistent=verdict.persistent, beyond=beyond)
 
 
 def opened(

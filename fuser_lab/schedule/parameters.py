@@ -105,7 +105,7 @@ class Chooser:
         self._choices: dict[int, NestChoice] = {}
         self._notes: list[str] = []
 
-    def settle(
+    def with_given(
         self, number: int, target: str, space: Space, chosen: LoopSchedule, names: tuple[str, ...] | None = None,
     ) -> LoopSchedule:
         """Return chosen loops with what was given by hand, where that is legal; the choice keeps why it is not."""
@@ -219,7 +219,7 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
         return f"resident = {schedule.resident} blocks of {x * y} threads are more than a multiprocessor holds"
     if space.column_sums:
         return _illegal_backward(space, schedule)
-    if schedule.split != 1 and (not space.goes_by_once or space.depth < _SPLIT_FROM):
+    if schedule.split != 1 and (not space.is_one_pass or space.depth < _SPLIT_FROM):
         return f"split = {schedule.split} requires a reduction whose result the kernel does not use"
     if not 1 <= schedule.split <= min(_MOST_PARTS, max(space.depth, 1)):
         return f"split = {schedule.split} must be between 1 and {min(_MOST_PARTS, max(space.depth, 1))}"

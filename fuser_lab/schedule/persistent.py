@@ -91,7 +91,7 @@ def vector_width(facts: CandidateFacts) -> int:
     """Return how many neighbouring elements of kept axes one access can take, a power of two.
 
     An access has at most 16 bytes of the widest dtype, less with many inputs; the innermost kept axes must be one
-    stretch of memory in every input and output that has them innermost, and its length a multiple.
+    range of memory in every input and output that has them innermost, and its length a multiple.
     """
     exact, pattern = facts.exact, facts.patterns[0]
     run: list[int] = []

@@ -7,29 +7,6 @@ from math import prod
 from fuser_lab.cost.device import DEFAULT, Device
 
 
-class ParallelType(enum.Enum):
-    """The processor that runs the iterations of a loop; the values are the words of IR text."""
-
-    BIDX = "blockIdx.x"
-    TIDX = "threadIdx.x"
-    TIDY = "threadIdx.y"
-    VECTORIZE = "vectorize"
-    UNROLL = "unroll"
-    SERIAL = "serial"
-    PARALLEL = "parallel"  # CPU threads
-    SIMD = "simd"  # left to the CPU compiler's vectorizer
-
-    @property
-    def is_gpu(self) -> bool:
-        """Whether only a GPU kernel can have such a loop."""
-        return self in {ParallelType.BIDX, ParallelType.TIDX, ParallelType.TIDY}
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether only a CPU kernel can have such a loop."""
-        return self in {ParallelType.PARALLEL, ParallelType.SIMD}
-
-
 class Style(enum.Enum):
     """Which loop is the innermost, and which elements a thread computes."""
 
@@ -58,10 +35,10 @@ class Space:
 
     GPU: ``stored_bytes`` is the total size in bytes of the outputs that have one element per point of the nest.
 
-    GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats; ``turned``
-    are the extents of two axes of which some tensors are fast along the first, the others along the second, (0, 0) if
-    all agree, ``itemsize`` is that of the widest to be transposed, ``turned_bytes`` what an element of all of them
-    takes.
+    GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats;
+    ``transposed`` are the extents of two axes of which some tensors are fast along the first, the others along the
+    second, (0, 0) if all agree, ``itemsize`` is that of the widest to be transposed, ``transposed_bytes`` what an
+    element of all of them takes.
 
     GPU, with reductions: ``streams`` is how many inputs are read element by element, ``read_bytes`` what an element
     of all of them takes; ``input_bytes`` what an element of
@@ -91,9 +68,9 @@ class Space:
     value_bytes: int = 0
     sum_bytes: int = 0
     repeats: int = 1
-    turned: tuple[int, int] = (0, 0)
+    transposed: tuple[int, int] = (0, 0)
     itemsize: int = 1
-    turned_bytes: int = 1
+    transposed_bytes: int = 1
     column_sums: tuple[int, ...] = ()
     device: Device = DEFAULT
 
@@ -105,7 +82,7 @@ class Space:
     @property
     def is_walked_again(self) -> bool:
         """Whether columns are needed again after a result of them is known."""
-        return bool(self.reduced) and not self.inner_reduced and not self.goes_by_once
+        return bool(self.reduced) and not self.inner_reduced and not self.is_one_pass
 
     @property
     def reduces_outermost(self) -> bool:
@@ -115,7 +92,7 @@ class Space:
         return self.rows == 1 or (self.depth > self.reduced_run if self.inner_reduced else self.rows == self.kept_run)
 
     @property
-    def goes_by_once(self) -> bool:
+    def is_one_pass(self) -> bool:
         """Whether no element is needed again; a column's maximum and sum of exponentials are found together."""
         return self.passes == 1 or (self.online and self.passes == 2 and not self.inner_reduced)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 LEAST_SHOWN = 1000  # differences that save less than this share of the total saving are omitted from texts
+SHORTEST = 5e-9  # seconds, below which a cost is given in bytes
 MOST_DIGITS = 6  # maximum number of decimals, used where costs differ by little
 READINGS = {
     SegmentSetMeaning.HINT: "with hints kept",
@@ -291,9 +292,9 @@ class Certificate:
         return "\n".join(lines)
 
     def time_text(self, cost: int) -> str:
-        """Return a cost as time on the model's device, or as bytes if the time would be zero."""
-        label = seconds_label(self.model.seconds(cost))
-        return bytes_label(cost) if cost and label in {"0.00 µs", "-0.00 µs"} else label
+        """Return a cost as time on the model's device, or as bytes if the time is too short to compare."""
+        seconds = self.model.seconds(cost)
+        return bytes_label(cost) if cost and abs(seconds) < SHORTEST else seconds_label(seconds)
 
     def total_text(self, cost: int) -> str:
         """Return a plan's cost as time, with enough digits to distinguish the cost, the bound and the known plan."""

@@ -101,9 +101,9 @@ def recompute(
     saved = moved_bytes(segmented) - moved_bytes(now)
     operations = _operations(now) - _operations(segmented)
     text = f"{tensor} is recomputed in {_segments_text(targets)}: that {amounts_text(saved, operations)}"
-    told = tuple(attempt_of(*copies_in(one), text) for one in attempts)
+    recorded = tuple(attempt_of(*copies_in(one), text) for one in attempts)
     merged = tuple(one for one in log if one.kind is Kind.REVERT)
-    return Rewritten(segmented=now, attempts=told, merged=merged, saved=saved, operations=operations)
+    return Rewritten(segmented=now, attempts=recorded, merged=merged, saved=saved, operations=operations)
 
 
 def _regrouped(

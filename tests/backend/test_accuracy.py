@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from fuser_lab.accuracy import cpu_table, measured
 from fuser_lab.dtypes import DataType
+from fuser_lab.execution.accuracy import cpu_table, measured
 from fuser_lab.report.accuracy_page import stated
 
 # Libraries of other processors round some functions otherwise.

@@ -28,13 +28,18 @@ STRIDE = 1021  # of the 2**32 bit patterns, one of so many: 4.2 million numbers 
 EDGES = np.float32([
     0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 1.1754944e-38, -1.1754942e-38, 3.4028235e38, 1.0, -1.0,
     88.7228, 88.7229, -87.3365, -103.97, -103.98, -104.0, 89.0, 0.625, 0.62500006, 4.0, -4.0, 0.70710677, 0.70710683,
+    -0.99999994, -1.0000001, -0.29289323, 0.41421354, 0.34657359, -0.34657359, 20.0, -20.0,
 ])
 FLAGS = set(FASTMATH)
 
 # Function, what it should be in float64, units in the last place where products and sums are rounded once, and twice.
 FUNCTIONS: tuple[tuple[str, Callable[[np.ndarray], np.ndarray], float, float], ...] = (
     ("exp32", np.exp, 1.1, 1.1),
+    ("expm1_32", np.expm1, 1.4, 1.6),
     ("log32", np.log, 0.8, 0.8),
+    ("log1p32", np.log1p, 1.5, 1.5),
+    ("sin32", np.sin, 1.1, 0.6),
+    ("cos32", np.cos, 1.1, 0.6),
     ("tanh32", np.tanh, 4.5, 5.5),
     ("erf32", np.vectorize(math.erf, otypes=[np.float64]), 7.0, 7.0),
 )
@@ -74,6 +79,7 @@ def test_error_over_all_of_float32(name: str, exact: Any, fused: float, separate
     finite = np.isfinite(nearest)
     np.testing.assert_array_equal(got[~finite], nearest[~finite])
     assert np.isfinite(got[finite]).all()
+    np.testing.assert_array_equal(np.signbit(got[x == 0]), np.signbit(nearest[x == 0]))
     # The last place of the smallest numbers is that of all subnormal ones.
     place = np.maximum(np.spacing(np.abs(nearest[finite])), np.float32(1e-45)).astype(np.float64)
     units = np.abs(got[finite].astype(np.float64) - wanted[finite]) / place
@@ -86,7 +92,7 @@ def test_functions_are_computed_in_vectors(name: str) -> None:
     found = vectors(compiled)
     assert sum(op.endswith("ps") for op in found) > 20, found
     asm = compiled.inspect_asm(compiled.signatures[0])
-    assert not re.search(r"\b(expf|logf|tanhf|erff|exp|log|tanh|erf)\b@?", asm.replace(name, ""))
+    assert not re.search(r"\b(expf|logf|sinf|cosf|tanhf|erff|exp|log|sin|cos|tanh|erf)\b@?", asm.replace(name, ""))
 
 
 @pytest.mark.parametrize(("widen", "narrow", "dtype"), [

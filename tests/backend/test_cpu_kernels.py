@@ -13,10 +13,12 @@ from backend.fusions import D, S, build, close, numbers
 from backend.reductions import backward, softmax
 
 from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_ir import Load, Loop, Role, terms_of, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.term import Apply, index
 from fuser_lab.runtime.compile import defined_in
 from fuser_lab.runtime.cpu_kernels import compiled_library
 from fuser_lab.runtime.executor import prepare
@@ -44,6 +46,11 @@ def sums_across(fd: Any, x: Any, y: Any) -> Any:
     return fd.ops.sum(difference, [2]), fd.ops.max(fd.ops.mul(difference, difference), [2]), difference
 
 
+def patches(fd: Any, x: Any) -> Any:
+    parts = fd.ops.permute(fd.ops.reshape(x, [2, 3, 12, 16, 14, 16]), [0, 2, 4, 1, 3, 5])
+    return fd.ops.mul(fd.ops.reshape(parts, [336, 768]), 2.0)
+
+
 def run(fusion: Fusion, scheduler: S, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     plan = prepare(fusion, [(fusion, scheduler)], "cpu", allow_fallback=False, compile_now=False)
     return [np.asarray(a) for a in plan.run(list(inputs))]
@@ -65,6 +72,7 @@ LARGE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], S]] = {
     "rows": (softmax, ((301, 517),), S.INNER_PERSISTENT),
     "rows of a transposed tensor": (rows_across, ((3, 301, 205), (3, 205, 301)), S.INNER_PERSISTENT),
     "sums of a transposed tensor": (sums_across, ((3, 301, 205), (3, 205, 301)), S.REDUCTION),
+    "patches of a picture": (patches, ((2, 3, 192, 224),), S.POINTWISE),
     "rows longer than the stack": (softmax, ((3, 70_001),), S.INNER_PERSISTENT),
 }
 
@@ -172,6 +180,18 @@ def test_rows_of_a_transposed_tensor_are_read_a_band_at_a_time(record: Callable[
         for root in terms_of(s) for term in root.walk() if isinstance(term, Load) and term.buffer.role is Role.INPUT
     }
     assert read == {("T0", "r"), ("T1", "row")}
+
+
+def test_no_access_of_an_inner_loop_divides() -> None:
+    body = generate(build(patches, ((2, 3, 192, 224),), D.Float), S.POINTWISE, "cpu").kernel_ir.phases[0].body
+    loops = [s for s in walk(body) if isinstance(s, Loop)]
+    assert [loop.stop for loop in loops[1:]] == [index(3), index(16), index(16)]
+    inner = {loop.var for loop in loops[1:]}
+    divided = [
+        term for s in walk(body) for root in terms_of(s) for term in root.walk()
+        if isinstance(term, Apply) and term.fn in {"floordiv", "mod"} and inner & variables(term)
+    ]
+    assert not divided
 
 
 def test_neighbouring_sums_of_a_few_rows_each_are_vectorized_together() -> None:

@@ -12,6 +12,7 @@ from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.numba_cuda import CudaEmitter
 from fuser_lab.errors import DefinitionError, InputError
 from fuser_lab.runtime.clocks import HostClock
+from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.host import HostMemory
 from fuser_lab.targets import Form, Target, registry
 
@@ -30,9 +31,9 @@ class LockStepMemory(HostMemory):
         self.kernels: list[str] = []
 
     def calls(self, generated: Any) -> Any:
-        def call(env: dict[str, Any]) -> None:
+        def call(env: Environment) -> None:
             self.kernels.append(generated.kernel_ir.target)
-            evaluate_kernel(generated.kernel_ir, env)
+            evaluate_kernel(generated.kernel_ir, env.arguments)
 
         return (call,)
 

@@ -12,8 +12,8 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Const, Var
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.threads import Threaded, prange
-from fuser_lab.schedule.state import ParallelType
 
 
 @numba.njit("void(int64[::1], int64[::1], float64)", pipeline_class=Threaded, error_model="numpy", nogil=True)
@@ -44,7 +44,7 @@ def test_what_is_written_outside_of_the_shared_loop_is_refused() -> None:
     zero = Const(DataType.Int, 0)
     store = Store(buffer=out, position=zero, value=zero)
     inside = Store(buffer=out, position=Var(DataType.Int, "i"), value=zero)
-    loop = Loop(var="i", start=zero, stop=Const(DataType.Int, 8), parallel=ParallelType.PARALLEL, body=(inside,))
+    loop = Loop(var="i", start=zero, stop=Const(DataType.Int, 8), parallel=ParallelType.grid_x, body=(inside,))
     for body, fits in (((loop,), True), ((store, loop), False), ((loop, loop), False)):
         phase = Phase(name="f", buffers=(out,), scalars=(), body=body)
         kernel = Kernel(

@@ -25,6 +25,7 @@ from typing import Any, Final
 import fuser_lab as fl
 from fuser_lab.bridge.costs import deciding_rule
 from fuser_lab.calibration import machine_model
+from fuser_lab.cost.measurements import load
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
 from fuser_lab.lab.environment import environment, now
@@ -38,6 +39,7 @@ REASONS: Final = ROOT / "docs" / "reasons.md"
 STATES: Final = 4000  # of the search for a certificate
 MOST_OPS: Final = 200  # above it, a certificate is not searched for
 MOST_BYTES: Final = 1 << 28  # of the inputs and outputs of what is run here
+_LARGE: Final = 64e6  # bytes from which a kernel on a GPU is compared with a copy
 
 
 class Rows:
@@ -181,6 +183,7 @@ def page(corpus: Any, rows: Rows) -> str:
     where = environment().to_dict()
     machine = f"{where['cpu']}, {os.cpu_count()} cores shared with other work, {now()[:10]}"
     parts = [_head(corpus), _plans(good, len(corpus)), _reasons(good), _certificates(good)]
+    parts.append(on_gpus())
     parts.append(_kernels(kernels, machine))
     parts.append(_torch(beside, machine))
     failed = [row for row in (*plans, *kernels, *beside) if "failed" in row]
@@ -344,6 +347,39 @@ The fusions that lose most:
 {lines}
 
 Costs count a launch as the bytes that memory moves meanwhile.
+"""
+
+
+def on_gpus() -> str:
+    """Return the section on the kernels of the corpus that `measure_kernels` measured, from the files that are kept."""
+    lines, said = [], []
+    for name in ("H200", "H100"):
+        found = load(ROOT / "tests" / "data" / "kernels" / f"{name}.csv.gz")
+        copy = 1e9 * float(found.facts["copy"].split()[0])
+        shares: dict[str, list[float]] = {}
+        for row in found.good:
+            moved = row.features.read + row.features.written
+            if not row.params and row.fusion.startswith("corpus/") and moved >= _LARGE:
+                for group in ("all", row.scheduler):
+                    shares.setdefault(group, []).append(moved / copy / row.median)
+        said.append(f"{name} {found.facts['begun'][:10]}, torch {found.facts['torch']}, copy {copy / 1e9:.0f} GB/s")
+        for group, ours in sorted(shares.items(), key=lambda item: -len(item[1])):
+            quartiles = statistics.quantiles(ours, n=4, method="inclusive")
+            lines.append(f"| {name} | {group} | {len(ours)} | {' | '.join(f'{one:.2f}' for one in quartiles)} |")
+    text = f"""
+        Kernels of segments that read and write at least {_LARGE / 1e6:.0f} MB, with the heuristics' parameters, as
+        `tests.benchmarks.measure_kernels` took them in a random order until its time was up ({'; '.join(said)}). The
+        share is the rate at which a kernel moves the bytes that it touches, each counted once, over that of a device
+        copy, with a cold second-level cache. Kernels of sums over axes that a reshape has joined, and of small windows,
+        have changed since."""
+    rows = "\n".join(lines)
+    return f"""## Kernels on GPUs
+
+{_filled_text(text)}
+
+| device | scheduler | kernels | lower quartile | median | upper quartile |
+|---|---|---|---|---|---|
+{rows}
 """
 
 

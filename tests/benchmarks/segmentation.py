@@ -17,7 +17,7 @@ from typing import Any
 
 import fuser_lab as fl
 from fuser_lab.events import DecisionLog
-from fuser_lab.planning import rewritten
+from fuser_lab.plan.planning import rewritten
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmenterOptions, segment
 from tests.benchmarks.optimal import irregular, transformer

@@ -54,12 +54,13 @@ def host_time(call: Callable[[], Any], seconds: float) -> float:
 def kernels_of(region: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
     """A region's compiled functions, with arrays that lie like its inputs in place."""
     prepared = region._prepared
-    arrays = prepared._imported(inputs)
-    variant = prepared._variant(prepared._strides(arrays))
-    env = prepared._environment(variant)
-    prepared._filled(env, variant, inputs, arrays, None)
+    memory = prepared._run_memory
+    arrays = memory.imported(inputs)
+    variant = prepared._variants.of(memory.layouts(arrays))
+    env = memory.environment(variant)
+    memory.filled(env, variant, inputs, arrays, None)
     calls = [
-        (call.function, [env[name] for name in call.arguments])
+        (call.function, [*(env.arguments[name] for name in call.arguments), *call.sizes])
         for calls in variant.calls for call in calls if hasattr(call, "arguments")
     ]  # fmt: skip
 

@@ -129,8 +129,8 @@ def test_costs_are_what_each_segment_reads_of_others():
     regions = [region for graph in found.graphs for region in graph.regions]
     assert costs.bytes_crossing == sum(counted(region.plan) for region in regions) > 0
     assert sum(costs.by_module.values()) == sum(costs.by_reason.values()) == costs.bytes_crossing
-    dearest = dict(costs.tables())["Dearest boundaries"].rows
-    assert len(dearest) == min(10, len(costs.boundaries))
+    most_expensive = dict(costs.tables())["Most expensive boundaries"].rows
+    assert len(most_expensive) == min(10, len(costs.boundaries))
     assert all(boundary.rule and boundary.why for boundary in costs.boundaries)
     sizes = [boundary.bytes for boundary in costs.boundaries]
     assert sizes == sorted(sizes, reverse=True)

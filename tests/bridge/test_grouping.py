@@ -12,11 +12,11 @@ from tests.thorough import tries
 
 @st.composite
 def graphs(draw):
-    """What each node reads, and the stretch that it may be grouped in."""
+    """What each node reads, and the section that it may be grouped in."""
     size = draw(st.integers(1, 14))
     reads = [draw(st.lists(st.integers(0, node - 1), max_size=3)) if node else [] for node in range(size)]
-    stretch = draw(st.lists(st.sampled_from([0, 0, 0, 1, None]), min_size=size, max_size=size))
-    return reads, stretch
+    section = draw(st.lists(st.sampled_from([0, 0, 0, 1, None]), min_size=size, max_size=size))
+    return reads, section
 
 
 def quotient(reads, found):
@@ -40,24 +40,24 @@ def is_acyclic(edges):
 
 @tries(200)
 @given(graphs())
-def test_groups_are_acyclic_hold_every_allowed_node_once_and_stay_in_their_stretch(graph):
-    reads, stretch = graph
-    found = groups(reads, stretch)
-    allowed = [node for node, here in enumerate(stretch) if here is not None]
+def test_groups_are_acyclic_hold_every_allowed_node_once_and_stay_in_their_section(graph):
+    reads, section = graph
+    found = groups(reads, section)
+    allowed = [node for node, here in enumerate(section) if here is not None]
     assert sorted(node for group in found for node in group) == allowed
-    assert all(len({stretch[node] for node in group}) == 1 for group in found)
+    assert all(len({section[node] for node in group}) == 1 for group in found)
     assert is_acyclic(quotient(reads, found))
 
 
 @tries(200)
 @given(graphs())
 def test_no_reader_stands_apart_from_what_it_reads_unless_joining_them_makes_a_cycle(graph):
-    reads, stretch = graph
-    found = groups(reads, stretch)
+    reads, section = graph
+    found = groups(reads, section)
     of = {node: group for group in found for node in group}
     for node, given_nodes in enumerate(reads):
         for source in given_nodes:
-            if node in of and source in of and stretch[node] == stretch[source] and of[node] is not of[source]:
+            if node in of and source in of and section[node] == section[source] and of[node] is not of[source]:
                 rest = [group for group in found if group not in (of[node], of[source])]
                 assert not is_acyclic(quotient(reads, [*rest, of[node] + of[source]]))
 
@@ -69,19 +69,19 @@ def test_readers_of_one_node_are_one_group():
 
 def layers(count):
     """A stack of layers as in a transformer: a norm, a product that stays alone, a sum with what came in."""
-    reads, stretch = [[]], [0]
+    reads, section = [[]], [0]
     for _ in range(count):
         into = len(reads) - 1
         reads += [[into], [into, into + 1], [into + 2], [into, into + 3]]
-        stretch += [0, 0, None, 0]
-    return reads, stretch
+        section += [0, 0, None, 0]
+    return reads, section
 
 
 def test_the_work_grows_with_the_graph():
     """Eight times the layers take eight times the calls, not 64 times."""
     work = []
     for count in (50, 400):
-        reads, stretch = layers(count)
+        reads, section = layers(count)
         calls = 0
 
         def counted(_frame, event, _called):
@@ -91,7 +91,7 @@ def test_the_work_grows_with_the_graph():
         before = sys.getprofile()
         sys.setprofile(counted)
         try:
-            found = groups(reads, stretch)
+            found = groups(reads, section)
         finally:
             sys.setprofile(before)
         assert len(found) == count + 1

@@ -70,3 +70,20 @@ def test_a_residual_block_in_bfloat16_has_eagers_gradients():
         run(x).backward()
         found.append([p.grad.float() for p in model.parameters()])
     assert error(found[1], found[0]) < 2e-2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [
+    lambda x: x % 0.3, lambda x: torch.fmod(x, 0.3), lambda x: x + 0.3, lambda x: 0.3 - x, lambda x: x.abs() ** 0.3,
+    lambda x: 0.3**x, lambda x: x * 0.3, lambda x: x / 0.3,
+], ids=["remainder", "fmod", "add", "rsub", "pow", "power of a number", "mul", "div"])
+def test_numbers_beside_a_tensor_are_rounded_where_eager_rounds_them(function, dtype):
+    x = torch.cat([torch.arange(-240, 241) / 64, torch.tensor([0.3, -0.3, 0.6])]).to(dtype)
+    torch.testing.assert_close(bridge.from_torch(function, x).run(x), function(x), rtol=0, atol=0)
+
+
+def test_neighbours_in_a_dtype_that_kernels_do_not_compute_in_are_torchs():
+    found = bridge.from_torch(torch.nextafter, *[torch.randn(4).bfloat16() for _ in range(2)])
+    assert not found.regions
+    (left,) = found.left_to_torch
+    assert "kernels compute BFloat16 in Float" in left.reason

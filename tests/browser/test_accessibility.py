@@ -34,7 +34,7 @@ def test_axe_finds_nothing_serious_in_any_state(open_explorer, theme):
     explorer.get_by_role("dialog", name="Keys").wait_for()
     found["keys"] = findings("[role=dialog]")
     page.keyboard.press("Escape")
-    explorer.get_by_role("button", name="bottom-up").click()
+    explorer.get_by_label("Strategy").select_option("bottom_up")
     explorer.get_by_text("Bottom-up: ").wait_for()
     explorer.get_by_role("button", name="Decisions", exact=True).click()
     explorer.get_by_role("button", name="One decision on").click()

@@ -62,7 +62,7 @@ def test_what_a_click_would_give_is_told_before_it(open_explorer, shots):
 def test_the_best_edit_is_applied_with_a_click(open_explorer, shots):
     desk = open_explorer(PLAN)
     explorer = desk.explorer
-    explorer.get_by_role("button", name="unfused").click()
+    explorer.get_by_label("Strategy").select_option("unfused")
     explorer.get_by_text("Unfused: ").wait_for()
     explorer.locator(".fl-boundary.fx-saves2").first.wait_for()
     explorer.get_by_role("tab", name="Edits").click()

@@ -129,3 +129,14 @@ def test_inputs_on_two_devices() -> None:
     function = torch.compile(lambda x, s: torch.relu(x * s) + 1, backend="fuser_lab")
     x, s = torch.randn(50, 60, device="cuda"), torch.tensor(1.5)
     torch.testing.assert_close(function(x, s), torch.relu(x * s) + 1)
+
+
+def test_a_number_in_host_memory_is_copied_and_the_rest_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = torch.compile(lambda x, factor: torch.sin(x) * factor + 1, backend="fuser_lab")
+    x = torch.randn(64, 33, device="cuda")
+    with torch.no_grad():
+        for _ in range(3):
+            function(x, torch.tensor(2.0))
+        monkeypatch.setattr("fuser_lab.runtime.executor.PreparedPlan._run", lambda *_: pytest.fail("the long way"))
+        found = function(x, torch.tensor(-3.0))
+    torch.testing.assert_close(found, torch.sin(x) * -3 + 1)

@@ -106,7 +106,7 @@ class ToyMemory(HostMemory):
         pass
 
     def calls(self, generated):
-        return (lambda env: evaluate_kernel(generated.kernel_ir, env),)
+        return (lambda env: evaluate_kernel(generated.kernel_ir, env.arguments),)
 
     def ready_runs(self, outputs, check=None):
         return None

@@ -69,7 +69,7 @@ UNMARKED = {"disable_preseg": ["MarkAliasesPreparePass", "AllocationDomainPass"]
 RULES = (
     Rule(
         of="expr_eval", nvfuser=f"{EXPR_EVAL}, csrc/alias_analysis.cpp: okToRelayout",
-        ours="fuser_lab.analysis.aliasing.settled_strides", options=UNMARKED,
+        ours="fuser_lab.analysis.aliasing.resolved_strides", options=UNMARKED,
         text=(
             "A result without a layout of its own is row-major and dense: a permutation or slice is a view only if "
             "MarkAliasesPrepare makes it one."

@@ -16,7 +16,7 @@ from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.interpreter import evaluate
-from fuser_lab.planning import rewritten
+from fuser_lab.plan.planning import rewritten
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import Fold, SegmentedFusion, SegmenterOptions, replay, segment
 from fuser_lab.segmentation.edits import cut, glue, move

@@ -21,8 +21,8 @@ from machine import allowed
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, ParallelType, teaching
 from fuser_lab.definition.spec import Fill
+from fuser_lab.execution.validation import get_val_tolerances
 from fuser_lab.segmentation import SegmenterOptions
-from fuser_lab.validation import get_val_tolerances
 from tests.unit.public_bindings import binding_calls
 from tests.unit.public_call import TENSOR, Call, X, given
 from tests.unit.public_schedules import schedule_calls

@@ -21,13 +21,13 @@ from fuser_lab.lab.profiling import PlanProfile
 from fuser_lab.lab.sweeps import Sweep
 from fuser_lab.nvfuser import sched as nvfuser_sched
 from fuser_lab.plan import Segment
-from fuser_lab.pricing import Prices
+from fuser_lab.plan.shown_log import ShownLog
+from fuser_lab.pricing.prices import Prices
 from fuser_lab.report.diff import PlanComparison
 from fuser_lab.runtime.executor import PreparedPlan
-from fuser_lab.shown_log import ShownLog
-from fuser_lab.shrinking import Shrunk
+from fuser_lab.search.shrinking import Shrunk
+from fuser_lab.search.tuning import Tuning
 from fuser_lab.teaching import Prediction
-from fuser_lab.tuning import Tuning
 
 PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuser, "teaching.": teaching}
 

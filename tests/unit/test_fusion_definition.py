@@ -18,8 +18,8 @@ from fuser_lab.errors import (
     UnsupportedError,
     ValidationError,
 )
+from fuser_lab.execution.validation import get_val_tolerances, tolerances
 from fuser_lab.runtime.executor_cache import LruCache
-from fuser_lab.validation import get_val_tolerances, tolerances
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((6, 8), dtype=np.float32)

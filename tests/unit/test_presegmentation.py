@@ -18,7 +18,7 @@ def test_a_fusion_in_which_a_reshape_decides():
     assert found.plan.certificate().status.startswith("proved")
     assert bytes_moved(fl.segment(fd, specs, strategy="optimal")) == bytes_moved(found.plan)
     assert cheapest(plan).plan == found.plan
-    # It says nothing of a plan that is no dearer.
+    # It says nothing of a plan that is not more expensive.
     assert cheapest(found.plan) is None
 
 

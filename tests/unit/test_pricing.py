@@ -10,7 +10,7 @@ import fuser_lab as fl
 from fuser_lab import cli
 from fuser_lab.cost.traffic import LAUNCH_SECONDS
 from fuser_lab.errors import InputError
-from fuser_lab.price_page import prices_markdown
+from fuser_lab.pricing.page import prices_markdown
 from tests.unit.schedule.test_open import arrays, defined, norm_with_rope, softmax_of_columns, tensor
 
 ROW = 6 * 32 * 4  # bytes of one tensor of norm_with_rope

@@ -7,7 +7,7 @@ from fuser_lab import DataType, FusionDefinition
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import Fill
 from fuser_lab.errors import InputError
-from fuser_lab.runnable import bytes_needed, runnable
+from fuser_lab.execution.runnable import bytes_needed, runnable
 
 
 def bias(rows=-1):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fuser_lab.errors import InputError
-from fuser_lab.teaching import AGAIN, HIDDEN, INVITATION, on_gpu, predict, read_answers, score, shown
+from fuser_lab.teaching import on_gpu, predict, read_answers, score, shown
+from fuser_lab.teaching.questions import AGAIN, HIDDEN, INVITATION
 
 
 @pytest.mark.parametrize(

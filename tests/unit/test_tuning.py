@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import tuning
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.runtime.clocks import HostClock, Sample
+from fuser_lab.search import tuning
 
 X = np.linspace(0, 1, 64 * 300, dtype=np.float32).reshape(64, 300)
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,3 +17,20 @@ def linprog(
     b_ub: np.ndarray[tuple[int], np.dtype[np.float64]] | None = ...,
     method: str = ...,
 ) -> OptimizeResult: ...
+
+class FittedResult:
+    x: np.ndarray[tuple[Any, ...], np.dtype[np.float64]]
+
+def least_squares(
+    fun: Callable[
+        [np.ndarray[tuple[Any, ...], np.dtype[np.float64]]], np.ndarray[tuple[Any, ...], np.dtype[np.float64]]
+    ],
+    x0: np.ndarray[tuple[Any, ...], np.dtype[np.float64]],
+    *,
+    bounds: tuple[float, float] = ...,
+    loss: str = ...,
+    f_scale: float = ...,
+    ftol: float = ...,
+    xtol: float = ...,
+    max_nfev: int | None = ...,
+) -> FittedResult: ...

@@ -14,7 +14,7 @@ from fuser_lab.segmentation.layouts import layout_of
 from fuser_lab_widgets import previews
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from fuser_lab.events import Attempt
     from fuser_lab.report.repeats import Block
@@ -52,6 +52,8 @@ def answer(plan: EditablePlan, view: ViewModel, selected: str, *, editable: bool
     segment = next((s for s in view.segments if f"segment:{s.index}" == selected), None)
     if segment is not None:
         return _segment(view, segment)
+    if selected.startswith("module:"):
+        return _module(view, selected, editable=editable)
     block = next((b for b in blocks(view) if b.id == selected), None) if selected.startswith("block:") else None
     return {} if block is None else _block(view, block, editable=editable)
 
@@ -69,6 +71,43 @@ def _block(view: ViewModel, block: Block, *, editable: bool) -> Answer:
         ],
         "actions": [{"type": "open", "label": "Show its segments", "block": block.id}] if editable else [],
     }
+
+
+def _module(view: ViewModel, selected: str, *, editable: bool) -> Answer:
+    """Return what is in the box of a module: its id names the module and the segment."""
+    path, _, place = selected.removeprefix("module:").rpartition("@")
+    index = int(place.partition("#")[0])
+    segment = next((s for s in view.segments if s.index == index), None)
+    inside = [n for n in view.nodes if n.segment == index and f"{n.module}.".startswith(f"{path}.")]
+    if segment is None or not inside:
+        return {}
+    lines = dict.fromkeys(node.line for node in inside if node.line)
+    return {
+        "id": selected,
+        "kind": "module",
+        "title": f"{path} in {segment_title(segment)}",
+        "facts": [
+            ["ops", ", ".join(dict.fromkeys(node.label for node in inside))],
+            *(["line", line] for line in list(lines)[:_MOST_LINES]),
+        ],
+        "names": sorted({name for node in inside for name in node.tensors}),
+        "sentence": f"{plural(len(inside), 'op')} of this module in segment {index}.",
+        "actions": [{"type": "open", "label": "Show what it holds", "module": path}] if editable else [],
+        "verdicts": [],
+        "segment": index,
+    }
+
+
+def folding(view: ViewModel, selected: str, opened: Collection[str]) -> list[Answer]:
+    """Return the action that folds the innermost open module around an op or the box of a module."""
+    path = selected.removeprefix("module:").rpartition("@")[0] if selected.startswith("module:") else next(
+        (node.module for node in view.nodes if node.id == selected), ""
+    )
+    around = [one for one in opened if f"{path}.".startswith(f"{one}.")]
+    if not around:
+        return []
+    inner = max(around, key=len)
+    return [{"type": "open", "label": f"Fold {inner}", "module": inner}]
 
 
 def _previewed(plan: EditablePlan, view: ViewModel, edge: EdgeView, said: Answer) -> Answer:

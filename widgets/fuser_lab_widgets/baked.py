@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.report.diff import plan_diff
+from fuser_lab.report.modules import has_modules, module_folds
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.timings import timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
@@ -60,7 +61,12 @@ def _plan(
     plan, view = plans[n], views[n]
     ids = [*(b.id for b in blocks(view)), *(x.id for x in view.nodes), *(e.id for e in view.edges)]
     ids += [f"segment:{s.index}" for s in view.segments]
-    details: tuple[scenes.Detail, ...] = ("ops", "segments", *(("blocks",) if blocks(view) else ()))
+    details: list[scenes.Detail] = ["ops", "segments"]
+    if blocks(view):
+        details.append("blocks")
+    if has_modules(view):
+        details.append("modules")
+        ids += [fold.id for fold in module_folds(view)]
     drawn = {detail: scenes.scene(view, shapes, detail=detail) for detail in details}
     heated = heat(plan, view, rows)
     for one in drawn.values():

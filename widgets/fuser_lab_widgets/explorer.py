@@ -18,8 +18,9 @@ from fuser_lab import presegmentation
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, having, listed, number, one_of, optional, shown, takes
 from fuser_lab.errors import FuserLabError
 from fuser_lab.events import Attempt
-from fuser_lab.plan_code import FORMS
+from fuser_lab.plan.code import FORMS
 from fuser_lab.presegmentation import Alternative
+from fuser_lab.pricing.lifting import liftable, predicted_seconds
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.drawing import Drawn
@@ -46,7 +47,7 @@ _TRAITS: Final = {
     "cut_reshape_inputs": FLAG, "cut_resize_inputs": FLAG, "selection": TEXT, "running": FLAG,
 }
 _COMPILED: Final = frozenset({("ptx", "source"), ("cuda", "beside")})  # what the source tab shows of machine code
-_NOT_STRATEGIES: Final = frozenset({"start", "unannotated", MINE})
+_NOT_STRATEGIES: Final = frozenset({"start", "unannotated", "ruled", MINE})
 _KEEP_SECONDS: Final = 1.5  # without a change, after which what the notebook keeps is brought up to date
 _SEARCH_SECONDS: Final = 30.0  # a search in the background takes at most, where the plan's options set no limit
 _SET: Final = {"reading": "segment_set", "whole_fusion": "whole_fusion", "cut_reshape_inputs": "cut_reshape_inputs",
@@ -55,6 +56,7 @@ _DETAILS: Final[dict[scenes.Detail, str]] = {
     "ops": "One box per op.",
     "segments": "One box per segment.",
     "blocks": "One box for each run of segments that repeats, and for each other segment.",
+    "modules": "One box per module in each segment; open one in the inspector.",
 }
 _OF_TIMES: Final = tabs.following(tabs.Follows.TIMES)
 _OF_THE_SESSION: Final = tabs.following(tabs.Follows.SESSION)
@@ -178,6 +180,7 @@ class Explorer(anywidget.AnyWidget):
         self._detail: scenes.Detail | None = None  # None: as the size of the fusion suggests
         self._opened: frozenset[int] = frozenset()
         self._unfolded: frozenset[str] = frozenset()
+        self._modules: frozenset[str] = frozenset()  # paths of those that are open
         self._canvas = Canvas()
         self._shapes = scenes.Shapes()
         self._known = 0  # how many shapes the page has
@@ -354,6 +357,13 @@ class Explorer(anywidget.AnyWidget):
             self._trait_values.update(changed)
         for name, now in changed.items():
             self._notify_trait(name, before[name], now)
+        self._work_on()
+
+    def _work_on(self) -> None:
+        """Start what nobody waits for; not before the picture is sent, because threads take turns."""
+        with self._lock:
+            self._foresee()
+            self._look_beside()
         self._keep()
 
     def _on_set(self, change: Mapping[str, Any]) -> None:
@@ -401,6 +411,7 @@ class Explorer(anywidget.AnyWidget):
             "annotate": self._annotate,
             "unannotate": self._unannotate,
             "mark": self._mark,
+            "lift": self._lift,
             "switches": self._switches,
             "alternative": self._show_alternative,
             "detail": self._choose_detail,
@@ -511,14 +522,31 @@ class Explorer(anywidget.AnyWidget):
         changes, selected = event["switches"], str(self.answer.get("id", ""))
         self._anew(selected, lambda: self._session.switched(changes, told(changes)), f"Segmented with {told(changes)}")
 
-    def _anew(self, selected: str, make: Callable[[], State], done: str) -> None:
+    def _lift(self, event: Event) -> None:
+        """Segment again without one rule of nvFuser, and compare with the plan that has it."""
+        before, code = self._session.plan, str(event["rule"])
+
+        def saved() -> str:
+            after = self._session.plan
+            self._compared = "ruled" if self._session.ruled is not None else self._compared
+            less = predicted_seconds(cast("Any", before)) - predicted_seconds(cast("Any", after))
+            sign = "−" if less > 0 else "+"
+            return f", {sign}{seconds_label(abs(less))} predicted ({cast('Any', after).target})"
+
+        selected = str(self.answer.get("id", ""))
+        self._anew(selected, lambda: self._session.without_rule(code), f"Without the rule {code}", saved)
+
+    def _anew(
+        self, selected: str, make: Callable[[], State], done: str, more: Callable[[], str] = str,
+    ) -> None:
         """Segment again and show the plan; by a strategy that takes long in the background."""
         old, begun = self._current().header, self._session.state
 
         def go(state: State) -> None:
             self._session.go(state)
+            told = more()
             self._show()
-            self._say(f"{done}: {self._change(old)}{_left_behind(begun)}.")
+            self._say(f"{done}: {self._change(old)}{told}{_left_behind(begun)}.")
 
         def tell(state: State | None, problem: str) -> None:
             if state is not None and self._session.state is begun:
@@ -685,15 +713,21 @@ class Explorer(anywidget.AnyWidget):
 
     def _choose_detail(self, event: Event) -> None:
         asked = event["detail"]
-        self._detail = asked if asked in {"segments", "blocks"} else "ops"
-        self._opened = frozenset()
+        self._detail = asked if asked in _DETAILS else "ops"
+        self._opened, self._modules = frozenset(), frozenset()
         self._show()
         if not event.get("quiet"):
             self._say(_DETAILS[self._detail])
 
     def _open(self, event: Event) -> None:
-        """Draw the ops of one segment or the segments of one block among the others, or close it again."""
-        if "block" in event:
+        """Draw what one segment, block or module holds among the others, or close it again."""
+        if "module" in event:
+            path = str(event["module"])
+            closed = frozenset(one for one in self._modules if one == path or one.startswith(f"{path}."))
+            self._modules = self._modules - closed if path in self._modules else self._modules | {path}
+            self._detail = "modules"
+            self._asked = None
+        elif "block" in event:
             self._unfolded ^= {str(event["block"])}
         else:
             self._opened ^= {int(event["segment"])}
@@ -754,6 +788,8 @@ class Explorer(anywidget.AnyWidget):
     def _others(self) -> list[tuple[str, str]]:
         """Return what the shown plan can be compared with: key and words."""
         edited = [("start", "the plan before the edits")] if self._session.state.edits else []
+        if self._session.ruled is not None:
+            edited.append(("ruled", f"the plan with {self._session.state.lifted}"))
         if self._session.state.annotated:
             edited.append(("unannotated", "the plan without your annotations"))
         if not self._session.state.edits and self._session.mine is not None:
@@ -767,6 +803,8 @@ class Explorer(anywidget.AnyWidget):
         if key == "unannotated":
             slow = self._session.state.strategy in self._searched
             return None if slow and not self._session.has_unannotated else self._session.unannotated
+        if key == "ruled":
+            return self._session.ruled
         if key == MINE:
             return None if self._session.mine is None else self._session.mine.plan
         return self._session.get(key) if key not in self._searched or self._session.has(key) else None
@@ -779,9 +817,19 @@ class Explorer(anywidget.AnyWidget):
         return self._other(self._compared) if self._compared in dict(self._others()) else None
 
     def _other_views(self) -> list[tuple[str, str, ViewModel | None]]:
-        made = [(key, words, self._other(key) if self._session.has(key) or key in _NOT_STRATEGIES else None)
-                for key, words in self._others()]
-        return [(key, words, None if plan is None else view_plan(plan, decisions=False)) for key, words, plan in made]
+        return [
+            (key, words, None if plan is None else view_plan(plan, decisions=False))
+            for key, words, plan in self._beside_it()
+        ]
+
+    def _beside_it(self) -> list[tuple[str, str, EditablePlan | None]]:
+        """Return the plans to compare with: None for one that has to be searched for first, or a large one to make."""
+        large = is_large(self._current())
+
+        def at_hand(key: str) -> bool:
+            return key in _NOT_STRATEGIES or self._session.has(key) or not (large or key in self._searched)
+
+        return [(key, words, self._other(key) if at_hand(key) else None) for key, words in self._others()]
 
     @property
     def _amounts(self) -> Amounts:
@@ -800,7 +848,8 @@ class Explorer(anywidget.AnyWidget):
         self._back(f"Redid {redone}." if redone else "Nothing to redo.", changed=bool(redone))
 
     def _reset(self, _event: Event) -> None:
-        changed = bool(self._session.state.edits) or self._session.state.annotated
+        state = self._session.state
+        changed = bool(state.edits) or state.annotated or bool(state.lifted)
         self._session.reset()
         self._back("Back to the plan without edits." if changed else "There are no edits to reset.", changed=changed)
 
@@ -819,7 +868,7 @@ class Explorer(anywidget.AnyWidget):
 
     def _run_all(self, _event: Event) -> None:
         """Time all plans of the comparison that were made, and the ops one by one beside them."""
-        made = (self._other(key) for key, _ in self._others() if self._session.has(key) or key in _NOT_STRATEGIES)
+        made = (plan for _, _, plan in self._beside_it())
         plans = {one.hash: one for one in (self._session.baseline, self._session.plan, *made) if one is not None}
         if self._inputs is None:
             self._run({})
@@ -887,7 +936,8 @@ class Explorer(anywidget.AnyWidget):
             return
 
         def stopped() -> bool:
-            return self._session.plan is not plan or self._runner.running  # what is timed has the cores to itself
+            with self._lock:  # waits while a click is answered; what is timed has the cores to itself
+                return self._session.plan is not plan or self._runner.running
 
         def find() -> tuple[Any, ...] | None:
             for batch in previews.in_batches(plan, view, stopped):
@@ -940,6 +990,8 @@ class Explorer(anywidget.AnyWidget):
     def _answer_for(self, selected: str) -> None:
         self._answered = self._current()
         said = answers.answer(self._session.plan, self._answered, selected)
+        if said and self.scene.get("detail") == "modules":
+            said["actions"] = [*said["actions"], *answers.folding(self._answered, selected, self._modules)]
         self.answer = said | {"n": self.acked, "plan": self._number}
 
     def _show(self) -> None:
@@ -949,7 +1001,7 @@ class Explorer(anywidget.AnyWidget):
             detail = self._detail or scenes.first_detail(view)
             family = detail, self._session.state.origin.hash
             drawn = scenes.scene(
-                view, self._shapes, detail=detail, opened=self._opened, unfolded=self._unfolded,
+                view, self._shapes, detail=detail, opened=self._opened, unfolded=self._unfolded, modules=self._modules,
                 place=lambda v: self._canvas.lay_out(v, family), room=self._canvas.room,
             )
             drawn["heat"] = heat(self._session.plan, view, self._rows)
@@ -968,8 +1020,6 @@ class Explorer(anywidget.AnyWidget):
             # What these say hangs on more than the plan.
             self.panels = {name: said for name, said in self.panels.items() if name not in _OF_THE_SESSION}
             self._show_history()
-            self._foresee()
-        self._look_beside()
 
     def _show_history(self) -> None:
         """Send what was done, what can be done next, and the switches."""
@@ -978,7 +1028,8 @@ class Explorer(anywidget.AnyWidget):
             "undo": self._session.can_undo,
             "redo": self._session.can_redo,
             "edits": list(state.edits),
-            "resettable": bool(state.edits) or state.annotated,
+            "resettable": bool(state.edits) or state.annotated or bool(state.lifted),
+            "liftable": liftable(self._session.plan),
             "runnable": self._inputs is not None,
             "notes": self._notes,
             "annotations": [f"segment_set({one.tensor})" for one in view.annotations if one.own],

@@ -74,11 +74,11 @@ def costs(found: ModelCosts | None, problem: str, *, asked: bool) -> str:
     if not found.boundaries:
         return to_html(head)
     rows: list[list[Any]] = [[], [], [{"type": "region", "kind": b.kind, "region": b.region} for b in found.boundaries]]
-    *sums, dearest = (
+    *sums, boundaries = (
         _table(table.columns, table.rows, numeric=table.numeric, caption=caption, sends=sends)
         for (caption, table), sends in zip(found.tables(), rows, strict=True)
     )
-    return "".join(map(to_html, (head, element("div", *sums, css="fm-sums"), dearest)))
+    return "".join(map(to_html, (head, element("div", *sums, css="fm-sums"), boundaries)))
 
 
 def _open(graph: int, region: int, tensor: str = "") -> dict[str, Any]:

@@ -239,7 +239,8 @@ def _table(table: Table, *, ids: Sequence[str] = (), caption: str = "") -> Eleme
         rows.append(made)
     parts = (element("caption", caption),) if caption else ()
     body = element("table", *parts, element("thead", element("tr", *heads)), element("tbody", *rows), css="fx-table")
-    return element("div", body, css="fx-scroll")
+    reached = {} if any(ids) else {"tabindex": "0", "role": "group", "aria_label": caption or "Table"}  # or by its rows
+    return element("div", body, css="fx-scroll", **reached)
 
 
 def _diff_line(line: str) -> Element:

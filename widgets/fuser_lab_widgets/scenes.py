@@ -8,6 +8,7 @@ from fuser_lab.report import theme
 from fuser_lab.report.collapse import collapsed, is_large
 from fuser_lab.report.geometry import ROOM
 from fuser_lab.report.layout import lay_out
+from fuser_lab.report.modules import by_modules, has_modules, module_folds
 from fuser_lab.report.pieces import view_pieces
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import describe
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fuser_lab.report.pieces import Piece
     from fuser_lab.report.view_model import ViewModel
 
-Detail = Literal["ops", "segments", "blocks"]
+Detail = Literal["ops", "segments", "blocks", "modules"]
 
 
 class Shapes:
@@ -42,11 +43,13 @@ class Shapes:
 
 def scene(
     view: ViewModel, shapes: Shapes, *, detail: Detail = "ops", opened: Collection[int] = (),
-    unfolded: Collection[str] = (), place: Callable[[ViewModel], Layout] = lay_out, room: Room = ROOM,
+    unfolded: Collection[str] = (), modules: Collection[str] = (), place: Callable[[ViewModel], Layout] = lay_out,
+    room: Room = ROOM,
 ) -> dict[str, Any]:
     """Return the drawing and the data beside it; ``detail="segments"`` draws one node for each that is not opened.
 
     ``detail="blocks"`` draws one node for each run of segments that repeat, unless its id is among the ``unfolded``.
+    ``detail="modules"`` draws one node for each module in a segment, unless its path is among the open ``modules``.
 
     Whatever is drawn ends with where it stands, its classes, its hue and the number of its shape. Before these a node
     has its id, kind, segment, the names of its tensors, what a search looks at, width and height; an edge its id, kind,
@@ -55,7 +58,10 @@ def scene(
     """
     found = blocks(view)
     folded = [block for block in found if detail == "blocks" and block.id not in unfolded]
-    shown = view if detail == "ops" else collapsed(view, opened, folded)
+    if detail == "modules":
+        shown = by_modules(view, module_folds(view, modules))
+    else:
+        shown = view if detail == "ops" else collapsed(view, opened, folded)
     layout = place(shown)
     pieces = view_pieces(shown, layout)
 
@@ -94,6 +100,7 @@ def scene(
         "segments": segment_table(view.segments).to_dict(),
         "detail": detail,
         "repeats": bool(found),
+        "modules": has_modules(view),
     }
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from fuser_lab.passes.annotations import bare
+from fuser_lab.pricing.lifting import without_rule
 from fuser_lab.report.subject import PlanLike
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fuser_lab.plan import Plan
 
 MINE: Final = "mine"  # stands beside the strategies for the plan with the user's edits
 SWITCHES: Final = ("segment_set", "whole_fusion", "cut_reshape_inputs", "cut_resize_inputs")
@@ -57,6 +59,7 @@ class State:
     """A plan, the strategy and the switches that it was segmented by, and the edits of its partition since.
 
     ``origin`` is the plan that somebody gave, ``annotated`` whether the definition has other annotations by now, and
+    ``lifted`` the code of a rule of nvFuser that the schedulers do without, and
     ``baseline`` the plan that timings compare with. ``switches`` are as the user set them; those that the strategy does
     not take are off in the plan. ``step`` is what made the state, and ``because`` why that changed more than it names.
     """
@@ -68,6 +71,7 @@ class State:
     switches: tuple[tuple[str, Any], ...] = ()
     edits: tuple[str, ...] = ()
     annotated: bool = False
+    lifted: str = ""
     step: str = ""
     because: tuple[str, ...] = ()
 
@@ -160,6 +164,12 @@ class Session:
         asked = {name: value for name, value in changes.items() if value}  # refused by a strategy without it
         return replace(wanted, plan=self._made_by(wanted, **wanted.in_force | asked))
 
+    def without_rule(self, code: str) -> State:
+        """Return the state without one rule of nvFuser; edits of the partition stay behind in the history."""
+        plan = without_rule(cast("Plan", self.plan), code)
+        shown = plan.renamed(f"{plan.name} without {code}")
+        return replace(self.state, plan=shown, edits=(), because=(), lifted=code, step=f"lift {code}")
+
     def alternative(self, plan: EditablePlan, switches: Mapping[str, Any], step: str) -> State:
         """Return the state of a top-down plan of the same definition with other switches."""
         cuts = dict.fromkeys(TOP_DOWN_ONLY, False) | dict(switches)
@@ -192,12 +202,17 @@ class Session:
     @property
     def unannotated(self) -> EditablePlan:
         """The plan of the current strategy and switches for the definition that was given."""
-        return self._plan_of(replace(self.state, plan=self.state.origin))
+        return self._plan_of(replace(self.state, plan=self.state.origin, lifted=""))
 
     @property
     def has_unannotated(self) -> bool:
         """Whether the plan for the definition that was given was made already."""
-        return self._key(replace(self.state, plan=self.state.origin)) in self._made
+        return self._key(replace(self.state, plan=self.state.origin, lifted="")) in self._made
+
+    @property
+    def ruled(self) -> EditablePlan | None:
+        """The plan with the rule that is lifted, if a rule is and this plan was made."""
+        return self._made.get(self._key(replace(self.state, lifted=""))) if self.state.lifted else None
 
     def get(self, strategy: str) -> EditablePlan:
         """Return the plan of a strategy, made now if it was not yet."""
@@ -224,7 +239,7 @@ class Session:
 
     def _key(self, state: State) -> object:
         definition = getattr(state.plan, "definition", None)
-        return state.origin.hash, definition, state.strategy, tuple(sorted(state.in_force.items()))
+        return state.origin.hash, definition, state.strategy, tuple(sorted(state.in_force.items())), state.lifted
 
     def _made_by(self, wanted: State, **switches: Any) -> EditablePlan:
         """Return the definition of a state's plan segmented by its strategy, which may be the user's function."""
@@ -251,8 +266,10 @@ class Session:
 
     def reset(self) -> None:
         """Return to the plan of the current strategy without annotations and edits; this can be undone too."""
-        if self.state.edits or self.state.annotated:
-            self.go(replace(self.state, plan=self.unannotated, edits=(), because=(), annotated=False, step="reset"))
+        state = self.state
+        if state.edits or state.annotated or state.lifted:
+            plan = self.unannotated
+            self.go(replace(state, plan=plan, edits=(), because=(), annotated=False, lifted="", step="reset"))
 
     def undo(self) -> str:
         """Go back one state and return what was undone, or nothing where there is none."""

@@ -88,7 +88,7 @@ export class Decisions {
     const empty = !this.total ? "No decision led to this plan." : all.length < this.total ? "…" : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
     // A window around the step at hand: a page of thousands of rows would be slow.
     const from = Math.max(0, Math.min((this.step || 1) - SHOWN / 2, found.length - SHOWN));
-    const shown = found.slice(from, from + SHOWN).map((row) => item(row));
+    const shown = found.slice(from, from + SHOWN).map((row) => item(row, (code) => this.explorer.lift(code)));
     this.rows.replaceChildren(...(shown.length ? shown : [h("li.fx-empty", {}, empty)]));
     if (found.length > SHOWN) this.rows.append(h("li.fx-empty", {}, `${found.length - SHOWN} more are not listed; filter to see them.`));
     this.markMine();
@@ -227,13 +227,13 @@ export class Decisions {
   }
 }
 
-/** A decision as an item of the list. */
-function item(row) {
+/** A decision as an item of the list; `lift` makes the button for the rule of a refusal. */
+function item(row, lift) {
   const place = [row.phase, row.kind].filter(Boolean).join(" · ").replaceAll("_", " ");
   const count = row.verdicts.length;
   return h("li.fx-decision", { "data-step": row.step },
     h("button.fx-seq", { title: "Show the groups after this decision", "aria-label": `Decision ${row.seq}: show the groups after it` }, String(row.seq)), mark(row.ok),
     h("div.fx-what", {}, h("b", {}, row.of),
-      count ? h("details", { ontoggle: (e) => e.target.children[1] || e.target.append(verdicts(row.verdicts)) }, h("summary.fx-note", { title: `What ${count === 1 ? "a scheduler" : "schedulers"} said` }, place)) : h("span.fx-note", {}, place),
+      count ? h("details", { ontoggle: (e) => e.target.children[1] || e.target.append(verdicts(row.verdicts, lift)) }, h("summary.fx-note", { title: `What ${count === 1 ? "a scheduler" : "schedulers"} said` }, place)) : h("span.fx-note", {}, place),
       h("span.fx-reason", { title: row.reason }, row.reason)));
 }

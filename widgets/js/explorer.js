@@ -5,7 +5,7 @@
 
 import { Channel } from "./channel.js";
 import { Decisions } from "./decisions.js";
-import { h, soon } from "./dom.js";
+import { button, h, soon } from "./dom.js";
 import { Focus } from "./focus.js";
 import { Graph } from "./graph.js";
 import { Header } from "./header.js";
@@ -116,6 +116,16 @@ export class Explorer {
     this.decisions.drawSelection();
     if (answer.adopt && this.selected !== answer.id) this.setSelected(answer.id); // set in Python
     this.inspector.draw();
+  }
+
+  /** A button that shows the plan without a rule of nvFuser, if the plan on show follows it. */
+  lift(code) {
+    const { channel } = this;
+    if (!channel.editable || !channel.get("history").liftable?.includes(code)) return null;
+    const { plan } = channel.get("scene");
+    const made = button("Lift this rule", `Segment again without ${code}, and compare`, () => channel.send("lift", { rule: code, plan }), ".fx-lift");
+    made.setAttribute("aria-label", `Lift this rule: ${code}`);
+    return made;
   }
 
   /** Select something, or (null) nothing. */

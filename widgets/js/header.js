@@ -2,6 +2,8 @@
 
 import { button, choice, enter, flag, h, isStill, option, split } from "./dom.js";
 
+const FEW = 2; // strategies that have a button each
+
 export class Header {
   /** Of the explorer it uses the channel, the tabs, the modes of clicks, and the root of the page. */
   constructor(explorer) {
@@ -16,8 +18,10 @@ export class Header {
     this.strategies = h("div.fx-controls");
     this.stopSearch = button("Cancel search", "End the search for a cheaper plan", () => channel.send("stop"));
     this.stopSearch.hidden = true;
-    this.undo = button("Undo", "Undo (u)", () => channel.send("undo"));
-    this.redo = button("Redo", "Redo (U)", () => channel.send("redo"));
+    this.undo = button("↶", "Undo (u)", () => channel.send("undo"));
+    this.redo = button("↷", "Redo (U)", () => channel.send("redo"));
+    this.undo.setAttribute("aria-label", "Undo");
+    this.redo.setAttribute("aria-label", "Redo");
     this.reset = button("Reset", "Drop all edits", () => channel.send("reset"));
     const copy = button("Code", "Copy Python that makes this plan (y)", () => channel.send("code"));
     copy.setAttribute("aria-label", "Copy as code");
@@ -77,10 +81,19 @@ export class Header {
   drawControls({ controls, searching }) {
     const one = ([key, words, on, free, title, event]) =>
       option(words, on, () => this.channel.send(...split(event)), { "aria-busy": String(key === searching), disabled: !free, title, "data-key": key });
-    const [first, ...rest] = controls.map(([label, before, buttons]) => h("span.fx-group", {}, h("span.fx-note", {}, before), choice(label, ...buttons.map(one))));
-    first.hidden = controls[0][2].length < 2;
-    this.strategies.replaceChildren(first);
-    this.controls.replaceChildren(...rest);
+    const [[label, , strategies], ...others] = controls;
+    const few = strategies.filter(([key]) => key !== "mine").length <= FEW;
+    const shown = few ? choice(label, ...strategies.map(one)) : this.menu(label, strategies, searching);
+    shown.hidden = strategies.length < 2;
+    this.strategies.replaceChildren(shown);
+    this.controls.replaceChildren(...others.map(([name, before, buttons]) => h("span.fx-group", {}, h("span.fx-note", {}, before), choice(name, ...buttons.map(one)))));
+  }
+
+  /** Many strategies as one control, which leaves room for the numbers. */
+  menu(label, strategies, searching) {
+    const options = strategies.map(([key, words, on, free]) => h("option", { value: key, selected: on, disabled: !free }, key === searching ? `${words} …` : words));
+    const events = new Map(strategies.map(([key, , , , , event]) => [key, event]));
+    return h("select", { "aria-label": label, title: label, "data-key": "strategies", onchange: (e) => this.channel.send(...split(events.get(e.target.value))) }, ...options);
   }
 
   showSearch(on) {

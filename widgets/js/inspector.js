@@ -34,7 +34,7 @@ export class Inspector {
       answer.moves?.length ? h("h4", {}, "Moved to another segment") : "",
       answer.moves?.length ? verdicts(answer.moves) : "",
       answer.verdicts?.length ? h("h4", {}, "Schedulers, as asked") : "",
-      verdicts(answer.verdicts),
+      verdicts(answer.verdicts, (code) => this.explorer.lift(code)),
     );
   }
 
@@ -44,7 +44,7 @@ export class Inspector {
     const add = (label, act) => made.push(h("button.fx-button", { onclick: act }, label));
     if (segment != null) {
       add("Show source", () => tabs.showSource(segment));
-      const isFolded = this.channel.get("scene").detail !== "ops";
+      const isFolded = ["segments", "blocks"].includes(this.channel.get("scene").detail);
       if (isFolded && this.channel.editable) add("Show or hide its ops", () => this.channel.send("open", { segment, plan }));
     }
     if (names.length) add("Decisions about it", () => decisions.showMine());

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 
 export function table(data, rowAttrs) {
   const cell = (tag) => (text, n) => h(data.numeric[n] ? `${tag}.fx-num` : tag, tag === "th" ? { scope: "col" } : { title: text.length > 40 ? text : null }, text);
-  return h("div.fx-scroll", {}, h("table.fx-table", {},
+  return h("div.fx-scroll", { tabindex: 0, role: "group", "aria-label": "Table" }, h("table.fx-table", {},
     h("thead", {}, h("tr", {}, ...data.columns.map(cell("th")))),
     h("tbody", {}, ...data.rows.map((row, n) => {
       const made = h("tr", rowAttrs(n), ...row.map(cell("td")));
@@ -25,6 +25,7 @@ export function mark(ok) {
   return h(ok ? "span.fx-good" : "span.fx-bad", { role: "img", "aria-label": ok ? "accepted" : "refused" }, ok ? "✓" : "✗");
 }
 
-export function verdicts(list) {
-  return h("ul.fx-verdicts", {}, ...(list || []).map((v) => h("li", {}, mark(v.ok), h("b", {}, v.scheduler), h("span", {}, v.text))));
+/** What schedulers said; `lift` gives a button for the rule of a refusal, or nothing. */
+export function verdicts(list, lift = () => null) {
+  return h("ul.fx-verdicts", {}, ...(list || []).map((v) => h("li", {}, mark(v.ok), h("b", {}, v.scheduler), h("span", {}, v.text), v.ok ? null : lift(v.code))));
 }

@@ -2,7 +2,7 @@
 
 import { button, choice, h, option, press } from "./dom.js";
 
-const DETAILS = [["ops", "Ops", "op"], ["segments", "Segments", "segment"], ["blocks", "Blocks", "run of segments that repeats"]];
+const DETAILS = [["ops", "Ops", "op"], ["segments", "Segments", "segment"], ["blocks", "Blocks", "run of segments that repeats"], ["modules", "Modules", "module in each segment"]];
 
 export class Toolbar {
   /** Of the explorer it uses the channel, the modes of clicks, the graph, the search, the panels and the help. */
@@ -19,8 +19,9 @@ export class Toolbar {
       choice("Panels", ...panels.buttons), button("?", "Keys (?)", () => help.toggle()));
   }
 
-  draw({ detail, repeats }) {
+  draw({ detail, repeats, modules }) {
     this.details[2].hidden = !repeats;
+    this.details[3].hidden = !modules;
     press(this.details, DETAILS.findIndex(([name]) => name === detail));
   }
 
@@ -29,8 +30,8 @@ export class Toolbar {
   }
 
   nextDetail() {
-    const { detail, repeats } = this.channel.get("scene");
-    const offered = DETAILS.map(([name]) => name).filter((name) => repeats || name !== "blocks");
+    const { detail } = this.channel.get("scene");
+    const offered = DETAILS.map(([name]) => name).filter((_, n) => !this.details[n].hidden);
     this.setDetail(offered[(offered.indexOf(detail) + 1) % offered.length]);
   }
 }

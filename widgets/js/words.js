@@ -4,6 +4,7 @@ import { flag } from "./dom.js";
 
 const LEAST_TEXT = 11; // pixels on the screen; smaller words are not drawn
 const NAME = 13; // pixels: the size of a node's name in the picture
+const LEAST_LETTERS = 3; // of a name that is cut short
 const LABEL = 11; // pixels: labels of edges and details
 const GROWN = 1.25; // how much larger than drawn the label of an edge may be without touching the next
 const HEADER = 36; // pixels above the ops of a segment
@@ -51,12 +52,19 @@ function drawName(element, node, near, size) {
   dataset.y ??= text.getAttribute("y");
   dataset.words ??= text.firstChild.data;
   const forms = [dataset.words, node.kind === "segment" ? dataset.words.split(" ")[0] : dataset.words];
-  const fitting = size <= node.h && forms.find((words) => measured(words, size) <= node.w - 8);
+  const fits = (words) => measured(words, size) <= node.w - 8;
+  const fitting = size <= node.h && (forms.find(fits) || shortened(forms[1], fits));
   const words = near ? dataset.words : fitting || "";
   if (text.firstChild.data !== words) text.firstChild.data = words;
   text.style.fontSize = near ? "" : `${size}px`;
   text.setAttribute("y", near ? dataset.y : size * 0.35);
   return Boolean(words);
+}
+
+/** The longest beginning of a word that fits, or nothing where it would be too short to tell ops apart. */
+function shortened(words, fits) {
+  for (let kept = words.length - 2; kept >= LEAST_LETTERS; kept--) if (fits(`${words.slice(0, kept)}…`)) return `${words.slice(0, kept)}…`;
+  return "";
 }
 
 function drawHeader(head, box, { near, alone, scale }) {

@@ -110,9 +110,9 @@ def _beside(to: Emitter, x: Any, count: int) -> Any:
 def _merged(to: Emitter, x: Any, axes: _Axes) -> Any:
     """Return an operand as ``[batch..., indexed, whole...]``."""
     shape = to.shape(x)
-    turned = to.ops.permute(x, axes.order)
+    permuted = to.ops.permute(x, axes.order)
     count = prod(shape[axis] for axis in axes.indexed)
-    return to.reshaped(turned, [*(shape[a] for a in axes.batch), count, *(shape[a] for a in axes.whole)])
+    return to.reshaped(permuted, [*(shape[a] for a in axes.batch), count, *(shape[a] for a in axes.whole)])
 
 
 def _spread(to: Emitter, x: Any, count: int, whole: Sequence[int]) -> Any:
@@ -205,10 +205,10 @@ def _written(to: Emitter, x: Any, index: Any, updates: Any) -> tuple[_Axes, Any,
     position, inside = _positions(to, index, axes, shape)
     windows = to.call.option("dimension_numbers").update_window_dims
     others = [axis for axis in range(updates.ndim) if axis not in windows]
-    turned = to.ops.permute(updates, [*(others[axis] for axis in axes.index_order), *windows])
+    permuted = to.ops.permute(updates, [*(others[axis] for axis in axes.index_order), *windows])
     rest = [shape[axis] for axis in axes.whole]
     count = to.shape(position)[-1]
-    new = to.reshaped(turned, [*(shape[axis] for axis in axes.batch), count, *rest])
+    new = to.reshaped(permuted, [*(shape[axis] for axis in axes.batch), count, *rest])
     inside = None if inside is None else _beside(to, inside, len(rest))
     return axes, _spread(to, position, count, rest), new, inside
 

@@ -5,7 +5,7 @@ Operands of a primitive have one dtype, and the shapes that the result has; a 0-
 
 from typing import Any
 
-from fuser_lab.bridge.lowerings.registry import DTYPES, Call, Emitter, TracedTensor, primitive
+from fuser_lab.bridge.lowerings.registry import DTYPES, Call, Emitter, TracedTensor, in_its_own_dtype, primitive
 from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType
 
@@ -111,7 +111,7 @@ _BINARY_SAMPLES = {
 
 
 def _binary(name: str, own: str) -> None:
-    @primitive(name, refuse=_numbers, samples=_BINARY_SAMPLES[name])
+    @primitive(name, refuse=in_its_own_dtype if name == "nextafter" else _numbers, samples=_BINARY_SAMPLES[name])
     def lower(to: Emitter, x: Any, y: Any) -> Any:
         return getattr(to.ops, own)(x, y)
 

@@ -47,15 +47,15 @@ def _scan(name: str) -> None:
         axis = to.call.option("axis")
         size = to.shape(x)[axis]
 
-        def turned(y: Any) -> Any:
+        def reversed_along(y: Any) -> Any:
             back = to.call.option("reverse")
             return to.ops.index_select(y, to.places(size, size - 1, -1), axis) if back else y
 
-        x = turned(x)
+        x = reversed_along(x)
         if name in {"cumsum", "cumprod"}:
-            return turned(getattr(to.ops, name)(to.cast(x, to.dtype.compute), axis))
+            return reversed_along(getattr(to.ops, name)(to.cast(x, to.dtype.compute), axis))
         found = getattr(to.ops, name)(x, axis)
-        return turned(found[0] if isinstance(found, list | tuple) else found)
+        return reversed_along(found[0] if isinstance(found, list | tuple) else found)
 
 
 for _name in ("cumsum", "cumprod", "cummax", "cummin"):

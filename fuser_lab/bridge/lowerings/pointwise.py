@@ -7,7 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, lowering
+import numpy as np
+
+from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, in_its_own_dtype, lowering
 from fuser_lab.dtypes import DataType, Kind
 
 # ATen's name, the op's name here, a sample operand.
@@ -107,6 +109,19 @@ def _operands(to: Emitter, *values: Any) -> list[Any]:
             for value in values]  # fmt: skip
 
 
+def _rounded_operands(to: Emitter, *values: Any) -> list[Any]:
+    """Return operands as `_operands` does; numbers are rounded to the dtype of the result, where torch rounds them."""
+    found = _operands(to, *values)
+    with np.errstate(over="ignore"):
+        return [float(np.asarray(one).astype(to.dtype.numpy)) if type(one) is float else one for one in found]
+
+
+def _terms(to: Emitter, *values: Any) -> list[Any]:
+    """Return the operands of a sum: eager rounds numbers on the CPU, but not on a GPU."""
+    on_gpu = to.call.result.device.startswith("cuda")
+    return _operands(to, *values) if on_gpu else _rounded_operands(to, *values)
+
+
 def _number(value: Any, dtype: DataType) -> Any:
     if dtype.is_float:
         return float(value)
@@ -142,7 +157,7 @@ def _arithmetic(call: Call) -> str | None:
              "aten.add.Tensor(o, n)"],
 )  # fmt: skip
 def _add(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
-    a, b = _operands(to, x, y)
+    a, b = _terms(to, x, y)
     return to.ops.logical_or(a, b) if to.dtype is DataType.Bool else to.ops.add(a, _scaled(to, b, alpha))
 
 
@@ -151,7 +166,7 @@ def _add(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
     samples=["aten.sub.Tensor(a, c, alpha=0.5)", "aten.sub.Scalar(n, 2)", "aten.sub.Tensor(o, 50)"],
 )
 def _sub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
-    a, b = _operands(to, x, y)
+    a, b = _terms(to, x, y)
     return to.ops.sub(a, _scaled(to, b, alpha))
 
 
@@ -160,7 +175,7 @@ def _sub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
     samples=["aten.rsub.Scalar(a, 1.0)", "aten.rsub.Tensor(a, c)"],
 )
 def _rsub(to: Emitter, x: Any, y: Any, alpha: Any = 1) -> Any:
-    a, b = _operands(to, x, y)
+    a, b = _terms(to, x, y)
     return to.ops.sub(b, _scaled(to, a, alpha))
 
 
@@ -216,7 +231,7 @@ def _div_mode(to: Emitter, x: Any, y: Any, rounding_mode: str | None = "floor") 
     samples=["aten.remainder.Tensor(a, p)", "aten.remainder.Scalar(n, 3)"],
 )
 def _remainder(to: Emitter, x: Any, y: Any) -> Any:
-    return to.ops.remainder(*_operands(to, x, y))
+    return to.ops.remainder(*_rounded_operands(to, x, y))
 
 
 @lowering(
@@ -224,7 +239,7 @@ def _remainder(to: Emitter, x: Any, y: Any) -> Any:
     samples=["aten.fmod.Tensor(a, p)", "aten.fmod.Scalar(n, 3)"],
 )
 def _fmod(to: Emitter, x: Any, y: Any) -> Any:
-    return to.ops.fmod(*_operands(to, x, y))
+    return to.ops.fmod(*_rounded_operands(to, x, y))
 
 
 def _whole_powers(call: Call) -> str | None:
@@ -237,7 +252,7 @@ def _whole_powers(call: Call) -> str | None:
              "aten.pow.Tensor_Tensor(p, a)", "aten.pow.Scalar(2.0, a)", "aten.pow.Tensor_Scalar(p, -1.5)"],
 )  # fmt: skip
 def _pow(to: Emitter, x: Any, y: Any) -> Any:
-    a, b = _operands(to, x, y)
+    a, b = _rounded_operands(to, x, y)
     if not isinstance(b, float):
         return to.ops.pow(a, b)
     if b == 1.0:
@@ -251,7 +266,8 @@ def _pow(to: Emitter, x: Any, y: Any) -> Any:
 for _name, _operands_shown in (
     ("maximum", "a, c"), ("minimum", "n, k"), ("atan2", "a, p"), ("nextafter", "a, c"), ("gcd", "n, k"),
 ):  # fmt: skip
-    lowering(f"aten.{_name}.default", refuse=_arithmetic, samples=[f"aten.{_name}.default({_operands_shown})"])(
+    _refused = in_its_own_dtype if _name == "nextafter" else _arithmetic
+    lowering(f"aten.{_name}.default", refuse=_refused, samples=[f"aten.{_name}.default({_operands_shown})"])(
         lambda to, x, y, name=_name: getattr(to.ops, name)(*_operands(to, x, y)),
     )
 

@@ -183,7 +183,7 @@ def _middle(to: Emitter, x: Any, axis: int, place: int, keepdim: bool) -> list[A
     ends = [place + 1 if at == axis else size for at, size in enumerate(to.shape(x))]
     at = to.ops.slice(order, starts, ends)
     if x.dtype.is_float:
-        # A NaN is the median of all that has one; the first of them is told.
+        # A NaN is the median of all that has one; the place of the first is returned.
         first = to.ops.max(to.ops.where(to.ops.isnan(x), 1, 0), [axis], True)
         at = to.ops.where(to.ops.eq(first, 1), place_of(to, x, "max", axis, keepdim=True)[1], at)
     found = [to.ops.take_along_axis(x, at, axis), at]

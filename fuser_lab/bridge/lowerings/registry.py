@@ -196,6 +196,12 @@ def can_lower(call: Call) -> bool:
     return refusal(call) is None
 
 
+def in_its_own_dtype(call: Call) -> str | None:
+    """Refuse the next number in a dtype that kernels compute in another one, where it is another."""
+    dtype = DTYPES[call.result.dtype]
+    return f"kernels compute {dtype.name} in {dtype.compute.name}" if dtype.compute is not dtype else None
+
+
 class Emitter:
     """What a lowering records with: ``fd.ops``, and what several lowerings need."""
 

@@ -116,7 +116,7 @@ def _max_pool(
     least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
     seen = ops.where(there, found, to.full((), least, x.dtype))
     best = ops.max(seen, [axis], True)
-    # The first of equal ones, or the last NaN, whose place is told as a number below 0.
+    # The first of equal ones, or the last NaN, whose place is stored as a number below 0.
     far = prod(pool.sizes)
     key = ops.where(ops.logical_and(there, ops.eq(seen, best)), places, far)
     if x.dtype.is_float:

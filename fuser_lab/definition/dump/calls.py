@@ -270,14 +270,14 @@ def _reshape(context: Context, term: Applied) -> Call:
 
 
 def _permute(context: Context, term: Applied) -> Call:
-    """Return a permutation that the extents allow: axes with one extent are told apart by nothing that is printed."""
+    """Return a permutation that the extents allow: nothing that is printed distinguishes axes with one extent."""
     operand = _operand(context, term)
     before = [axis for axis in context.axes.get(operand.name, ()) if axis.kind != "r"]
     after = context.kept("permute")
     given = _option(term, "dims")
     if isinstance(given, Listed):
-        told = tuple(context.size(entry, "permute") for entry in given.entries)
-        return Call(op="permute", operands=(operand,), attrs={"dims": told})
+        listed = tuple(context.size(entry, "permute") for entry in given.entries)
+        return Call(op="permute", operands=(operand,), attrs={"dims": listed})
     if len(before) != len(after):
         msg = f"permute: {operand.name} has {len(before)} axes and {context.result.name} {len(after)}"
         raise context.refuse(msg)

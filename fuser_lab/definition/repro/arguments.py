@@ -17,7 +17,7 @@ TORCH_DTYPES: Mapping[str, str] = {
     "float8_e8m0fnu": "Float8_e8m0fnu", "float4_e2m1fn_x2": "Float4_e2m1fn_x2",
     "int16": "Short", "short": "Short", "int8": "Char", "uint8": "Byte", "uint16": "", "uint32": "",
 }  # fmt: skip
-# Formats of memory by which torch's `contiguous` and `to` can be told how to lay out axes.
+# Formats of memory with which torch's `contiguous` and `to` choose an order of axes in memory.
 FORMATS = {"contiguous_format", "channels_last", "channels_last_3d", "preserve_format"}
 _IGNORED = {
     "requires_grad", "pin_memory", "generator", "layout", "non_blocking", "copy", "exclude_zero",

@@ -63,7 +63,7 @@ _COMMON = {
 }  # fmt: skip
 _VALUE = re.compile(r"\b[A-Za-z]+\d+\b")  # T3, i0
 SCHEDULES = ("sched", "schedule")
-# What a tensor is told about its loops, and asked about them.
+# Methods that change a tensor's loops, and those that describe them.
 SCHEDULED = frozenset(name for name in dir(Schedulable) if not name.startswith("_")) | {
     "get_loop_domain", "get_logical_domain", "get_root_domain", "domain", "definition", "uses", "set_loop_domain",
 }  # fmt: skip
@@ -304,9 +304,9 @@ class Expressions:
     def _name(self, node: ast.AST, name: str, scope: Scope) -> Any:
         found = scope.find(name)
         if found is not None:
-            return self._settled(node, found.names[name])
+            return self._resolved(node, found.names[name])
         if name in _COMMON:
-            return self._settled(node, _COMMON[name])
+            return self._resolved(node, _COMMON[name])
         if name in HELPERS or name in HELPER_FUNCTIONS:
             return HELPERS.get(name, Path(("nvfuser", name)))
         if name in FUNCTIONS or name in HARMLESS:
@@ -319,7 +319,7 @@ class Expressions:
             raise self.refusal(node, f"{name} is not read; {ACCEPTED}.")
         raise self.refusal(node, f"{name} is used before it is assigned.")
 
-    def _settled(self, node: ast.AST, value: Any) -> Any:
+    def _resolved(self, node: ast.AST, value: Any) -> Any:
         """Return what a name of a library stands for, where that is a constant, a dtype or a memory format."""
         if not isinstance(value, Path):
             return value
@@ -351,7 +351,7 @@ class Expressions:
             raise self.refusal(node, f"the attribute {name} is not read; {ACCEPTED}.")
         match owner:
             case Path():
-                return self._settled(node, Path((*owner.parts, name)))
+                return self._resolved(node, Path((*owner.parts, name)))
             case Recording() if name == "ops":
                 return Ops(owner)
             case Ops():
@@ -555,7 +555,7 @@ class Expressions:
         self.guarded(target, self.lists.put, owner, place, value)
 
     def guarded(self, place: ast.AST, call: Callable[..., Any], *args: Any) -> Any:
-        """Return ``call(*args)``; what goes wrong in it is told with the line."""
+        """Return ``call(*args)``; an error in it names the line."""
         try:
             return call(*args)
         except UnsupportedError as error:

@@ -52,8 +52,8 @@ def _moved(tensor: TensorSpec, offset: int) -> TensorSpec:
         first, step = fill.values
         return replace(tensor, fill=replace(fill, values=(first + offset * step, step)))
     if offset and fill is not None and fill.kind == "values":
-        turned = offset % len(fill.values)
-        return replace(tensor, fill=replace(fill, values=fill.values[turned:] + fill.values[:turned]))
+        rotated = offset % len(fill.values)
+        return replace(tensor, fill=replace(fill, values=fill.values[rotated:] + fill.values[:rotated]))
     return tensor
 
 

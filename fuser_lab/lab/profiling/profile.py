@@ -10,8 +10,9 @@ from fuser_lab.arguments import ANYTHING, instance, listed, number, optional, ta
 from fuser_lab.calibration import machine_model
 from fuser_lab.codegen.generate import EVALUATED
 from fuser_lab.cost.traffic import CostModel
+from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import CodegenError, CompilationError, UnsupportedError
+from fuser_lab.errors import CodegenError, CompilationError, InputError, UnsupportedError
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.profiling import ncu
@@ -20,7 +21,7 @@ from fuser_lab.lab.profiling.ncu import KernelCounters
 from fuser_lab.lab.views.view import View
 from fuser_lab.passes import PASSES
 from fuser_lab.plan import Plan, Segment
-from fuser_lab.planning import has_arrays
+from fuser_lab.plan.planning import described_input, flattened, has_arrays
 from fuser_lab.report.plots import Load, loads
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
@@ -170,6 +171,7 @@ def profile(
     """
     abstract = inputs is None or any(isinstance(one, TensorSpec) for one in inputs) or not has_arrays(inputs)
     if inputs is None or abstract:
+        _check(plan, inputs)
         found = _compiled(plan)
     elif str(device_of([describe(value) for value in inputs])).startswith("cuda"):
         found = _on_gpu(plan, inputs, seconds)
@@ -178,6 +180,18 @@ def profile(
     if ledger is not None:
         _stored(found, plan, ledger)
     return found
+
+
+def _check(plan: Plan, inputs: Sequence[Any] | None) -> None:
+    """Refuse descriptions of other inputs than the plan's: it is what is profiled."""
+    if inputs is None:
+        return
+    given = bind(plan.definition, [described_input(value) for value in flattened(inputs)]).inputs
+    for place, (ours, theirs) in enumerate(zip(plan.inputs, given, strict=True)):
+        sizes = [one.shape if isinstance(one, TensorSpec) else one for one in (ours, theirs)]
+        if sizes[0] != sizes[1]:
+            msg = f"profile: input {place} of the plan is {sizes[0]}, given {sizes[1]}; fl.segment makes a plan for it."
+            raise InputError(msg)
 
 
 def _compiled(plan: Plan, why: str = "", measured: dict[int, float] | None = None, device: str = "") -> PlanProfile:

@@ -26,7 +26,7 @@ class FrontierRow:
     """One plan: seconds with quartiles, its cost, and the plans that beat it or tie with it.
 
     ``beaten_by`` names a plan that is better in one and not worse in the other, ``""`` on the frontier; ``ties`` are
-    the plans whose times cannot be told from its own.
+    the plans whose times cannot be distinguished from its own.
     """
 
     plan: str
@@ -149,12 +149,12 @@ def _placed(row: TimingRow, rows: Sequence[TimingRow], costs: Mapping[str, Any])
         if other is row:
             continue
         ratio = compared_rows(row, other)
-        cheaper, dearer = costs[other.plan] < costs[row.plan], costs[other.plan] > costs[row.plan]
+        cheaper, costlier = costs[other.plan] < costs[row.plan], costs[other.plan] > costs[row.plan]
         if math.isnan(ratio.ratio):
             continue
         if ratio.tie:
             ties.append(other.plan)
-        if not beaten and not dearer and ((ratio.tie and cheaper) or ratio.verdict == "faster"):
+        if not beaten and not costlier and ((ratio.tie and cheaper) or ratio.verdict == "faster"):
             beaten = other.plan
     return FrontierRow(
         plan=row.plan, seconds=row.median, low=row.low, high=row.high, cost=float(costs[row.plan]), beaten_by=beaten,

@@ -1,11 +1,14 @@
 """Run the workloads on one GPU: ``python -m tests.benchmarks.gpu [--set NAME] [--only NAME,...] [--peers NAME,...]``.
 
+``--strategy fastest`` measures the plans of another strategy. ``--processes N`` first runs all workloads shared among N
+processes, untimed, so that kernels of ours and of torch.compile come from their caches on disk.
+
 Each line is one workload: the share of a device copy's rate that fuser_lab reaches and that each peer reaches in the
 same run, then what the plan is made of. Device time, second-level cache flushed before each run, median; calls are
 replayed as CUDA graphs where they can be captured, so that no gap between kernels is counted for anyone. The peer
-``specialized`` is fuser_lab with kernels that take no sizes as arguments. Results are
-checked against torch in Float before they are timed. The spread is that of the middle half of the samples; shares whose
-spreads meet are called ties.
+``specialized`` is fuser_lab with kernels that take no sizes as arguments, ``bottom_up`` with nvFuser's plan. Results
+are checked against torch in Float before they are timed. The spread is that of the middle half of the samples; shares
+whose spreads meet are called ties.
 """
 
 import argparse
@@ -13,6 +16,8 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
 import time
 import traceback
 from dataclasses import asdict, dataclass
@@ -32,7 +37,7 @@ from tests.benchmarks.second import SECOND, Written, several
 from tests.benchmarks.second import error as deviation
 
 SETS: dict[str, tuple[Workload | Written, ...]] = {"first": WORKLOADS, "second": SECOND, "all": (*WORKLOADS, *SECOND)}
-PEERS = ("compile", "max", "eager", "jax", "specialized")
+PEERS = ("compile", "max", "eager", "jax", "specialized", "bottom_up")
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4}  # of the largest magnitude; both round, in another order
 
 
@@ -124,9 +129,9 @@ def bound(plan: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Any, Any]:
     return run, made.finish
 
 
-def ours(load: Workload | Written, inputs: list[Any], rep: int) -> dict[str, Any]:
+def ours(load: Workload | Written, inputs: list[Any], rep: int, strategy: Any, *, kernels: bool) -> dict[str, Any]:
     begin = time.perf_counter()
-    plan = fl.segment(load.definition(), inputs)
+    plan = fl.segment(load.definition(), inputs, strategy=strategy)
     outputs = plan.prepared("cuda").run(inputs)
     torch.cuda.synchronize()
     first = time.perf_counter() - begin
@@ -137,10 +142,10 @@ def ours(load: Workload | Written, inputs: list[Any], rep: int) -> dict[str, Any
     finish()
     torch.cuda.synchronize()
     error = check(load, outputs, inputs)
-    kernels, seconds = compiled(plan, inputs)
+    texts, seconds = compiled(plan, inputs) if kernels else ([], math.nan)
     return {
         "ms": milliseconds(captured(run), rep) if error < 1 else Measured(), "error": error, "first_s": first,
-        "segments": [s.scheduler.value if s.scheduler else "none" for s in plan.segments], "kernels": kernels,
+        "segments": [s.scheduler.value if s.scheduler else "none" for s in plan.segments], "kernels": texts,
         "compile_s": seconds,
     }
 
@@ -148,8 +153,9 @@ def ours(load: Workload | Written, inputs: list[Any], rep: int) -> dict[str, Any
 def peer(name: str, load: Workload | Written, inputs: list[Any], rep: int) -> Measured:
     if name == "jax":
         return by_jax(load)
-    if name == "specialized":
-        plan = specialized(fl.segment(load.definition(), inputs), "cuda")
+    if name in {"specialized", "bottom_up"}:
+        plan = fl.segment(load.definition(), inputs)
+        plan = specialized(plan, "cuda") if name == "specialized" else plan
         run, _ = bound(plan, inputs, plan.prepared("cuda").run(inputs))
         return milliseconds(captured(run), rep)
     if name == "eager":
@@ -186,9 +192,14 @@ def main() -> None:
     parser.add_argument("--set", choices=sorted(SETS), default="first")
     parser.add_argument("--peers", default="compile,max,jax", help=f"some of {','.join(PEERS)}, or none")
     parser.add_argument("--rep", type=int, default=60, help="milliseconds to measure each call for")
+    parser.add_argument("--strategy", default="bottom_up", help="the strategy that cuts the workloads")
+    parser.add_argument("--processes", type=int, default=0, help="processes that fill the caches first")
+    parser.add_argument("--no-kernels", action="store_true", help="do not compile kernels anew for their registers")
     options = parser.parse_args()
     peers = [] if options.peers == "none" else options.peers.split(",")
     chosen = [w for w in SETS[options.set] if not options.only or w.name in options.only.split(",")]
+    if options.processes:
+        fill_caches([load.name for load in chosen], options)
     rate = copy_rate(options.rep)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {rate / 1e6:.0f} GB/s")
     rows: dict[str, dict[str, Any]] = {}
@@ -196,7 +207,7 @@ def main() -> None:
         inputs, floor = arrays(load), load.nbytes / rate
         row: dict[str, Any] = {"floor_ms": floor}
         try:
-            row |= ours(load, inputs, options.rep)
+            row |= ours(load, inputs, options.rep, options.strategy, kernels=not options.no_kernels)
         except Exception as error:  # noqa: BLE001 - the others are measured all the same
             print(f"{load.name}: {error!r:.300}")
             traceback.print_exc(limit=-1)
@@ -219,6 +230,22 @@ def main() -> None:
         (place / "gpu_benchmarks.json").write_text(
             json.dumps({"copy_bytes_per_ms": rate, "rows": rows}, indent=1, default=asdict),
         )
+
+
+def fill_caches(names: list[str], options: argparse.Namespace) -> None:
+    """Run all workloads for a moment, in processes side by side; what they print is dropped."""
+    fixed = ["--set", options.set, "--peers", options.peers, "--strategy", options.strategy]
+    environment = {name: value for name, value in os.environ.items() if name != "OUT"}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.gpu", *fixed, "--rep", "1", "--no-kernels", "--only",
+             ",".join(part)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
+        )
+        for number in range(options.processes) if (part := names[number :: options.processes])
+    ]
+    for process in running:
+        process.wait()
 
 
 def share(row: dict[str, Any], name: str = "ms") -> float:
@@ -250,7 +277,7 @@ def line(load: Workload | Written, row: dict[str, Any], peers: list[str]) -> str
 def table(rows: dict[str, dict[str, Any]], peers: list[str]) -> list[str]:
     """Lines of a Markdown table of shares."""
     labels = {"compile": "torch.compile", "max": "max-autotune", "eager": "torch eager", "jax": "JAX"}
-    labels |= {"specialized": "all sizes constant"}
+    labels |= {"specialized": "all sizes constant", "bottom_up": "bottom-up"}
     head = ["workload", "us", "fuser_lab", *(labels[n] for n in peers), "ours / best peer"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, row in rows.items():

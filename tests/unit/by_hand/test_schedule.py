@@ -23,7 +23,7 @@ from fuser_lab.codegen.kernel_ir import Barrier, Loop
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.scheduling import RULES
 from fuser_lab.errors import ScheduleError, StateError, UnsupportedError
-from fuser_lab.executors import KernelExecutor
+from fuser_lab.execution.executors import KernelExecutor
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir.replay import replay
 from fuser_lab.ir.transform import MemoryType

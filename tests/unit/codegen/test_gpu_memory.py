@@ -19,7 +19,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.loops import choose_loops
-from fuser_lab.schedule.state import Evict, LoopSchedule, Space
+from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
 ONE_SM = replace(H200, name="one", sms=1)  # has many tiles of what is small enough for the lock-step evaluator
 NORM = [(16384, 8192), (16384, 8192), (8192,), (16384, 1)]
@@ -267,9 +267,26 @@ def test_values_that_are_dear_to_compute_again_have_half_the_elements_of_a_threa
 
 def test_nothing_waits_where_columns_go_by_once() -> None:
     space = Space(kept=(64,), reduced=(512,), kept_run=1, reduced_run=1, inner_reduced=False, passes=2, reduces=True)
-    assert not space.goes_by_once
+    assert not space.is_one_pass
     online = replace(space, online=True)
-    assert online.goes_by_once
+    assert online.is_one_pass
     assert not online.is_walked_again
-    assert not replace(online, passes=3).goes_by_once
+    assert not replace(online, passes=3).is_one_pass
     assert choose_loops(online, "cuda").online
+
+
+# Windows, and columns of few rows
+
+
+@pytest.mark.parametrize(("record", "shape", "style"), [
+    (lambda fd, x: fd.ops.max(fd.ops.reshape(x, [64, 2, 40, 2]), [1, 3]), (128, 80), Style.COLUMNS),
+    (lambda fd, x: fd.ops.sum(fd.ops.reshape(x, [40, 3, 40, 4]), [1, 3]), (120, 160), Style.COLUMNS),
+    (lambda fd, x: fd.ops.sum(fd.ops.reshape(x, [16, 5, 512]), [1]), (80, 512), Style.COLUMNS),
+    (lambda fd, x: fd.ops.sum(x, [1]), (2500, 8), Style.ROWS),
+    (lambda fd, x: fd.ops.max(fd.ops.reshape(x, [4, 2, 4, 2]), [1, 3]), (8, 8), Style.ROWS),
+], ids=["pool 2x2", "pool 3x4", "few rows", "wide", "too few"])
+def test_a_thread_reduces_a_small_window_by_itself(record: Any, shape: tuple[int, ...], style: Style) -> None:
+    kernel = run(build(record, [shape], D.Float), S.REDUCTION, [numbers(shape, D.Float)], ONE_SM)
+    (schedule,) = schedules(kernel)
+    assert schedule.style is style
+    assert (style is Style.COLUMNS) == (schedule.threads[1] == 1 and schedule.threads[0] >= 32)

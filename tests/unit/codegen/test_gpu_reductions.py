@@ -107,6 +107,36 @@ def test_rows_and_columns_whose_rows_go_across_memory_behind_a_reshape() -> None
     check(build(record, [x.shape], D.Float), S.INNER_OUTER_PERSISTENT, [x])
 
 
+def bias_of_heads(fd: Any, x: Any) -> Any:
+    """The gradient of a bias of attention: [heads, tokens, width] as [tokens, heads * width], summed over tokens."""
+    rows = fd.ops.reshape(fd.ops.permute(x, [1, 0, 2]), [x.size(1), x.size(0) * x.size(2)])
+    return fd.ops.mul(rows, 0.5), fd.ops.sum(rows, [0])
+
+
+def columns_beside_a_transpose(fd: Any, x: Any, y: Any, z: Any) -> Any:
+    return fd.ops.sum(fd.ops.mul(fd.ops.mul(x, y), fd.ops.permute(z, [1, 0])), [0])
+
+
+@pytest.mark.parametrize(("record", "shapes", "style"), [
+    (bias_of_heads, [(4, 70, 16)], Style.COLUMNS),
+    (columns_beside_a_transpose, [(70, 48), (70, 48), (48, 70)], Style.COLUMNS),
+    (lambda fd, x, y: fd.ops.sum(fd.ops.mul(x, fd.ops.permute(y, [1, 0])), [1]), [(48, 70), (70, 48)], Style.ROWS),
+], ids=["heads", "most lie across", "as much along as across"])
+def test_threads_walk_along_what_most_of_memory_lies_along(record: Any, shapes: Any, style: Style) -> None:
+    inputs = [numbers(shape, D.Float, n) for n, shape in enumerate(shapes)]
+    kernel = check(build(record, shapes, D.Float), S.REDUCTION, inputs)
+    schedule = kernel.phases[0].schedule
+    assert schedule is not None
+    assert schedule.style is style
+
+
+def test_a_warp_keeps_few_loads_of_a_row_in_flight() -> None:
+    kernel = check(build(softmax, [(9, 1021)], D.BFloat16), S.INNER_PERSISTENT, [numbers((9, 1021), D.BFloat16)])
+    schedule = kernel.phases[0].schedule
+    assert schedule is not None
+    assert (schedule.registers, schedule.unroll) == (32, 8)
+
+
 def inputs_read(kernel: Kernel) -> list[str]:
     """The inputs that vector loads and single loads name, once for each place in the text."""
     found = []

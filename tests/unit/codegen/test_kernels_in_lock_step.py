@@ -16,6 +16,7 @@ from fuser_lab.codegen.lower import lower
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
+from fuser_lab.targets import target_of
 from tests.agreement import lock_step
 
 TARGETS = ("cpu", "cuda")
@@ -110,7 +111,7 @@ def test_invariants(case: Case, target: str) -> None:
         names = {b.name for b in phase.buffers}
         for statement in walk(phase.body):
             if isinstance(statement, Loop):
-                assert not (statement.parallel.is_gpu if target == "cpu" else statement.parallel.is_cpu)
+                assert statement.parallel in target_of(target).emitter().loops
             for root in terms_of(statement):
                 for term in root.walk():
                     if isinstance(term, Load) and not term.buffer.role.is_allocated:

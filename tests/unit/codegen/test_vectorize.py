@@ -28,7 +28,7 @@ from fuser_lab.codegen.vectorize import access_of, best_width, vectorized
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
-from fuser_lab.schedule.state import ParallelType
+from fuser_lab.ir.transform import ParallelType
 
 F, I = DataType.Float, DataType.Index  # noqa: E741
 c, v, u = (index_var(name) for name in "cvu")
@@ -89,7 +89,8 @@ X = np.arange(64, dtype=np.float32)
     ],
 )
 def test_neighbours_are_moved_together(position: Term, widths: list[int]) -> None:
-    body = (loop(c, 8, ParallelType.TIDX, loop(v, 4, ParallelType.VECTORIZE, *copying(position, c * 4 + v, T1, T0))),)
+    inner = loop(v, 4, ParallelType.vectorize, *copying(position, c * 4 + v, T1, T0))
+    body = (loop(c, 8, ParallelType.block_x, inner),)
     wide = vectorized(body)
     assert [s.width for s in of_kind(wide, VectorLoad)] == widths
     assert [s.width for s in of_kind(wide, VectorStore)] == [4]
@@ -104,8 +105,8 @@ def test_an_address_allows_so_much(alignment: int, width: int) -> None:
 
 def test_names_of_indices_are_looked_through() -> None:
     at, place = Let(name="at", value=c * 4), Let(name="place", value=index_var("at") + v)
-    inner = loop(v, 4, ParallelType.VECTORIZE, place, *copying(index_var("place"), index_var("place"), T1, T0))
-    body = (loop(c, 8, ParallelType.TIDX, at, inner),)
+    inner = loop(v, 4, ParallelType.vectorize, place, *copying(index_var("place"), index_var("place"), T1, T0))
+    body = (loop(c, 8, ParallelType.block_x, at, inner),)
     wide = vectorized(body)
     assert len(of_kind(wide, VectorLoad)) == len(of_kind(wide, VectorStore)) == 1
     np.testing.assert_array_equal(results(wide, X, 64)[:32], 2 * X[:32])
@@ -114,7 +115,7 @@ def test_names_of_indices_are_looked_through() -> None:
 def test_conditions_on_the_element_keep_accesses_apart_and_others_go_along() -> None:
     for condition, loads in ((v < 3, 0), (c < 5, 1)):
         guarded = If(condition=condition, then=copying(c * 4 + v, c * 4 + v, T1, T0))
-        body = (loop(c, 8, ParallelType.TIDX, loop(v, 4, ParallelType.VECTORIZE, guarded)),)
+        body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, guarded)),)
         wide = vectorized(body)
         assert len(of_kind(wide, VectorLoad)) == len(of_kind(wide, VectorStore)) == loads
         np.testing.assert_array_equal(results(wide, X, 64), results(body, X, 64))
@@ -126,7 +127,7 @@ def test_two_sides_that_read_as_much_are_one_read_from_here_or_there() -> None:
 
     choice = If(condition=c < 4, then=side(16), otherwise=side(-16))
     store = Store(buffer=T1, position=c * 4 + v, value=Var(F, "t0"))
-    body = (loop(c, 8, ParallelType.TIDX, loop(v, 4, ParallelType.VECTORIZE, choice, store)),)
+    body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, choice, store)),)
     wide = vectorized(body)
     (load,) = of_kind(wide, VectorLoad)
     assert isinstance(load, VectorLoad)
@@ -137,8 +138,8 @@ def test_two_sides_that_read_as_much_are_one_read_from_here_or_there() -> None:
 
 def test_a_buffer_that_the_loop_writes_is_not_read_ahead() -> None:
     both = buffer("T1", 64, Role.OUTPUT)
-    body = (loop(c, 8, ParallelType.TIDX, loop(
-        v, 4, ParallelType.VECTORIZE, Store(buffer=both, position=c * 4 + v, value=Load(F, T0, c * 4 + v)),
+    body = (loop(c, 8, ParallelType.block_x, loop(
+        v, 4, ParallelType.vectorize, Store(buffer=both, position=c * 4 + v, value=Load(F, T0, c * 4 + v)),
         Let(name="t1", value=Load(F, both, c * 4 + v)),
         Store(buffer=both, position=c * 4 + v, value=apply("add", Var(F, "t1"), 1.0)),
     )),)
@@ -147,8 +148,8 @@ def test_a_buffer_that_the_loop_writes_is_not_read_ahead() -> None:
 
 def test_loads_of_all_rounds_come_first() -> None:
     at = u * 32 + c * 4
-    inner = loop(v, 4, ParallelType.VECTORIZE, *copying(at + v, at + v, T1, T0))
-    body = (loop(c, 8, ParallelType.TIDX, loop(u, 2, ParallelType.UNROLL, inner)),)
+    inner = loop(v, 4, ParallelType.vectorize, *copying(at + v, at + v, T1, T0))
+    body = (loop(c, 8, ParallelType.block_x, loop(u, 2, ParallelType.unroll, inner)),)
     wide = vectorized(body)
     (thread,) = [s for s in wide if isinstance(s, Loop)]
     loads, rest = [s for s in thread.body if isinstance(s, Loop)]
@@ -161,13 +162,13 @@ def test_loads_of_all_rounds_come_first() -> None:
 def test_loads_of_inputs_do_not_wait_for_a_barrier() -> None:
     tile = buffer("tile", 32, Role.SHARED)
     rounds = (
-        loop(u, 1, ParallelType.UNROLL, loop(
-            v, 4, ParallelType.VECTORIZE,
+        loop(u, 1, ParallelType.unroll, loop(
+            v, 4, ParallelType.vectorize,
             Store(buffer=tile, position=Apply(I, "sub", (index(31), c * 4 + v)), value=Load(F, T0, c * 4 + v)),
         )),
         Barrier(),
-        loop(u, 1, ParallelType.UNROLL, loop(
-            v, 4, ParallelType.VECTORIZE,
+        loop(u, 1, ParallelType.unroll, loop(
+            v, 4, ParallelType.vectorize,
             Store(
                 buffer=T1, position=c * 4 + v,
                 value=apply("add", Load(F, tile, c * 4 + v), Load(F, T0, c * 4 + v + 32)),
@@ -175,13 +176,13 @@ def test_loads_of_inputs_do_not_wait_for_a_barrier() -> None:
         )),
     )
     block = index_var("block")
-    body = (loop(block, 1, ParallelType.BIDX, loop(c, 8, ParallelType.TIDX, Alloc(buffer=tile), *rounds)),)
+    body = (loop(block, 1, ParallelType.grid_x, loop(c, 8, ParallelType.block_x, Alloc(buffer=tile), *rounds)),)
     wide = vectorized(body)
     order = [type(s).__name__ for s in walk(wide) if isinstance(s, VectorLoad | Barrier | VectorStore)]
     assert order == ["VectorLoad", "VectorLoad", "Barrier", "VectorStore"]
     np.testing.assert_array_equal(results(wide, X, 64)[:32], X[31::-1] + X[32:])
     without = tuple(s for s in rounds if not isinstance(s, Barrier))
-    racing = (loop(block, 1, ParallelType.BIDX, loop(c, 8, ParallelType.TIDX, Alloc(buffer=tile), *without)),)
+    racing = (loop(block, 1, ParallelType.grid_x, loop(c, 8, ParallelType.block_x, Alloc(buffer=tile), *without)),)
     with pytest.raises(IndexError, match="before the thread that writes it waited"):
         results(vectorized(racing), X, 64)
 
@@ -189,8 +190,8 @@ def test_loads_of_inputs_do_not_wait_for_a_barrier() -> None:
 def test_random_numbers_are_drawn_together() -> None:
     def drawing(position: Term) -> tuple[Statement, ...]:
         number = Apply(F, "philox_uniform", (Const(DataType.Int, 3), Const(DataType.Int, 5), position))
-        return (loop(c, 8, ParallelType.TIDX, loop(
-            v, 4, ParallelType.VECTORIZE, Store(buffer=T1, position=c * 4 + v, value=number),
+        return (loop(c, 8, ParallelType.block_x, loop(
+            v, 4, ParallelType.vectorize, Store(buffer=T1, position=c * 4 + v, value=number),
         )),)
 
     for position, together in ((c * 4 + v, 1), (c * 4 + v - apply("mod", v, 2), 1), (c * 4 + v + 2, 0), (c + v, 0)):

@@ -114,6 +114,35 @@ def test_what_a_worker_cannot_do_is_a_row(client, tmp_path, monkeypatch):
         assert clusters._refusal(found) == "it has no fuser_lab"
 
 
+def test_a_task_that_fails_takes_none_of_those_sent_with_it(client, tmp_path, monkeypatch):
+    swept, perform = ours("together", 24), clusters.performed
+    bad = swept.tasks[-9].key
+
+    def broken(task, peers, run, version):
+        if task.key == bad:
+            raise ValueError(task.subject)
+        return perform(task, peers, run=run, version=version)
+
+    sent, parts = [], clusters._parts
+    monkeypatch.setattr(clusters, "performed", broken)
+    monkeypatch.setattr(clusters, "_parts", lambda *given: sent.extend(parts(*given)) or sent)
+    with fl.Ledger(tmp_path) as ledger:
+        result = swept.run(ledger, client, progress=False)
+        assert completed(swept, ledger) == keys(swept)
+    assert any(len(part) > 1 and bad in [task.key for task in part] for part in sent)
+    assert [(task.key, reason) for task, reason in result.failures] == [(bad, "ValueError: sum")]
+
+
+@pytest.mark.parametrize(("spent", "largest"), [([], 1), ([0.01], 25), ([2.0], 1), ([1e-5], 32)])
+def test_short_tasks_are_sent_together(spent, largest):
+    tasks = ours("parts", 200).tasks
+    parts = clusters._parts(tasks, 2, spent)
+    assert [task for part in parts for task in part] == list(tasks)
+    sizes = [len(part) for part in parts]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[-1]) == (largest, 1)
+
+
 def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(clusters, "_PATIENCE", 0.2)
     with pytest.raises(InputError, match=r"cannot connect to tcp://127\.0\.0\.1:9: no scheduler answers there within"):

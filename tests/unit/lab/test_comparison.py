@@ -11,7 +11,7 @@ from fuser_lab.cost.timings import TimingRow, Timings
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.records import timings_data
-from fuser_lab.shown_timings import shown
+from fuser_lab.lab.timings import shown
 
 
 def row(plan, seconds, **more):

@@ -127,6 +127,19 @@ def test_without_arrays_the_compiled_code_tells(tmp_path):
     assert found.to_pandas()["bound by"][0] == "memory"
 
 
+@pytest.mark.parametrize(("given", "why"), [
+    ([1], "got scalar 1"), ([fl.spec((9, 9, 9))], "input 0"),
+    ([fl.spec((8, 64))], r"input 0 of the plan is \(4, 64\), given \(8, 64\)"),
+])
+def test_descriptions_of_other_inputs_are_refused(given, why):
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.define_tensor(shape=[-1, -1], contiguity=True)))
+    plan = fl.segment(fd, [fl.spec((4, 64))])
+    assert fl.profile(plan, list(plan.inputs)).rows
+    with pytest.raises(InputError, match=why):
+        fl.profile(plan, given)
+
+
 def test_on_the_cpu_the_measured_time_is_compared_with_the_roofline():
     plan = softmax(64)
     found = fl.profile(plan, [np.ones((64, 64), np.float32)], seconds=0.0)

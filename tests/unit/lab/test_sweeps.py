@@ -12,7 +12,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError, SweepWarning, Unsupp
 from fuser_lab.lab import cluster, sweeps
 from fuser_lab.lab.performing import performed
 from fuser_lab.lab.rows import canonical_text
-from fuser_lab.planning import definition_of
+from fuser_lab.plan.planning import definition_of
 
 
 def softmax(*, scaled=False):

@@ -11,7 +11,7 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, cli, views
 from fuser_lab.cost.timings import TimingRow, Timings
 from fuser_lab.errors import ArgumentTypeError, InputError
-from fuser_lab.shown_timings import shown
+from fuser_lab.lab.timings import shown
 
 
 def measured(commit, seconds, seed=0, **more):

@@ -5,8 +5,8 @@ import copy
 from needs import needs
 
 from fuser_lab import nvfuser_direct
+from fuser_lab.execution.validation import check_outputs
 from fuser_lab.nvfuser_direct import DataType, FusionDefinition
-from fuser_lab.validation import check_outputs
 
 torch = needs("torch")
 

@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from fuser_lab import accuracy, cli
-from fuser_lab.accuracy import DTYPES, Accuracy, samples, stated_from, ulps
+from fuser_lab import cli
 from fuser_lab.dtypes import DataType
+from fuser_lab.execution import accuracy
+from fuser_lab.execution.accuracy import DTYPES, Accuracy, samples, stated_from, ulps
 from fuser_lab.report import accuracy_page
 from fuser_lab.report.accuracy_page import Stated, accuracy_lines, accuracy_text, save, stated
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import fuser_lab as fl
 from fuser_lab import examples
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.report.drawing import Drawn
+from fuser_lab.report.drawing import Drawing, Drawn
 from fuser_lab.report.view_model import view_plan
 from fuser_lab.segmentation.layouts import layout_of, layouts_of
 from tests.browser.sizes import layers
@@ -58,6 +58,16 @@ def test_a_drawing_takes_the_unchanged_segments_over():
     after = view_plan(plan.cut(before.nodes[-3].tensor), decisions=False, drawn=drawn)
     known = set(map(id, before.nodes))
     assert sum(id(node) in known for node in after.nodes if node.kind == "op") > len(after.nodes) // 2
+
+
+def test_segments_that_only_get_other_numbers_are_not_drawn_again(monkeypatch):
+    plan, drawn, made = PLANS["layers"], Drawn(), []
+    view_plan(plan, decisions=False, drawn=drawn)
+    op, count = Drawing._op, len(plan.segments[0].exprs)
+    monkeypatch.setattr(Drawing, "_op", lambda self, expr, segment: made.append(segment) or op(self, expr, segment))
+    after = view_plan(plan.cut(plan.segments[0].exprs[0].outputs[0].name), decisions=False, drawn=drawn)
+    assert len(after.segments) > len(plan.segments)
+    assert 0 < len(made) <= count
 
 
 @pytest.mark.parametrize("name", sorted(PLANS))

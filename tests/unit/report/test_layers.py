@@ -12,6 +12,7 @@ from thorough import tries
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
+from fuser_lab.report.geometry import Room
 from fuser_lab.report.layers import Graph, Item, Wire, place
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.view_model import view_plan
@@ -125,9 +126,10 @@ def test_a_long_chain_with_a_shared_input_is_laid_out_at_once():
 def test_an_edit_lays_out_only_what_it_changed():
     plan = shared_input_chain(60)
     plan = plan.cut(plan.fusion.exprs[30].out.name)
-    drawn = lay_out(view_plan(plan))
+    room = Room(width=4000, height=4000)  # in which nothing becomes too small
+    drawn = lay_out(view_plan(plan), room)
     before = place.cache_info()
-    lay_out(view_plan(plan.cut(plan.fusion.exprs[50].out.name)), before=drawn)
+    lay_out(view_plan(plan.cut(plan.fusion.exprs[50].out.name)), room, drawn)
     after = place.cache_info()
     assert after.hits - before.hits == 1  # the segment above
     assert after.misses - before.misses == 3  # two new segments and what stands around them

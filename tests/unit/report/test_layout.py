@@ -5,6 +5,7 @@ import time
 import pytest
 from machine import allowed
 
+import fuser_lab as fl
 from fuser_lab.report.collapse import collapsed
 from fuser_lab.report.geometry import Room
 from fuser_lab.report.layout import lay_out
@@ -101,6 +102,19 @@ def test_the_drawing_turns_and_breaks_to_fit_its_room(stubs):
     wide, tall = lay_out(view, WIDE), lay_out(view, TALL)
     assert wide.width > 1.5 * wide.height
     assert tall.height > 1.5 * tall.width
+
+
+def test_a_small_graph_that_an_edit_would_shrink_is_laid_out_anew():
+    room = Room(width=1000, height=430)
+    plan = fl.segment(*fl.example("layer_norm_backward"))
+    before = lay_out(view_plan(plan), room)
+    inside = [edge.tensor for edge in view_plan(plan).edges if edge.kind == "inside"]
+    edited = view_plan(plan.cut(inside[len(inside) // 2]))
+
+    def scale(drawn):
+        return min(1.0, room.width / drawn.width, room.height / drawn.height)
+
+    assert scale(lay_out(edited, room, before)) > 0.75 * scale(lay_out(edited, room))
 
 
 def test_what_an_edit_does_not_change_stays_where_it_is(stubs):

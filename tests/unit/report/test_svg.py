@@ -80,6 +80,15 @@ def test_colour_is_never_alone(stubs):
     assert chips == [f"S{n}" for n in range(10)]
 
 
+def test_a_pattern_is_defined_once(stubs):
+    text = plan_svg(stubs.rope_like(14, 70))
+    defined = re.findall(r'<pattern id="([^"]*)"', text)
+    used = re.findall(r'fill="url\(#([^)]*)\)"', text)
+    assert len(used) == 70
+    assert sorted(defined) == sorted(set(used))
+    assert len(defined) == 64
+
+
 def test_replicas_and_refusals_are_marked(stubs):
     plan = replace(stubs.sum_broadcast_add(), groups=(("T2",), ("T2", "T3", "T4")), refused=frozenset({1}))
     text = plan_svg(plan)

@@ -79,7 +79,8 @@ def test_bytes_are_short(count, label):
 
 @pytest.mark.parametrize(
     ("seconds", "label"),
-    [(float("nan"), "not measured"), (2.5, "2.50 s"), (0.0123, "12.3 ms"), (4.2e-5, "42.0 µs"), (0.0, "0.00 µs")],
+    [(float("nan"), "not measured"), (2.5, "2.50 s"), (0.0123, "12.3 ms"), (4.2e-5, "42.0 µs"), (0.0, "0.00 µs"),
+     (-1.5e-9, "-1.50 ns"), (1e-7, "0.10 µs")],
 )
 def test_seconds_are_short(seconds, label):
     assert seconds_label(seconds) == label

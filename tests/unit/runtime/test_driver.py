@@ -11,6 +11,7 @@ from fuser_lab.codegen.kernel_ir import Buffer, Phase, Role, Size
 from fuser_lab.codegen.kernel_ir import Launch as LaunchShape
 from fuser_lab.dtypes import DataType
 from fuser_lab.runtime import device, driver
+from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.recent import Recent
 
 _UINT, _PLACE = ctypes.c_uint, ctypes.c_void_p
@@ -137,7 +138,7 @@ def test_sizes_are_words_behind_the_buffers() -> None:
     )
     function: Any = SimpleNamespace(handle=1, context=2, device=0)
     call = device.DeviceCall(function=function, phase=phase, parameters=(("T0", (ctypes.c_void_p,)),))
-    words = call.launch({"T0": 4096}).words
+    words = call.launch(Environment(arguments={"T0": 4096})).words
     assert list(words) == ["T0", "n0", "n1"]
     assert [(type(word), word.value) for group in words.values() for word in group] == [
         (ctypes.c_void_p, 4096), (ctypes.c_int64, 1 << 40), (ctypes.c_float, 3.0),

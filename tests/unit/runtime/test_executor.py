@@ -13,7 +13,7 @@ from fuser_lab.definition.concretize import concretize
 from fuser_lab.errors import CodegenError, EvaluationWarning, InputError, UnsupportedError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime import executor
+from fuser_lab.runtime import variants
 from fuser_lab.runtime.executor import PreparedPlan, prepare
 from fuser_lab.runtime.steps import CancelFlag, Cancelled
 
@@ -67,12 +67,12 @@ def test_storage_is_kept_between_runs(chain: tuple[Fusion, PreparedPlan]) -> Non
     plan._ready = None  # test_host_ready.py has runs that are repeated
     x = numbers((50, 8), D.Float)
     plan.run([x])
-    (variant,) = plan._variants.values()
+    (variant,) = plan._variants.kept.values()
     (env,) = variant.idle
     plan.run([x])
     assert len(variant.idle) == 1
     assert variant.idle[0] is env
-    assert not {"T0", "T4", "T0 array", "T4 array"} & set(env), "the caller's arrays are let go of"
+    assert not {"T0", "T4"} & {*env.arguments, *env.arrays}, "the caller's arrays are let go of"
 
 
 def test_outputs_are_new_arrays_unless_given() -> None:
@@ -95,7 +95,7 @@ def test_layouts_of_inputs_are_compiled_once_each(change: Any) -> None:
     view = change(x)
     for _ in range(2):
         np.testing.assert_allclose(plan.run([view])[0], np.exp(view), rtol=1e-6)
-    assert len(plan._variants) <= 2
+    assert len(plan._variants.kept) <= 2
 
 
 def test_read_only_unaligned_and_expanded_inputs() -> None:
@@ -270,22 +270,22 @@ def test_steps_can_be_called_one_by_one(chain: tuple[Fusion, PreparedPlan]) -> N
 def test_what_a_plan_keeps_is_bounded() -> None:
     plan, x = exp_plan((3, 4)), numbers((3, 4), D.Float)
     plan.run([x])
-    (variant,) = plan._variants.values()
-    environments = [plan._environment(variant) for _ in range(5)]
+    (variant,) = plan._variants.kept.values()
+    environments = [plan._run_memory.environment(variant) for _ in range(5)]
     variant.idle.extend(environments)
     assert len(variant.idle) <= 2
-    for step in range(1, executor.KEPT_VARIANTS + 9):
+    for step in range(1, variants.KEPT_VARIANTS + 9):
         view = np.zeros((3, 4 * step), np.float32)[:, ::step]
         plan.prepare([view])
         plan.prepare([x])
-    assert len(plan._variants) == executor.KEPT_VARIANTS
-    assert variant in plan._variants.values(), "what is used stays"
-    assert len(plan._seen) <= len(plan._variants)
+    assert len(plan._variants.kept) == variants.KEPT_VARIANTS
+    assert variant in plan._variants.kept.values(), "what is used stays"
+    assert len(plan._variants.known) <= len(plan._variants.kept)
     flat = exp_plan((1, 4))
     for step in range(4, 400):
         flat.prepare([np.lib.stride_tricks.as_strided(x, (1, 4), (4 * step, 4))])
-    assert len(flat._variants) == 1
-    assert len(flat._seen) <= 256
+    assert len(flat._variants.kept) == 1
+    assert len(flat._variants.known) <= 256
 
 
 def test_threads_share_a_plan() -> None:

@@ -84,7 +84,8 @@ def test_whether_gradients_are_wanted_does_not_matter() -> None:
     x, out, y = tensors()
     runs, launch = ready([x], [out])
     assert runs.started([y.requires_grad_()], [out]) == [out]
-    assert launch.seen == [[7, y.data_ptr(), out.data_ptr()]]
+    assert runs.started([torch.nn.Parameter(y)], [out]) == [out]
+    assert launch.seen == [[7, y.data_ptr(), out.data_ptr()]] * 2
 
 
 def test_without_what_compares_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

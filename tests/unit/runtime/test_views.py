@@ -114,7 +114,7 @@ def test_no_segment_runs_for_views() -> None:
     fd = defined(lambda fd, x: (fd.ops.permute(x, [1, 0]), fd.ops.exp(x)), x)
     prepared = fd.plan_for([x]).prepared()
     prepared.run([x])
-    (variant,) = prepared._variants.values()
+    (variant,) = prepared._variants.kept.values()
     assert [bool(calls) for calls in variant.calls].count(True) == 1
     assert prepared.storage_bytes == 0
 
@@ -457,7 +457,7 @@ def test_storage_goes_where_memory_does_not_suffice(monkeypatch: pytest.MonkeyPa
     prepared = fl.segment(fd, [x], strategy="unfused").prepared()
     prepared._ready = None  # test_host_ready.py has runs that are repeated
     prepared.run([x])
-    (variant,) = prepared._variants.values()
+    (variant,) = prepared._variants.kept.values()
     assert len(variant.idle) == 1
 
     def refused(*_: object) -> Any:
@@ -477,7 +477,7 @@ def test_kernels_and_torch_may_run_out_of_memory() -> None:
     prepared = defined(lambda fd, x: fd.ops.exp(x), x).plan_for([x]).prepared()
     prepared._ready = None
     prepared.run([x])
-    (variant,) = prepared._variants.values()
+    (variant,) = prepared._variants.kept.values()
 
     def refused(_: object) -> None:
         msg = "CUDA out of memory"

@@ -9,7 +9,7 @@ import fuser_lab as fl
 from fuser_lab.errors import ArgumentTypeError, CodegenError, InputError, ScheduleError, UnsupportedError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir.transform import ParallelType as P
-from fuser_lab.segment_schedules import SegmentSchedule
+from fuser_lab.plan.schedules import SegmentSchedule
 
 X = np.random.default_rng(0).standard_normal((6, 100)).astype(np.float32)
 
@@ -218,3 +218,11 @@ def test_the_loop_nest_after_each_step() -> None:
         "for S in 6:\n  for S in 13:\n    for S in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
         "for blockIdx.x in 6:\n  for S in 13:\n    for S in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
     )
+
+
+def test_times_say_that_the_kernel_is_evaluated_in_lock_step() -> None:
+    plan = softmax_plan()
+    edited = plan.with_schedule(0, plan.segments[0].schedule)
+    rows = fl.time([plan, edited], [X], seconds=0.01, progress=False).rows
+    assert [("in lock step" in row.note) for row in rows] == [False, False, True, True]
+    assert all(row.error < 1 for row in rows)

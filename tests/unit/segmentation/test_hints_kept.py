@@ -119,10 +119,10 @@ def test_small_savings_are_told_in_bytes_and_costs_with_digits_that_differ():
         fd.add_output(fd.ops.cos(middle))
     plan = fl.segment(fd)
     certificate = plan.cut("T1").certificate()
-    dear = replace(certificate, known=certificate.cost - 32, missed=tuple(
+    costly = replace(certificate, known=certificate.cost - 32, missed=tuple(
         replace(entry, cost=32) for entry in certificate.missed[:1]
     ))
-    text = str(dear)
+    text = str(costly)
     assert re.search(r"which saves\n +32 B  ", text)
     shown = [float(re.search(rf"^{word} +([0-9.]+) µs", text, re.MULTILINE)[1]) for word in ("cost", "known", "bound")]
     assert all(a > b for a, b in pairwise(shown))

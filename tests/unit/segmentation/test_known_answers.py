@@ -11,7 +11,7 @@ from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
 from fuser_lab.events import DecisionLog
-from fuser_lab.planning import rewritten
+from fuser_lab.plan.planning import rewritten
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, replay, segment
 

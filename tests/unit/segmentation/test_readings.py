@@ -12,7 +12,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import InputError
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import OpKind
-from fuser_lab.planning import segment as plan_of
+from fuser_lab.plan.planning import segment as plan_of
 from fuser_lab.segmentation import SegmenterOptions, segment
 from fuser_lab.segmentation.pieces import pieces
 from tests.unit.builders import record

@@ -287,6 +287,16 @@ def test_a_change_is_sent_with_the_shapes_that_the_page_lacks_and_the_whole_stat
     assert shapes(state_of()) == had
 
 
+def test_the_picture_is_sent_before_edits_are_foreseen(page, monkeypatch):
+    explorer, sent = page.explorer, []
+    state_of = explorer.get_state
+    monkeypatch.setattr(explorer, "get_state", lambda key=None: sent.append(state_of(key)) or sent[-1])
+    page.send("act", id=page.edge("T3"))
+    first = {name: next(n for n, state in enumerate(sent) if name in state) for name in ("scene", "foreseen")}
+    assert first["scene"] < first["foreseen"]
+    assert explorer.foreseen["plan"] == explorer.scene["plan"]
+
+
 def test_what_an_edit_only_moves_keeps_its_shape(stubs):
     explorer = Explorer(stubs.rope_like(30), [])
     before = {row[0]: row for row in explorer.scene["nodes"]}
@@ -363,6 +373,7 @@ def test_large_fusions_begin_with_one_box_a_segment_and_open_one_by_one(stubs):
     kinds = [n[1] for n in explorer.scene["nodes"]]
     assert kinds.count("segment") == 8
     assert kinds.count("op") == len(explorer.plan.groups[4])
+    assert explorer.scene["patterns"].count("<pattern") == 1  # of the box that is open
     boundary = next(e[0] for e in explorer.scene["edges"] if e[1] == "boundary")
     assert page.send("act", id=boundary).startswith("Glued S")
     page.send("detail", detail="ops")

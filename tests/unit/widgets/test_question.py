@@ -7,7 +7,8 @@ pytest.importorskip("anywidget")
 import ipywidgets
 from fuser_lab_widgets.question import question_control
 
-from fuser_lab.teaching import HIDDEN, predict, shown
+from fuser_lab.teaching import predict, shown
+from fuser_lab.teaching.questions import HIDDEN
 
 
 def pressed(control, name):

@@ -2,21 +2,29 @@
 
 import { h } from "../dom.js";
 
+const title = (details) => details.firstElementChild?.textContent;
+const titles = (panel, selector) => [...panel.querySelectorAll(selector)].map(title);
+
 export class WrittenTab {
   constructor(explorer, name) {
     this.channel = explorer.channel;
     this.name = name;
+    this.opened = [];
   }
 
   /** What is shown in the panel, or null where that is on show already. */
   draw(panel) {
     const { hash } = this.channel.get("scene");
     const said = this.channel.get("panels")[this.name];
+    const isShown = panel.firstChild && panel.firstChild === this.first;
+    if (isShown) this.opened = titles(panel, "details[open]");
     if (said?.hash === hash) {
       this.asked = null;
-      if (panel.firstChild && panel.firstChild === this.first && said === this.said) return null;
+      if (isShown && said === this.said) return null;
       panel.innerHTML = said.html; // made in Python, which escapes every name
       [this.said, this.first] = [said, panel.firstChild];
+      // What a reader has opened stays open where it is still there.
+      for (const one of panel.querySelectorAll("details")) one.open ||= this.opened.includes(title(one));
       return null;
     }
     const key = `${this.name} ${hash}`;
@@ -30,5 +38,6 @@ export class WrittenTab {
   /** The tab gives way to another: what it asks for next may be the same again. */
   leave() {
     this.asked = null;
+    this.opened = [];
   }
 }

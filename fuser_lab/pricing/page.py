@@ -4,7 +4,7 @@ import shlex
 import textwrap
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label
-from fuser_lab.pricing import Prices, RulePrice
+from fuser_lab.pricing.prices import Prices, RulePrice
 
 COMMAND = "python -m fuser_lab price --corpus{pattern} --markdown > docs/prices.md"
 _WIDTH = 120
@@ -43,8 +43,8 @@ def prices_markdown(prices: Prices, pattern: str = "*") -> str:
     ]
     others = [row for row in prices.rows if row.example is None]
     if others:
-        told = ", ".join(f"[{row.rule}](reasons.md#{row.rule}) ({row.refusals})" for row in others)
-        text = f"No fusion gains from lifting one of these rules alone (refused attempts in parentheses): {told}."
+        named = ", ".join(f"[{row.rule}](reasons.md#{row.rule}) ({row.refusals})" for row in others)
+        text = f"No fusion gains from lifting one of these rules alone (refused attempts in parentheses): {named}."
         lines += [*textwrap.wrap(text, _WIDTH, break_on_hyphens=False, break_long_words=False), ""]
     lines += [
         "```python",

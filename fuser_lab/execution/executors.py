@@ -18,13 +18,13 @@ from fuser_lab.errors import (
     StateError,
     UnsupportedError,
 )
+from fuser_lab.execution.profiling import as_user, measured_kernel, measured_run, receiver
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.printer import math_text
 from fuser_lab.ir.replay import replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.plan import Plan, Segment
-from fuser_lab.planning import definition_of, described_input, flattened, segment
-from fuser_lab.profiling import as_user, measured_kernel, measured_run, receiver
+from fuser_lab.plan.planning import definition_of, described_input, flattened, segment
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.by_hand import ScheduledKernel, generate_scheduled
@@ -222,7 +222,7 @@ class FusionExecutorCache:
         source = cuda_source(self.plan_for(inputs))
         if not intrinsic_code:
             return source
-        called = (Path(__file__).parent / "runtime" / "intrinsics_cuda.py").read_text(encoding="utf-8")
+        called = (Path(__file__).parents[1] / "runtime" / "intrinsics_cuda.py").read_text(encoding="utf-8")
         return f"{called}\n{source}"
 
     @takes(tensor_transforms=FLAG)

@@ -13,7 +13,8 @@ from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass, text_digest
-from fuser_lab.plan import Plan
+from fuser_lab.plan.plan import Plan
+from fuser_lab.plan.shown_log import ShownLog
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.arrays import describe, kind_of
 from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
@@ -23,7 +24,6 @@ from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.segmentation.layouts import layouts_of, negotiate
 from fuser_lab.segmentation.options import rewritten as run_passes
-from fuser_lab.shown_log import ShownLog
 
 _ENTRIES = listed(ANYTHING, "a list of arrays and numbers", lazy=True)
 TARGET = optional(TEXT.worded("a device's name") | instance(Device))

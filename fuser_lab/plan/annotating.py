@@ -114,7 +114,7 @@ WAYS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told(Generic[P]):
+class AnnotationResult(Generic[P]):
     """The result of `Plan.to_annotations`; false if no way gives the partition, and ``reasons`` then say why.
 
     Attributes
@@ -162,24 +162,24 @@ class Told(Generic[P]):
     __repr__ = __str__
 
 
-def to_annotations(plan: P, tries: int, ways: Sequence[Way] = WAYS) -> Told[P]:
+def to_annotations(plan: P, tries: int, ways: Sequence[Way] = WAYS) -> AnnotationResult[P]:
     """Return the fewest annotations with which the segmenter gives a plan's partition; see `Plan.to_annotations`."""
     unscheduled = [segment.index for segment in plan.segments if segment.scheduler is None]
     if unscheduled:
         reason = f"No scheduler accepts segment {unscheduled[0]}, so no segmenter can make it."
-        return Told(plan=None, reasons=(reason,))
+        return AnnotationResult(plan=None, reasons=(reason,))
     try:
         definition = repeated_in(plan.definition, plan.decisions, plan.fusion)
     except (KeyError, SegmentationError, VerificationError):
         reason = "An edit rewrites expressions that the definition does not have, because passes created them."
-        return Told(plan=None, reasons=(reason,))
+        return AnnotationResult(plan=None, reasons=(reason,))
     stripped = _stripped(definition)
-    told = _Search(plan, stripped, tries, ways).run()
-    if told or stripped == definition:
-        return told
+    searched = _Search(plan, stripped, tries, ways).run()
+    if searched or stripped == definition:
+        return searched
     # Without one of the definition's annotations, the passes may produce a different fusion.
     kept = _Search(plan, definition, tries, ways).run()
-    return replace(kept or told, fewest=False, tries=told.tries + kept.tries)
+    return replace(kept or searched, fewest=False, tries=searched.tries + kept.tries)
 
 
 def _stripped(definition: Fusion) -> Fusion:
@@ -201,7 +201,7 @@ class _Search(Generic[P]):
         self._target = partition_of(plan, {one.hint for one in plan.annotations} - base.tensors.keys())
         self._made: dict[tuple[Way, frozenset[Mark]], tuple[P, bool]] = {}
 
-    def run(self) -> Told[P]:
+    def run(self) -> AnnotationResult[P]:
         reasons: list[str] = []
         for marks in places(self._plan, self._base):
             complete = -1  # all sets of at most this many annotations were tried
@@ -246,11 +246,11 @@ class _Search(Generic[P]):
                 kept = fewer
         return kept
 
-    def _found(self, way: Way, marks: Sequence[Mark], *, fewest: bool) -> Told[P]:
-        return Told(plan=self._segmented(way, marks)[0], way=way, fewest=fewest, tries=self._tries)
+    def _found(self, way: Way, marks: Sequence[Mark], *, fewest: bool) -> AnnotationResult[P]:
+        return AnnotationResult(plan=self._segmented(way, marks)[0], way=way, fewest=fewest, tries=self._tries)
 
-    def _failed(self, reasons: tuple[str, ...]) -> Told[P]:
-        return Told(plan=None, reasons=reasons, tries=self._tries)
+    def _failed(self, reasons: tuple[str, ...]) -> AnnotationResult[P]:
+        return AnnotationResult(plan=None, reasons=reasons, tries=self._tries)
 
     def _reason(self, way: Way, marks: Sequence[Mark]) -> str:
         """Return a pair of expressions that is placed wrongly with all annotations, and why."""
@@ -322,4 +322,4 @@ def _together(plan: Annotated, a: str, b: str) -> bool:
     return bool(set(plan.segmented.homes[a]) & set(plan.segmented.homes[b]))
 
 
-__all__ = ["WAYS", "Told", "Way", "partition_of", "places", "to_annotations"]
+__all__ = ["WAYS", "AnnotationResult", "Way", "partition_of", "places", "to_annotations"]

@@ -13,7 +13,7 @@ from fuser_lab.cost.times import TimeBound
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError
 from fuser_lab.plan import Plan
-from fuser_lab.planning import TARGET, flattened, segment
+from fuser_lab.plan.planning import TARGET, flattened, segment
 from fuser_lab.report.html import table_html
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label, seconds_label
@@ -24,6 +24,7 @@ from fuser_lab.segmentation import SegmenterOptions
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_KERNELS = 60  # of all plans that are compared, up to which they are predicted as scheduled
 STRATEGIES = ("fastest", "optimal", "saving", "top_down", "bottom_up")
 
 
@@ -124,7 +125,8 @@ def fastest(
     """Return the fastest plan of a fusion by prediction, or, with ``measure``, by measuring the best on this machine.
 
     The plans are those of the strategies "fastest", "optimal", "saving", "top_down" and "bottom_up", under nvFuser's
-    rules and without them (`OPEN_SCHEDULERS`). Predictions are for the target; what is measured is this machine.
+    rules and without them (`OPEN_SCHEDULERS`). Predictions are for the target; what is measured is this machine. Plans
+    with up to 60 kernels together are compared by `Plan.predicted_time`, larger ones by bytes and arithmetic.
 
     Parameters
     ----------
@@ -158,7 +160,11 @@ def fastest(
     if not found:
         msg = "fastest: no scheduler accepts some expression of the fusion, so no plan of it can run."
         raise InputError(msg)
-    rows = sorted((Choice(plan=plan, predicted=plan.time_bound().seconds) for plan in found.values()),
+    schedules = sum(len(plan.segments) for plan in found.values()) <= MOST_KERNELS
+    predicted = {
+        key: plan.predicted_time().seconds if schedules else plan.time_bound().seconds for key, plan in found.items()
+    }
+    rows = sorted((Choice(plan=plan, predicted=predicted[key]) for key, plan in found.items()),
                   key=lambda one: one.predicted)
     if not measure:
         return Fastest(plan=rows[0].plan, plans=tuple(rows))

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from fuser_lab import arguments
-from fuser_lab.answer_sheets import Answer, AnswerSheet, read_answers
 from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, listed, mapping, number, one_of, optional, takes
 from fuser_lab.codegen.kernel_steps import KernelSteps
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.plan import Segment
 from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
+from fuser_lab.teaching.answer_sheets import Answer, AnswerSheet, read_answers
 
 INVITATION = "Replace None with your prediction, then run the next cell."
 AGAIN = "Change the prediction and run both cells again; the answer stays hidden until then."

@@ -14,22 +14,21 @@ from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS, with_lifted
 from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import OTHER_KIND
-from fuser_lab.cost.traffic import model_of
 from fuser_lab.definition.repro import script_text
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError
 from fuser_lab.events import DecisionLog
 from fuser_lab.lab.corpus import Corpus, CorpusEntry
 from fuser_lab.plan import Plan
-from fuser_lab.planning import has_arrays, segment
+from fuser_lab.plan.planning import has_arrays, segment
+from fuser_lab.pricing.lifting import LIFTABLE, moved_bytes, predicted_seconds, segmented_by
 from fuser_lab.report import save
 from fuser_lab.report.html import table_html
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import plural
-from fuser_lab.schedule.open import LIFTABLE
+from fuser_lab.search.shrinking import shrink
 from fuser_lab.segmentation import SegmenterOptions, Strategy
-from fuser_lab.shrinking import shrink
 from fuser_lab.version import __version__
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 ALL = "all together"
 _OTHER_KIND = frozenset(code.value for code in OTHER_KIND)
-_LIFTABLE = {code.value: code for code in LIFTABLE}
 _NOT_LIFTED = "no kernel of fuser_lab does without it"
 
 
@@ -58,12 +56,12 @@ class PricedExample:
     @property
     def bytes(self) -> int:
         """Bytes that the plan without the rule saves."""
-        return _moved(self.before) - _moved(self.after)
+        return moved_bytes(self.before) - moved_bytes(self.after)
 
     @property
     def seconds(self) -> float:
         """Predicted seconds that it saves on the plans' target."""
-        return _seconds(self.before) - _seconds(self.after)
+        return predicted_seconds(self.before) - predicted_seconds(self.after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,7 +321,7 @@ class _Sums:
         """Add the prices of one fusion."""
         before = make(definition, given)
         self._fusions += 1
-        self._seconds += _seconds(before)
+        self._seconds += predicted_seconds(before)
         self._target = before.target
         refusals, sentences = _refusals(before.decisions)
         if len(before.segments) < 2:  # what was refused on the way did not keep anything apart in the end
@@ -331,19 +329,19 @@ class _Sums:
         inputs = tuple(before.inputs if given is None else given)
 
         def without(schedulers: Any, sentence: str) -> PricedExample:
-            after = make(definition, given, schedulers=schedulers)
+            after = segmented_by(before, schedulers)
             return PricedExample(name=name, before=before, after=after, given=inputs, sentence=sentence)
 
         for code, count in refusals.items():
             row = self._rows.get(code, RulePrice(rule=code, fusions=0, gaining=0, refusals=0))
-            rule = _LIFTABLE.get(code)
+            rule = LIFTABLE.get(code)
             if rule is None:
                 self._rows[code] = replace(
                     row, fusions=row.fusions + 1, refusals=row.refusals + count, note=_NOT_LIFTED,
                 )
                 continue
             self._rows[code] = _added(row, without(with_lifted(rule), sentences[code]), count)
-        if any(code in _LIFTABLE for code in refusals):
+        if any(code in LIFTABLE for code in refusals):
             self._together = _added(self._together, without(OPEN_SCHEDULERS, ""), sum(refusals.values()))
 
     def prices(self) -> Prices:
@@ -402,21 +400,21 @@ def _issue(row: RulePrice, example: PricedExample, prices: Prices, most_plans: i
     """Return the text of an issue."""
     before, after = example.before, example.after
     script = script_text(before.definition, before.inputs)
-    told = ""
+    smaller = ""
     if most_plans:
-        code = _LIFTABLE[row.rule]
+        code = LIFTABLE[row.rule]
         make = partial(segment, strategy=before.method, target=before.oracle.device, options=before.options)
 
         def gains(plan: Plan) -> bool:
             other = make(plan.definition, list(plan.inputs), schedulers=with_lifted(code))
-            return _seconds(plan) > _seconds(other)
+            return predicted_seconds(plan) > predicted_seconds(other)
 
         small = shrink(
             before.definition, list(before.inputs), keep=gains, most_plans=most_plans, strategy=before.method,
             target=before.oracle.device, options=before.options,
         )
         script = small.script
-        told = f" The script below is a smaller form of it ({small.ops[1]} of {small.ops[0]} ops)."
+        smaller = f" The script below is a smaller form of it ({small.ops[1]} of {small.ops[0]} ops)."
     source = f"`{example.name}` of fuser_lab's corpus" if example.name else "the fusion below"
     over = (
         "" if prices.fusions == 1 else
@@ -432,9 +430,9 @@ def _issue(row: RulePrice, example: PricedExample, prices: Prices, most_plans: i
 
 With this rule, {source} has {plural(len(before.segments), 'segment')} ({kernels[0]}); without it, \
 {len(after.segments)} ({kernels[1]}). That saves {_signed(bytes_label, example.bytes)} of \
-{bytes_label(_moved(before))} and a predicted {_signed(seconds_label, example.seconds)} of \
-{seconds_label(_seconds(before))} on an {before.target}. fuser_lab lowers what is merged to one kernel, so correctness \
-does not need the rule.{told}{over}
+{bytes_label(moved_bytes(before))} and a predicted {_signed(seconds_label, example.seconds)} of \
+{seconds_label(predicted_seconds(before))} on an {before.target}. fuser_lab lowers what is merged to one kernel, so \
+correctness does not need the rule.{smaller}{over}
 
 ```python
 {script.strip()}
@@ -449,15 +447,6 @@ def _named(example: PricedExample | None) -> str:
     if example is None:
         return ""
     return example.name or f"{len(example.before.segments)} to {plural(len(example.after.segments), 'segment')}"
-
-
-def _moved(plan: Plan) -> int:
-    return sum(one.bytes for one in plan.segments)
-
-
-def _seconds(plan: Plan) -> float:
-    model = model_of(plan.oracle)
-    return model.seconds(_moved(plan)) + len(plan.segments) * model.launch
 
 
 def _signed(label: Callable[[Any], str], amount: float) -> str:

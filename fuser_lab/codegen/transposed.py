@@ -18,7 +18,7 @@ _LEAST = 16  # elements along both axes: with fewer, neighbours share cache line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class TiledAxes:
     """A nest's axes, those that all accesses walk through as one made one, and what is fast along ``across``."""
 
     axes: tuple[Axis, ...]
@@ -38,12 +38,12 @@ class Turn:
         return tuple(a for a in self.axes if a not in (self.across, self.along))
 
 
-class TurnedNest(NestLowering):
+class TransposingNest(NestLowering):
     """Finds the two axes of a nest that tiles are made of."""
 
-    _transposed: Turn | None = None
+    _tiled: TiledAxes | None = None
 
-    def _found(self) -> Turn | None:
+    def _found(self) -> TiledAxes | None:
         """Return the two axes along which most bytes are fast, or None if all agree."""
         nest = self._nest
         if nest.reductions or not nest.full or len(nest.kept) < 2:
@@ -67,7 +67,7 @@ class TurnedNest(NestLowering):
         if min(across.extent, along.extent) < _LEAST:
             return None
         moved = sorted(moved, key=lambda tv: -tv.nbytes)[:MOST_TILES]
-        return Turn(
+        return TiledAxes(
             axes=axes, parts=parts, across=across,
             inputs=tuple(tv for tv in moved if tv not in nest.full),
             outputs=tuple(tv for tv in moved if tv in nest.full),
@@ -114,11 +114,11 @@ class TurnedNest(NestLowering):
 
     def _spread(self, places: Places) -> Places:
         """Return the nest's axes as terms, given those that are made of them."""
-        turn = self._transposed
-        assert turn is not None
+        tiled = self._tiled
+        assert tiled is not None
         result: dict[str, Term] = {}
-        for axis in turn.axes:
-            result.update(flattened(turn.parts[axis.name], places[axis.name], self._values.scope.ranges))
+        for axis in tiled.axes:
+            result.update(flattened(tiled.parts[axis.name], places[axis.name], self._values.scope.ranges))
         return result
 
 

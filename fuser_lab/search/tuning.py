@@ -19,7 +19,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CompilationError, InputError, OutOfMemoryError, ScheduleError
 from fuser_lab.json_text import json_text
 from fuser_lab.plan import Plan, Segment
-from fuser_lab.planning import flattened
+from fuser_lab.plan.planning import flattened
 from fuser_lab.report import html
 from fuser_lab.report.bars import Bar, bars_svg
 from fuser_lab.report.tables import Table, table_text

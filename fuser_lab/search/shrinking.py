@@ -15,7 +15,7 @@ from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import Expr, Fusion, Scalar, TensorDomain, TensorView, Val
-from fuser_lab.planning import definition_of, described_input, flattened, segment
+from fuser_lab.plan.planning import definition_of, described_input, flattened, segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

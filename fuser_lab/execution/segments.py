@@ -11,12 +11,12 @@ import numpy as np
 
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.state import FusionState
-from fuser_lab.executors import run_plan
+from fuser_lab.execution.executors import run_plan
+from fuser_lab.execution.profiling import receiver
 from fuser_lab.ir import Fusion, TensorView
-from fuser_lab.profiling import receiver
+from fuser_lab.plan.definitions import Definition
 from fuser_lab.runtime.argument_manager import ArgumentManager, Run, SegmentArguments
 from fuser_lab.runtime.arrays import describe, is_torch, kind_of
-from fuser_lab.segment_definitions import Definition
 from fuser_lab.segmentation.lifting import Lifting
 
 _KEPT_WAYS = 32  # layouts of inputs for which the compiled segments are kept

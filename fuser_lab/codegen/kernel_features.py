@@ -1,0 +1,63 @@
+"""The features of a kernel on which the model of its time depends."""
+
+from dataclasses import asdict
+from math import prod
+
+from fuser_lab.codegen.kernel_ir import Kernel, Phase
+from fuser_lab.codegen.kernel_profile import Profile, kernel_profile
+from fuser_lab.cost.kernel_time import KernelFeatures
+from fuser_lab.cost.traffic import traffic
+from fuser_lab.cost.work import work_of
+from fuser_lab.ir import Fusion
+from fuser_lab.schedule.parameters import NestChoice
+from fuser_lab.schedule.state import Style
+from fuser_lab.targets import target_of
+
+
+def kernel_features(
+    fusion: Fusion, kernel: Kernel, *, registers: int = 0, spilled: int = 0, shared: int = 0, resident: int = 0,
+) -> KernelFeatures:
+    """Return the features of the kernel of a segment.
+
+    Kernels of a target without blocks have elements for instructions, and bytes of whole tensors.
+
+    Parameters
+    ----------
+    fusion
+        The segment.
+    kernel
+        Its Kernel IR.
+    registers, spilled, shared, resident
+        Of the largest phase as compiled, if known; see `fuser_lab.runtime.facts.LaunchFacts`.
+    """
+    main = largest_phase(kernel)
+    launch = kernel.phases[main].launch
+    nest = max(kernel.nests, key=_points, default=None)
+    profile = kernel_profile(kernel, main) if target_of(kernel.target).has_blocks else _whole(fusion)
+    return KernelFeatures(
+        style=Style.ELEMENTS.value if nest is None else nest.schedule.style.value, launches=len(kernel.phases),
+        started=sum(phase.launch.blocks for phase in kernel.phases), blocks=launch.blocks,
+        threads=prod(launch.threads), shared=shared or launch.shared, registers=registers, spilled=spilled,
+        resident=resident, **asdict(profile),
+    )
+
+
+def largest_phase(kernel: Kernel) -> int:
+    """Return the number of the phase with the most threads."""
+    return max(range(len(kernel.phases)), key=lambda n: _threads(kernel.phases[n]))
+
+
+def _whole(fusion: Fusion) -> Profile:
+    moved, work = traffic(fusion, fusion.tensor_exprs), work_of(fusion.tensor_exprs)
+    return Profile(
+        read=moved.read, written=moved.written, fetched=moved.read, stored=moved.written,
+        simple=work.simple + work.reducing, dividing=work.dividing, special=work.special,
+    )
+
+
+def _threads(phase: Phase) -> int:
+    return phase.launch.blocks * prod(phase.launch.threads)
+
+
+def _points(nest: NestChoice | None) -> int:
+    return 0 if nest is None else max(nest.space.rows, 1) * max(nest.space.depth, 1)

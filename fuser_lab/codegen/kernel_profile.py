@@ -1,0 +1,469 @@
+"""What the warps of a kernel execute: instructions, memory accesses and sectors, counted on a sample of them.
+
+A few warps of a few blocks walk the Kernel IR of a phase. The body of a long loop is walked once, in its middle, and
+what it does counts as often as the loop turns; index arithmetic is evaluated, so that the sectors of 32 bytes that the
+lanes of a warp touch together are known, and values that depend on data are not. What is counted belongs to one warp,
+on average, times the number of warps of the phase.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Barrier,
+    Buffer,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Role,
+    Scope,
+    Statement,
+    Store,
+    Transpose,
+    Uniforms,
+    VectorLoad,
+    VectorStore,
+    terms_of,
+    walk,
+)
+from fuser_lab.cost.work import function_class
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.term import Apply, Const, Term, Var
+from fuser_lab.ir.transform import ParallelType
+
+SECTOR = 32  # bytes that a GPU's memory moves at least
+LINE = 128  # bytes of a line of a multiprocessor's cache, which looks up one at a time
+SMALL = 128 << 10  # bytes of a buffer that stays in that cache
+_WARP = 32
+_BLOCKS = 4  # of a phase that are looked at
+_WARPS = 7  # of each of them
+_WALKS = 4  # rounds of short loops that are all walked, one within the other
+_SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}
+_GLOBAL = {Role.INPUT, Role.OUTPUT, Role.WORKSPACE}
+_PRODUCT = 3  # instructions of a division by a constant: a product, a shift, a correction
+_DIVISION = 20  # instructions of a division by a number that is not constant
+_SOFTWARE = 40  # instructions of a conversion to or from eight bits
+_DOUBLE = 8  # times the instructions of a division or function of float64
+_ROUND = 12  # instructions of four numbers of the random generator, each
+_SHUFFLES = 5  # of a reduction over a warp
+_GOLDEN = (5**0.5 - 1) / 2
+_RANDOM = 2654435761  # Knuth's multiplicative hash
+_UNROLLED = 64  # turns up to which a compiler unrolls a loop
+_PARTLY = 4  # turns of a longer one that it takes together
+_TABLE = 1 << 12  # numbers that an integer from memory is taken to be below
+Whole = npt.NDArray[np.int64]
+Known = Whole | None  # of the sampled warps, lanes and neighbours; None depends on data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What a kernel executes, over all its warps.
+
+    Attributes
+    ----------
+    fetched, stored
+        Bytes of the sectors of global memory that each access of a warp touches, summed over accesses.
+    read
+        Bytes of inputs and workspaces that are touched at least once: at most the size of each.
+    written
+        Bytes of outputs and workspaces that are stored to.
+    partial
+        Bytes of the sectors of ``stored`` that the access does not write.
+    gathered
+        Bytes of ``fetched`` in buffers that are read at positions which depend on data.
+    near
+        Bytes of ``fetched`` in buffers that fit the cache of a multiprocessor.
+    lines
+        Lines of 128 bytes that accesses touch.
+    shared_accesses
+        Accesses of warps to shared memory.
+    simple, dividing, special
+        Instructions of warps by class, those of indices among the simple ones.
+    warps
+        Warps that are started.
+    rounds, unrolled
+        Times that a warp of the longest phase waits for loads. The compiler unrolls short loops of a constant number of
+        turns, and hoists loads over all but stores: they count in ``unrolled`` for each turn, in ``rounds`` for each
+        loop.
+    meetings
+        Barriers and reductions over a block that a warp takes part in, of the longest phase.
+    scratch
+        Bytes of the arrays of a thread, of the longest phase.
+    moves
+        Accesses of warps to such arrays.
+    """
+
+    fetched: float = 0.0
+    stored: float = 0.0
+    read: float = 0.0
+    written: float = 0.0
+    partial: float = 0.0
+    gathered: float = 0.0
+    near: float = 0.0
+    lines: float = 0.0
+    shared_accesses: float = 0.0
+    simple: float = 0.0
+    dividing: float = 0.0
+    special: float = 0.0
+    warps: float = 0.0
+    rounds: float = 0.0
+    unrolled: float = 0.0
+    meetings: float = 0.0
+    scratch: float = 0.0
+    moves: float = 0.0
+
+
+_LONGEST = ("rounds", "unrolled", "meetings", "scratch")
+_SUMMED = tuple(f.name for f in fields(Profile) if f.name not in {*_LONGEST, "read", "written"})
+
+
+def kernel_profile(kernel: Kernel, main: int) -> Profile:
+    """Return the profile of a kernel of a target with blocks; ``main`` is the number of its longest phase."""
+    found = [_Walk(phase) for phase in kernel.phases]
+    for one in found:
+        one.run()
+    total = {name: sum(one.counts[name] for one in found) for name in _SUMMED}
+    read, written = (sum(one.touched[name] for one in found) for name in ("fetched", "stored"))
+    longest = {name: found[main].counts[name] for name in _LONGEST}
+    return Profile(**total, **longest, read=read, written=written)
+
+
+class Found(NamedTuple):
+    """A value, how often a warp computes it (what no loop changes is computed ahead of it), and if it is from data."""
+
+    value: Known
+    times: float
+    gathered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Touch:
+    """The sectors that each sampled warp touches in one access, -1 for none, and how often; ``used`` are bytes."""
+
+    sectors: Whole
+    times: float
+    used: float
+    gathered: bool
+
+
+class _Walk:
+    """The sampled warps of a phase: arrays have an axis of warps, one of lanes, and one of neighbours of a lane."""
+
+    def __init__(self, phase: Phase) -> None:
+        self._phase = phase
+        x, y = phase.launch.threads
+        self._threads = x * y
+        per_block = -(-self._threads // _WARP)
+        blocks, warps = _scattered(phase.launch.blocks, _BLOCKS), [0, *_middles(1, per_block, _WARPS - 1)]
+        block, warp = (part.reshape(-1, 1, 1) for part in np.meshgrid(blocks, warps, indexing="ij"))
+        of_warp = np.full(len(warps), (per_block - 1) / max(len(warps) - 1, 1))
+        of_warp[0] = 1.0  # the first one often does what the others do not
+        self._weights = np.tile(of_warp / per_block / len(blocks), len(blocks))
+        thread = warp * _WARP + np.arange(_WARP).reshape(1, -1, 1)
+        self._places = {
+            ParallelType.grid_x: block, ParallelType.block_x: thread % x, ParallelType.block_y: thread // x,
+        }
+        self._mask: npt.NDArray[np.bool_] = (thread < self._threads) & (block >= 0)
+        self._times = 1.0  # that a warp which reaches the current statement executes it
+        self._turns = 1.0  # of the inner loops that the compiler unrolls and hoists loads of
+        self._walks = 1  # of the current statement
+        self._neighbours = 1  # elements of a lane that a VECTORIZE loop takes together
+        self._env: dict[str, Found] = {}
+        for size in phase.sizes:
+            whole = None if size.dtype.is_float else np.full((1, 1, 1), int(size.value))
+            self._env[size.name] = Found(whole, 0.0)
+        for scalar in phase.scalars:
+            self._env[scalar.name] = Found(None, 0.0)
+        self._seen: dict[Term, Found] = {}
+        self._all_warps = float(phase.launch.blocks * per_block)
+        self.counts: dict[str, float] = dict.fromkeys((*_SUMMED, *_LONGEST), 0.0)
+        self.touched = {"fetched": 0.0, "stored": 0.0}
+        self._sectors: dict[tuple[str, Buffer], list[_Touch]] = {}
+
+    def run(self) -> None:
+        """Walk the phase."""
+        self._block(self._phase.body)
+        for (name, buffer), touches in self._sectors.items():
+            moved = SECTOR * sum(times * self._average(found) for times, found in _distinct(touches))
+            size = buffer.size * buffer.dtype.itemsize
+            self._count(name, moved)
+            self.touched[name] += min(moved * self._all_warps, size)
+            if name == "stored":
+                self._count("partial", max(moved - sum(touch.used for touch in touches), 0.0))
+            elif size <= SMALL:
+                self._count("near", moved)
+            if name == "fetched" and any(touch.gathered for touch in touches):
+                self._count("gathered", moved)
+        for name in _SUMMED:
+            self.counts[name] *= self._all_warps
+        self.counts["warps"] = self._all_warps
+
+    def _count(self, name: str, times: float) -> None:
+        self.counts[name] += times
+
+    def _block(self, statements: tuple[Statement, ...]) -> None:
+        waiting = False
+        for statement in statements:
+            loads = _loads(statement)
+            if loads and not waiting:
+                self._count("unrolled", self._reached())
+                self._count("rounds", self._reached() / self._turns)
+            waiting = loads
+            self._statement(statement)
+
+    def _reached(self) -> float:
+        """Return how often a warp executes the current statement, on average."""
+        return self._times * self._active()
+
+    def _active(self) -> float:
+        """Return the share of all warps that reach the current statement."""
+        return self._average(np.any(self._mask, axis=(1, 2)))
+
+    def _average(self, of_warps: Any) -> float:
+        return float((np.broadcast_to(of_warps, self._weights.shape) * self._weights).sum())
+
+    def _statement(self, statement: Statement) -> None:
+        match statement:
+            case Loop():
+                self._loop(statement)
+            case If(condition=condition, then=then, otherwise=otherwise):
+                self._if(self._value(condition), then, otherwise)
+            case Let(name=name, value=value):
+                if name in self._env:
+                    self._seen.clear()
+                found = self._term(value)
+                self._env[name] = Found(None, self._times) if statement.update else found
+            case VectorLoad(buffer=buffer, position=position, count=count, width=width):
+                self._count("moves", self._reached() * (count // width))
+                self._access(buffer, self._term(position), count, width, "fetched")
+            case VectorStore(buffer=buffer, position=position, count=count, width=width):
+                self._count("moves", self._reached() * (count // width))
+                self._access(buffer, self._term(position), count, width, "stored")
+            case Store(buffer=buffer, position=position, value=value):
+                self._term(value)
+                self._access(buffer, self._term(position), 1, 1, "stored")
+            case Reduce(value=value, scope=scope):
+                self._term(value)
+                self._env[statement.name] = Found(None, self._times)
+                self._count("simple", 2 * _SHUFFLES * self._reached())
+                if scope is Scope.BLOCK:
+                    self._count("meetings", self._reached())
+            case Barrier():
+                self._count("meetings", self._reached())
+            case Alloc(buffer=buffer) if buffer.role is not Role.SHARED:
+                self._count("scratch", buffer.size * buffer.dtype.itemsize)
+            case Transpose(rows=rows, columns=columns):
+                self._count("simple", rows * columns * self._reached())
+            case Uniforms(count=count):
+                self._count("simple", _ROUND * count * self._reached())
+            case _:
+                pass
+
+    def _loop(self, loop: Loop) -> None:
+        outside = dict(self._env), self._mask, self._times, self._neighbours, self._turns, self._walks
+        start, stop = self._value(loop.start), self._value(loop.stop)
+        place = self._places.get(loop.parallel)
+        if place is not None:
+            self._round(loop, place, 0.0)
+        else:
+            first = np.zeros((1, 1, 1), np.int64) if start is None else start
+            turns = np.ones((1, 1, 1), np.int64) if stop is None else np.maximum(stop - first, 0)
+            self._serial(loop, first, turns)
+        self._env, self._mask, self._times, self._neighbours, self._turns, self._walks = outside
+
+    def _serial(self, loop: Loop, first: Whole, turns: Whole) -> None:
+        most, together = int(turns.max()), self._turns * max(float(turns.max()), 1.0)
+        if _stores(loop.body):
+            self._turns = 1.0
+        else:
+            self._turns = together if isinstance(loop.stop, Const) and together <= _UNROLLED else _PARTLY
+        if loop.parallel is ParallelType.vectorize and self._neighbours == 1 and turns.size == 1:
+            self._neighbours = most
+            times, self._times = self._times, self._times * most
+            self._round(loop, first + np.arange(most).reshape(1, 1, -1), times)
+        elif turns.size == 1 and self._walks * most <= _WALKS:
+            self._walks *= max(most, 1)
+            for turn in range(most):
+                self._round(loop, first + turn, self._times)
+        else:
+            self._mask = self._mask & (turns > 0)
+            often = np.where(self._mask, turns, 0).max(axis=(1, 2), initial=0)
+            self._times *= float(often[often > 0].mean()) if often.any() else 0.0
+            self._round(loop, first + turns // 2, self._times)
+
+    def _round(self, loop: Loop, place: Whole, times: float) -> None:
+        self._env[loop.var] = Found(place, times)
+        self._seen.clear()
+        if self._times and self._mask.any():
+            self._block(loop.body)
+        self._seen.clear()
+
+    def _if(self, condition: Known, then: tuple[Statement, ...], otherwise: tuple[Statement, ...]) -> None:
+        outer, turns = self._mask, self._turns
+        self._turns = 1.0  # loads are not hoisted out of a branch
+        holds = np.ones((1, 1, 1), bool) if condition is None else condition.astype(bool)
+        for chosen, body in ((holds, then), (~holds if condition is not None else holds, otherwise)):
+            self._mask = outer & chosen
+            if body and self._mask.any():
+                self._block(body)
+        self._mask, self._turns = outer, turns
+
+    def _value(self, term: Term) -> Known:
+        return self._term(term).value
+
+    def _term(self, term: Term) -> Found:
+        match term:
+            case Const():
+                whole = term.dtype.is_integral or term.dtype is DataType.Bool
+                return Found(np.full((1, 1, 1), int(term.value.real)) if whole else None, 0.0)
+            case Var():
+                return self._env.get(term.name, Found(None, self._times))
+        known = self._seen.get(term)
+        if known is None:
+            known = self._seen[term] = self._loaded(term) if isinstance(term, Load) else self._applied(term)
+        return known
+
+    def _loaded(self, load: Load) -> Found:
+        place = self._term(load.position)
+        self._access(load.buffer, place, 1, 1, "fetched")
+        if load.buffer.dtype.is_float and load.buffer.dtype.itemsize == 1:
+            self._count("simple", _SOFTWARE * self._reached())
+        if place.value is None or not load.dtype.is_integral:
+            return Found(None, self._times)
+        return Found((place.value * _RANDOM >> 8) % _TABLE, self._times, load.buffer.role in _GLOBAL)
+
+    def _applied(self, term: Term) -> Found:
+        assert isinstance(term, Apply)
+        if term.fn == "select":
+            return self._select(term)
+        parts = [self._term(arg) for arg in term.args]
+        times = max((part.times for part in parts), default=0.0)
+        name, cost = _cost(term)
+        self._count(name, cost * min(times, self._times) * self._active())
+        values = [part.value for part in parts]
+        made = None if any(value is None for value in values) else _evaluated(term, values)
+        return Found(made, times, any(part.gathered for part in parts))
+
+    def _select(self, term: Apply) -> Found:
+        condition = self._term(term.args[0])
+        holds = None if condition.value is None else condition.value.astype(bool)
+        outer, found = self._mask, []
+        for side, arg in enumerate(term.args[1:]):
+            if holds is not None:
+                self._mask = outer & (holds if side == 0 else ~holds)
+            found.append(self._term(arg) if self._mask.any() else Found(None, 0.0))
+            self._mask = outer
+        self._count("simple", min(condition.times, self._times))
+        a, b = found
+        value = None
+        if holds is not None and a.value is not None and b.value is not None:
+            value = np.where(holds, a.value, b.value)
+        return Found(value, max(condition.times, a.times, b.times), a.gathered or b.gathered)
+
+    def _access(self, buffer: Buffer, place: Found, count: int, width: int, name: str) -> None:
+        """Count an access of the active lanes to ``count`` elements from a position on, ``width`` at a time."""
+        reached = self._reached() * (count // width)
+        if buffer.role not in _GLOBAL:
+            self._count("shared_accesses" if buffer.role is Role.SHARED else "moves", reached)
+            return
+        size, times = buffer.dtype.itemsize, self._times / self._neighbours
+        position = place.value
+        if position is None:  # each lane another sector
+            position = np.arange(_WARP).reshape(1, -1, 1) * LINE
+        starts = np.broadcast_to(position * size, np.broadcast_shapes(position.shape, self._mask.shape))
+        mask = np.broadcast_to(self._mask, starts.shape)
+        nbytes = count * size
+        steps = np.arange(0, nbytes, min(SECTOR, nbytes)).reshape(1, 1, 1, -1)
+        found = np.where(mask[..., None], (starts[..., None] + steps) // SECTOR, -1)
+        sectors = np.sort(found.reshape(len(starts), -1), axis=1)
+        lines = np.diff(sectors // (LINE // SECTOR), axis=1, prepend=-1) != 0
+        self._count("lines", self._average(lines.sum(axis=1)) * times)
+        used = self._average(mask.sum(axis=(1, 2))) * nbytes * times
+        touch = _Touch(sectors=sectors, times=times, used=used, gathered=place.gathered or place.value is None)
+        self._sectors.setdefault((name, buffer), []).append(touch)
+
+
+def _scattered(count: int, most: int) -> list[int]:
+    """Return different numbers of a range, by the golden ratio: the positions of blocks often repeat with a period."""
+    return sorted({int(count * (n * _GOLDEN % 1)) for n in range(1, most + 1)})
+
+
+def _middles(start: int, stop: int, most: int) -> list[int]:
+    """Return the middles of at most so many equal parts of a range."""
+    parts = min(stop - start, most)
+    return [start + (2 * n + 1) * (stop - start) // (2 * parts) for n in range(parts)]
+
+
+def _distinct(touches: list[_Touch]) -> Iterator[tuple[float, Whole]]:
+    """Yield how often, and the number of sectors that each sampled warp touches: in one round of a loop, each once."""
+    for times in {touch.times for touch in touches}:
+        together = np.concatenate([touch.sectors for touch in touches if touch.times == times], axis=1)
+        together.sort(axis=1)
+        yield times, (np.diff(together, axis=1, prepend=-1) != 0).sum(axis=1)
+
+
+def _loads(statement: Statement) -> bool:
+    """Whether a statement waits for global memory itself; a loop of nothing but loads is one of them."""
+    if isinstance(statement, Loop):
+        inner = [one for one in statement.body if not isinstance(one, Let) or _loads(one)]
+        return bool(inner) and statement.parallel not in _SPREAD and all(_loads(one) for one in inner)
+    if isinstance(statement, VectorLoad):
+        return statement.buffer.role in _GLOBAL
+    return any(
+        isinstance(term, Load) and term.buffer.role in _GLOBAL for root in terms_of(statement) for term in root.walk()
+    )
+
+
+def _stores(statements: tuple[Statement, ...]) -> bool:
+    """Whether any of the statements writes to global memory."""
+    return any(isinstance(one, Store | VectorStore) and one.buffer.role in _GLOBAL for one in walk(statements))
+
+
+def _cost(term: Apply) -> tuple[str, float]:
+    """Return the class of an instruction, and how many of a class it takes."""
+    if term.fn in {"floordiv", "mod"} and term.dtype.is_integral:
+        divisor = term.args[1]
+        if not isinstance(divisor, Const):
+            return "simple", _DIVISION
+        value = int(divisor.value.real)
+        return "simple", 1 if value > 0 and value & (value - 1) == 0 else _PRODUCT
+    if term.fn in {"div", "quotient"} and term.dtype.is_integral:
+        return "simple", _DIVISION
+    if term.fn == "cast":
+        given = term.args[0].dtype
+        if not term.dtype.is_narrow and term.dtype.is_integral == given.is_integral:
+            return "simple", 0
+        return "simple", _SOFTWARE if term.dtype.itemsize == 1 and term.dtype.is_float else 1
+    of_class = function_class(term.fn)
+    if term.dtype is DataType.Double:
+        return of_class, 2 if of_class == "simple" else _DOUBLE
+    return of_class, 1
+
+
+def _evaluated(term: Apply, values: list[Any]) -> Known:
+    if not (term.dtype.is_integral or term.dtype is DataType.Bool):
+        return None
+    make = _MEANINGS.get(term.fn)
+    if make is None:
+        return None
+    with np.errstate(all="ignore"):
+        return np.asarray(make(*values)).astype(np.int64)
+
+
+_MEANINGS: Mapping[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative,
+    "floordiv": lambda a, b: a // np.where(b == 0, 1, b), "mod": lambda a, b: a % np.where(b == 0, 1, b),
+    "min": np.minimum, "max": np.maximum, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "cast": lambda a: a,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": lambda a: a == 0,
+    "shl": lambda a, b: a << (b & 63), "shr": lambda a, b: a >> (b & 63),
+}

@@ -1,0 +1,326 @@
+"""Time of one scheduled kernel, by its features and the rates of a device.
+
+A kernel takes a launch for each of its phases, and then the largest, softly, of what the device does at once: moving
+bytes through memory and through its caches, issuing instructions, starting blocks, and waiting, wave by wave of blocks,
+for the loads and barriers that follow each other in a block. The more waves, the better these overlap.
+
+The form is the roofline model (Williams, Waterman and Patterson, CACM 2009) with the concurrency terms of Hong and Kim
+(ISCA 2009).
+"""
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from fuser_lab.cost.amounts import seconds_label
+from fuser_lab.cost.device import DEFAULT, DEVICES, Device
+from fuser_lab.json_text import json_text
+
+Numbers = npt.NDArray[np.float64]
+Columns = Mapping[str, npt.NDArray[Any]]
+DATA_SHEET: Final = "its data sheet"
+STYLES: Final = ("elements", "rows", "columns", "tiles")
+_LANE_WORD: Final = 128  # bytes that a warp moves with a word of each lane
+_MOST_BLOCKS: Final = 32  # of a multiprocessor
+_RESIDENT_THREADS: Final = 2048  # of a multiprocessor
+_REGISTERS: Final = 255  # of a thread at most
+_IN_REGISTERS: Final = 1.5  # words of a thread's arrays for each of its registers, up to which these hold them
+_WORD: Final = 4
+# What is assumed for a device that was not measured: seconds, and parts of a cycle of a multiprocessor.
+_CLOCK: Final = 1.7e9
+_ISSUED: Final = 4  # instructions of a multiprocessor in a cycle
+_SPECIAL: Final = 0.5
+_SHARPNESS: Final = 1.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFeatures:
+    """What the time of a kernel depends on.
+
+    Attributes
+    ----------
+    style
+        The word of the largest loop nest's style: ``elements``, ``rows``, ``columns`` or ``tiles``.
+    launches
+        Number of phases.
+    started, warps
+        Blocks and warps that are started, of all phases.
+    read, written
+        Bytes of global memory that are touched at all.
+    fetched, near, gathered
+        Bytes of the sectors that warps ask for; those of buffers that fit the cache of a multiprocessor; those of
+        buffers that are read at positions which depend on data.
+    stored, partial
+        Bytes of the sectors that warps write, and those of them that an access leaves out.
+    lines, shared_accesses, moves
+        Lines of 128 bytes that accesses of warps touch, their accesses to shared memory and to arrays of threads.
+    simple, dividing, special
+        Instructions of warps by class.
+    blocks, threads, shared, registers, spilled, resident
+        Of the largest phase: blocks, threads of a block, bytes of shared memory of a block, registers and spilled bytes
+        of a thread, blocks that fit a multiprocessor. Registers and resident are 0 where the kernel was not compiled.
+    rounds, unrolled, meetings, scratch
+        Of the largest phase: loads that a warp waits for in turn, with loops that the compiler unrolls counted once and
+        for each turn; barriers and reductions of a block; bytes of the arrays of a thread.
+    """
+
+    style: str
+    launches: int
+    started: int
+    blocks: int
+    threads: int
+    shared: int
+    registers: int
+    spilled: int
+    resident: int
+    warps: float
+    read: float
+    written: float
+    fetched: float
+    near: float
+    gathered: float
+    stored: float
+    partial: float
+    lines: float
+    shared_accesses: float
+    moves: float
+    simple: float
+    dividing: float
+    special: float
+    rounds: float
+    unrolled: float
+    meetings: float
+    scratch: float
+
+
+_NUMBERS: Final = tuple(field.name for field in fields(KernelFeatures) if field.name != "style")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Factors on a prediction within which eight of ten measured times are expected."""
+
+    low: float = 1.0
+    high: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Predicted seconds of a kernel, with the bounds within which eight of ten measurements are expected.
+
+    ``low`` and ``high`` equal ``seconds`` where nothing was measured.
+    """
+
+    seconds: float
+    low: float
+    high: float
+    source: str
+
+    def __str__(self) -> str:
+        """Return the time and its interval, and what it is from."""
+        bounds = f" ({seconds_label(self.low)} to {seconds_label(self.high)})" if self.low < self.high else ""
+        return f"{seconds_label(self.seconds)}{bounds}, from {self.source}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """The parameters of the model, all positive: seconds, bytes or instructions per second, or numbers.
+
+    Attributes
+    ----------
+    launch, phase
+        Seconds of a kernel that does nothing, and of each further phase.
+    read, write, kept
+        Bytes per second of memory; bytes of outputs of which half stay in the L2 cache until the kernel has ended.
+    cache, stores, partials
+        Bytes per second of the L2 cache: sectors that are read, written, and written in part.
+    lines, shared, local
+        Lines per second that multiprocessors look up, accesses of warps to shared memory, and bytes of arrays of
+        threads that are not in registers.
+    issue, special
+        Instructions of warps per second: all, and divisions and functions.
+    blocks, warps
+        Blocks and warps that are started per second.
+    latency, hoisted, step, block, instruction
+        Seconds of a block: for a load that is waited for, for one of a loop that is unrolled, for a barrier, to start
+        and end, and for an instruction of a warp.
+    tail
+        Part of a last wave that is not full which is lost.
+    sharpness, overlap
+        Exponent of the soft maximum with one wave of blocks, and how much larger it is with many.
+    """
+
+    launch: float
+    phase: float
+    read: float
+    write: float
+    kept: float
+    cache: float
+    stores: float
+    partials: float
+    lines: float
+    shared: float
+    local: float
+    issue: float
+    special: float
+    blocks: float
+    warps: float
+    latency: float
+    hoisted: float
+    step: float
+    block: float
+    instruction: float
+    tail: float
+    sharpness: float
+    overlap: float
+
+    @classmethod
+    def of(cls, device: Device) -> "Rates":
+        """Return the rates of a device by its data sheet; what is not in there is assumed to be alike on all GPUs."""
+        memory, cycles = 0.9 * device.bandwidth * 1e9, _CLOCK * device.sms
+        return cls(
+            launch=3e-6, phase=3.5e-6, read=memory, write=memory, kept=device.l2 / 10, cache=40 * cycles,
+            stores=40 * cycles, partials=10 * cycles, lines=cycles, shared=cycles, local=50 * cycles,
+            issue=_ISSUED * cycles, special=_SPECIAL * cycles, blocks=1.2 * _CLOCK, warps=cycles, latency=0.3e-6,
+            hoisted=0.02e-6, step=0.3e-6, block=0.5e-6, instruction=2e-9, tail=0.5, sharpness=_SHARPNESS,
+            overlap=_SHARPNESS,
+        )
+
+
+NAMES: Final = tuple(field.name for field in fields(Rates))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelModel:
+    """Times of kernels on one device.
+
+    ``source`` says what the rates are from, as ``"its data sheet"`` or ``"614 measurements"``; ``intervals`` are by
+    style, and ``""`` is for styles that were not measured.
+    """
+
+    device: Device
+    rates: Rates
+    source: str = DATA_SHEET
+    intervals: Mapping[str, Interval] | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the rates were fitted to measurements of this device."""
+        return self.source != DATA_SHEET
+
+    def seconds(self, kernel: KernelFeatures) -> float:
+        """Return the predicted time of a kernel."""
+        return float(predicted_seconds(columns([kernel]), self.rates, self.device)[0])
+
+    def predict(self, kernel: KernelFeatures) -> Prediction:
+        """Return the predicted time of a kernel with its bounds."""
+        seconds = self.seconds(kernel)
+        known = self.intervals or {}
+        interval = known.get(kernel.style) or known.get("") or Interval()
+        return Prediction(
+            seconds=seconds, low=seconds * interval.low, high=seconds * interval.high, source=self.source,
+        )
+
+    def __str__(self) -> str:
+        """Return where the rates are from, and the rates."""
+        return f"{self.device.name}, from {self.source}: " + ", ".join(
+            f"{name} {value:.3g}" for name, value in asdict(self.rates).items()
+        )
+
+
+def columns(kernels: Sequence[KernelFeatures]) -> Columns:
+    """Return the features of kernels as arrays by name; that of ``style`` has the places in `STYLES`."""
+    found = {
+        name: np.array([getattr(one, name) for one in kernels], np.float64) for name in _NUMBERS
+    }
+    return found | {"style": np.array([STYLES.index(one.style) for one in kernels])}
+
+
+def predicted_seconds(kernels: Columns, rates: Rates, device: Device) -> Numbers:
+    """Return the times of kernels by the model's form."""
+    k = kernels
+    blocks = np.maximum(k["blocks"], 1.0)
+    slots = device.sms * _resident(k, device)
+    waves = np.maximum(blocks / slots, 1.0)
+    uneven = 1 + rates.tail * np.where(blocks > slots, np.ceil(blocks / slots) * slots / blocks - 1, 0.0)
+    idle = 1 / np.minimum(blocks / device.sms, 1.0)  # multiprocessors without a block issue nothing
+    memory = k["read"] / rates.read + k["written"] ** 2 / (k["written"] + rates.kept) / rates.write
+    cache = (
+        np.maximum(k["fetched"] - k["near"], 0.0) / rates.cache + k["stored"] / rates.stores
+        + k["partial"] / rates.partials
+    )
+    costly = k["special"] + 2 * k["dividing"]
+    simple = k["simple"] + k["lines"] + k["shared_accesses"]
+    terms = np.stack([
+        memory * np.sqrt(uneven), cache, idle * simple / rates.issue, idle * costly / rates.special,
+        idle * (k["lines"] / rates.lines + k["shared_accesses"] / rates.shared),
+        idle * _outside_registers(k) / rates.local, k["started"] / rates.blocks + k["warps"] / rates.warps,
+    ])
+    each = (simple + 4 * costly) / np.maximum(k["warps"], 1.0)
+    chain = (
+        rates.block + rates.latency * k["rounds"] + rates.hoisted * k["unrolled"] + rates.step * k["meetings"]
+        + rates.instruction * each
+    )
+    terms = np.concatenate([terms, [waves * uneven * chain]])
+    exponent = rates.sharpness + rates.overlap * (1 - 1 / waves)
+    largest = np.maximum(terms.max(axis=0), 1e-12)
+    busy = largest * ((terms / largest) ** exponent).sum(axis=0) ** (1 / exponent)
+    found: Numbers = rates.launch + (k["launches"] - 1) * rates.phase + busy
+    return found
+
+
+def _outside_registers(k: Columns) -> Numbers:
+    """Return the bytes that warps move to and from arrays of threads that registers do not hold."""
+    registers = np.where(k["registers"] > 0, k["registers"], _REGISTERS)
+    in_memory = k["scratch"] > _IN_REGISTERS * _WORD * registers
+    found: Numbers = _LANE_WORD * (np.where(in_memory, k["moves"], 0.0) + k["spilled"] / _WORD * k["warps"])
+    return found
+
+
+def _resident(k: Columns, device: Device) -> Numbers:
+    """Return how many blocks fit a multiprocessor: as compiled, or as threads and shared memory allow."""
+    of_threads = _RESIDENT_THREADS // np.maximum(k["threads"], 1)
+    of_shared = np.where(k["shared"] > 0, device.shared_per_sm // np.maximum(k["shared"], 1), _MOST_BLOCKS)
+    allowed = np.clip(np.minimum(of_threads, of_shared), 1, _MOST_BLOCKS)
+    found: Numbers = np.where(k["resident"] > 0, k["resident"], allowed)
+    return found
+
+
+def model_record(model: KernelModel) -> dict[str, Any]:
+    """Return a model as plain data, with the name of its device."""
+    intervals = {name: asdict(one) for name, one in (model.intervals or {}).items()}
+    return {
+        "device": model.device.name, "source": model.source, "rates": asdict(model.rates), "intervals": intervals,
+    }
+
+
+def model_from(record: Mapping[str, Any], device: Device) -> KernelModel:
+    """Return the model that `model_record` wrote."""
+    return KernelModel(
+        device=device, source=record["source"], rates=Rates(**record["rates"]),
+        intervals={name: Interval(**one) for name, one in record["intervals"].items()},
+    )
+
+
+def keep_model(model: KernelModel) -> Path:
+    """Write a model into the package, as the one of its device, and return the path."""
+    place = Path(str(files(__package__).joinpath("rates", f"{model.device.name}.json")))
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(json_text(model_record(model), indent=1) + "\n", encoding="utf-8")
+    return place
+
+
+@functools.cache
+def kernel_model(device: Device = DEFAULT) -> KernelModel:
+    """Return the model of a device: fitted to measurements that the package keeps, or by its data sheet."""
+    place = files(__package__).joinpath("rates", f"{device.name}.json")
+    if device not in DEVICES or not place.is_file():  # others may have any name
+        return KernelModel(device=device, rates=Rates.of(device))
+    return model_from(json.loads(place.read_text(encoding="utf-8")), device)

@@ -1,0 +1,1 @@
+"""How definitions and plans run, and whether their results are right: executors, profiles, tolerances."""

@@ -1,0 +1,114 @@
+"""What a plan consists of, and when two plans are equal."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Self
+
+from fuser_lab.arguments import TEXT, takes
+from fuser_lab.definition.binding import Described
+from fuser_lab.events import DecisionLog
+from fuser_lab.ir import Fusion
+from fuser_lab.passes import PASSES, Pass
+from fuser_lab.plan.code import Edit
+from fuser_lab.plan.segment import Segment, SegmentChange, SegmentTransforms, expr_names
+from fuser_lab.schedule.base import Scheduler
+from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
+from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, Strategy
+from fuser_lab.segmentation.layouts import Layouts
+
+if TYPE_CHECKING:
+    from fuser_lab.runtime.executor import PreparedPlan
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlanBase:
+    """What a plan consists of; `Plan` says what is always true of it."""
+
+    name: str
+    strategy: str
+    segmented: SegmentedFusion
+    definition: Fusion
+    inputs: tuple[Described, ...]
+    options: SegmenterOptions
+    oracle: SchedulerRegistry
+    decisions: DecisionLog
+    segmenter: Callable[..., Any]  # makes plans like it of definitions
+    edits: tuple[Edit, ...] = ()
+    given: tuple[SegmentChange, ...] = ()
+    schedules: tuple[SegmentTransforms, ...] = ()
+    agreed: Layouts | None = None
+    passes: tuple[Pass, ...] = PASSES
+    method: Strategy = "bottom_up"
+    sources: tuple[tuple[str, str], ...] = ()
+    modules: tuple[tuple[str, str], ...] = ()
+    _cache: dict[str, "PreparedPlan"] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def fusion(self) -> Fusion:
+        """The fusion with all sizes known."""
+        return self.segmented.fusion
+
+    @property
+    def target(self) -> str:
+        """Name of the device whose limits decided the cuts."""
+        return self.oracle.device.name
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """Segments in run order."""
+        return tuple(Segment(index=index, plan=self) for index in range(len(self.segmented.groups)))
+
+    @property
+    def bytes_crossing(self) -> int:
+        """Bytes of the tensors that pass between segments, each counted once."""
+        return sum(tv.nbytes for tv in self.segmented.crossing)
+
+    @cached_property
+    def hash(self) -> str:
+        """Content hash: the same cut made in the widget, in Python or by `to_python` has the same hash."""
+        options = sorted((name, repr(getattr(self.options, name))) for name in self.options.__dataclass_fields__)
+        described: tuple[object, ...] = (self.segmented.key, tuple(options), self.oracle.device)
+        if self.oracle.schedulers != SCHEDULERS:
+            described = (*described, self.oracle.schedulers)
+        here = {expr_names(segment.exprs) for segment in self.segments} if self.given else set()
+        given = sorted(repr(one) for one in self.given if one.exprs in here)
+        if given:
+            described = (*described, tuple(given))
+        scheduled = [segment for segment in self.segments if segment.transforms] if self.schedules else []
+        if scheduled:
+            from fuser_lab.plan.schedules import content
+
+            described = (*described, tuple((one.index, content(one.fusion, one.transforms)) for one in scheduled))
+        return sha256(repr(described).encode()).hexdigest()[:16]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content."""
+        return self.hash == other.hash if isinstance(other, PlanBase) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.hash)
+
+    def segmented_anew(
+        self, definition: Fusion, strategy: Strategy, options: SegmenterOptions,
+        schedulers: Sequence[Scheduler] | None = None,
+    ) -> Self:
+        """Return the plan of another definition of the same inputs, for the same target and passes.
+
+        ``schedulers`` None stands for those of this plan.
+        """
+        made = self.segmenter(
+            definition, list(self.inputs), strategy=strategy, target=self.oracle.device, options=options,
+            schedulers=self.oracle.schedulers if schedulers is None else schedulers, passes=self.passes,
+        )
+        again: Self = replace(made, sources=self.sources, modules=self.modules)
+        return again
+
+    @takes(name=TEXT)
+    def renamed(self, name: str) -> Self:
+        """Return the plan under another name, as tables and tabs show it."""
+        return replace(self, name=name)

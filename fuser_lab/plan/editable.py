@@ -1,0 +1,468 @@
+"""Edits of a plan: its partition, its annotations, its kernels' parameters and schedules; and their previews."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from fuser_lab.arguments import FLAG, FUNCTION, TEXT, instance, named, number, one_of, optional, takes, whole
+from fuser_lab.cost.traffic import model_of
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ArgumentTypeError, FuserLabError, IllegalEdit, InputError, ScheduleError
+from fuser_lab.ir import Fusion
+from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
+from fuser_lab.plan.accepted import PLACE, READERS, SEGMENT, SEGMENTS, TARGET, TENSOR
+from fuser_lab.plan.annotating import WAYS, AnnotationResult, to_annotations
+from fuser_lab.plan.code import Edit
+from fuser_lab.plan.explained import ExplainedPlan
+from fuser_lab.plan.segment import SegmentChange, SegmentTransforms, expr_names
+from fuser_lab.schedule.parameters import LoopChange, checked
+from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, Strategy, edits, rewritings
+from fuser_lab.segmentation.layouts import negotiate
+from fuser_lab.segmentation.narrowing import narrow
+from fuser_lab.segmentation.origins import source_lines
+from fuser_lab.segmentation.previews import EditPreview, Previews
+from fuser_lab.segmentation.rewritings import Rewritten
+
+if TYPE_CHECKING:
+    from fuser_lab.plan.schedules import Given
+
+
+class EditablePlan(ExplainedPlan):
+    """A plan whose every edit returns a new one."""
+
+    @takes(where=PLACE)
+    def cut(self, where: str | tuple[str, str]) -> Self:
+        """Return the plan with the segment that computes a tensor cut after it, as if by a ``segment_set``.
+
+        The tensors that then pass between segments keep their own dtype: the option ``io_to_lower_precision`` applies
+        to the segmenter's cuts, not to edits, so cutting after a cast back to Float moves twice the bytes.
+
+        Parameters
+        ----------
+        where
+            Name of the tensor (``"T7"``), or the tensor and the one reader before which to cut (``("T7", "T9")``).
+
+        Raises
+        ------
+        IllegalEdit
+            If there is nothing to cut there; the message says why.
+        """
+        tensor, consumer = (where, None) if isinstance(where, str) else where
+        self._check_kept(IllegalEdit, tensor, consumer)
+        with self._with_source_lines():
+            changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
+        return self._edited(changed, ("cut", (tensor,) if consumer is None else (tensor, consumer)))
+
+    @takes(tensor=TENSOR, readers=READERS)
+    def annotate(self, tensor: str, readers: str | Sequence[str] | None = None) -> Self:
+        """Return the plan of the definition with a ``segment_set`` between a tensor and its readers.
+
+        The definition is segmented again, by the plan's strategy and options: this is what nvFuser would do, whereas
+        `cut` overrules the segmenter. Earlier edits of the partition (`cut`, `glue`, `move`, `with_params`) are not
+        repeated. All other tensors keep their names; the new one is called ``T2_hint``.
+
+        Parameters
+        ----------
+        tensor
+            Name of an input or a result of the definition, such as ``"T2"``.
+        readers
+            Names of the results of these readers, such as ``["T4", "T5"]``; all readers by default.
+
+        Raises
+        ------
+        IllegalEdit
+            If the definition has no such tensor, a reader does not read it, or the plan's strategy is a function that
+            does not cut the new definition.
+        """
+        self._check_recorded(tensor)
+        return self._annotated(with_segment_set(self.definition, tensor, readers))
+
+    @takes(tensor=TENSOR, readers=READERS)
+    def without_annotation(self, tensor: str, readers: str | Sequence[str] | None = None) -> Self:
+        """Return the plan of the definition in which readers of a tensor's ``segment_set`` read the tensor itself.
+
+        The definition is segmented again, as by `annotate`.
+
+        Parameters
+        ----------
+        tensor
+            Name of the tensor that is copied, or of the result of ``segment_set``.
+        readers
+            Names of the results of these readers; all by default.
+
+        Raises
+        ------
+        IllegalEdit
+            If the definition has no such ``segment_set``; those created by passes do not count.
+        """
+        self._check_recorded(tensor)
+        return self._annotated(without_segment_set(self.definition, tensor, readers))
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]:
+        """Every ``segment_set`` of the definition."""
+        return annotations_of(self.definition)
+
+    @takes(
+        strategy=optional(one_of("bottom_up", "top_down")), segment_set=optional(one_of("hint", "cut")),
+        tries=whole(1),
+    )
+    def to_annotations(
+        self, *, strategy: str | None = None, segment_set: str | None = None, tries: int = 200,
+    ) -> AnnotationResult[Self]:
+        """Return the smallest set of ``segment_set`` from which bottom-up or top-down makes this partition.
+
+        A partition found by editing, or by the strategy "optimal", can thus be passed to a segmenter:
+        ``.plan.to_python()`` is the annotated definition. nvFuser today goes bottom-up and reads hints. The partition
+        is compared as sets of expressions, ignoring ``segment_set``; annotations already in the definition count like
+        all others. Among sets of equal size, one that works in nvFuser's own segmenter is preferred. If no set is
+        found, the result is false and holds the reasons.
+
+        Parameters
+        ----------
+        strategy, segment_set
+            Consider only this strategy, or this reading: ``"bottom_up"`` and ``"hint"`` for nvFuser as it is today.
+        tries
+            Approximate number of sets to segment; reducing the last set takes a few more.
+        """
+        ways = [
+            way for way in WAYS if strategy in {None, way.strategy} and segment_set in {None, way.reading.value}
+        ]
+        return to_annotations(self, tries, ways)
+
+    @takes(strategy=optional(TEXT.worded("a strategy's name") | FUNCTION.worded("a function of fusion and oracle")))
+    def resegmented(self, strategy: Strategy | None = None, **switches: Any) -> Self:
+        """Return the plan of the same definition, with its annotations, by another strategy or with other options.
+
+        Parameters
+        ----------
+        strategy
+            As for `fuser_lab.segment`; the plan's own by default.
+        **switches
+            Fields of `SegmenterOptions` by name, such as ``segment_set="cut"`` or ``cut_reshape_inputs=True``; all
+            others are unchanged, except that switches which the strategy does not accept are off.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If an option is unknown.
+        InputError
+            If the strategy is unknown, or does not accept a switch.
+        """
+        unknown = sorted(switches.keys() - SegmenterOptions.__dataclass_fields__.keys())
+        if unknown:
+            names = ", ".join(SegmenterOptions.__dataclass_fields__)
+            msg = f"resegmented: there is no option {unknown[0]!r}; choose from {names}."
+            raise ArgumentTypeError(msg)
+        chosen = self.method if strategy is None else strategy
+        return self.segmented_anew(self.definition, chosen, replace(self.options.for_strategy(chosen), **switches))
+
+    def _annotated(self, definition: Fusion) -> Self:
+        name = self.name if self.name.endswith("*") else f"{self.name}*"
+        try:
+            return self.segmented_anew(definition, self.method, self.options).renamed(name)
+        except InputError as error:
+            if isinstance(self.method, str):
+                raise
+            msg = (
+                f"the strategy {self.strategy!r} is a function that does not cut the definition with this change "
+                f"({str(error).rstrip('.')}); select another one first, for example with resegmented('bottom_up')."
+            )
+            raise IllegalEdit(msg) from None
+
+    def _check_recorded(self, tensor: str) -> None:
+        """Raise for a tensor created by passes or the segmenter: annotations refer to the definition."""
+        if tensor in self.fusion.tensors and tensor not in self.definition.tensors:
+            maker = self._origins.get(tensor, "the segmenter")
+            msg = (
+                f"{tensor} is created by {maker} and is not in the definition; annotations refer to the definition's "
+                "tensors: "
+                f"{named(self.definition.tensors)}."
+            )
+            raise IllegalEdit(msg)
+
+    @takes(a=SEGMENT, b=SEGMENT)
+    def glue(self, a: int, b: int) -> Self:
+        """Return the plan with two segments merged into one.
+
+        It may overrule a ``segment_set`` that is read as a hint, but not one with ``segment_set="cut"``.
+
+        Raises
+        ------
+        IllegalEdit
+            If that would create a cycle or cross a cut, or no scheduler accepts both; the message says which and why.
+        """
+        with self._with_source_lines():
+            changed = edits.glue(self.segmented, a, b, self.oracle, self.options.segment_set)
+        return self._edited(changed, ("glue", (a, b)))
+
+    @takes(tensor=TENSOR, segment=SEGMENT)
+    def move(self, tensor: str, segment: int) -> Self:
+        """Return the plan with the expression that computes a tensor moved to another segment.
+
+        Raises
+        ------
+        IllegalEdit
+            If the plan would be illegal; the message says why.
+        """
+        self._check_kept(IllegalEdit, tensor)
+        with self._with_source_lines():
+            changed = edits.move(self.segmented, tensor, segment, self.oracle, self.options.segment_set)
+        return self._edited(changed, ("move", (tensor, segment)))
+
+    @takes(tensor=TENSOR, segments=SEGMENTS, reductions=FLAG)
+    def recompute(
+        self, tensor: str, segments: int | Sequence[int] | None = None, *, reductions: bool = False,
+    ) -> Self:
+        """Return the plan in which segments that read a tensor from memory compute it again for themselves.
+
+        Its producers are copied into these segments, back to inputs of the fusion and to tensors that some segment
+        stores; where nothing else needs the originals, the first of these segments takes them over. Values do not
+        change. The last attempts of ``decisions`` hold the copies, with the bytes saved and the operations added.
+        `to_annotations` writes the copies into the definition, so that nvFuser computes them too.
+
+        Parameters
+        ----------
+        tensor
+            Name of a tensor that passes between segments.
+        segments
+            Numbers of segments that read it; all by default.
+        reductions
+            Whether reductions may be computed again.
+
+        Raises
+        ------
+        IllegalEdit
+            If the tensor does not pass between segments; if it depends on random numbers, a library's result or a
+            reduction computed in its segment; or if no scheduler accepts a segment with the copies.
+        """
+        self._check_kept(IllegalEdit, tensor)
+        chosen = () if segments is None else (segments,) if isinstance(segments, int) else tuple(segments)
+        with self._with_source_lines():
+            done = rewritings.recompute(
+                self.segmented, tensor, self.oracle, chosen, reductions=reductions,
+                taken=rewritings.copied_names(self.decisions),
+            )
+        options = [f"segments={list(chosen)}"] if chosen else []
+        options += ["reductions=True"] if reductions else []
+        return self._rewritten(done, ("recompute", (tensor, *options)))
+
+    @takes(tensor=TENSOR, dtype=optional(instance(DataType, accepted="a DataType")))
+    def narrow(self, tensor: str, dtype: DataType | None = None) -> Self:
+        """Return the plan in which a tensor passes between segments in fewer bytes, cast before the store and after it.
+
+        Values change, unless the tensor has only values of the narrow dtype. The last attempt of ``decisions`` states
+        the error: the bound of the rounding of one element, and the largest difference of an output on random inputs,
+        measured by the reference evaluation if all tensors have at most 4,194,304 elements together.
+
+        Parameters
+        ----------
+        tensor
+            Name of a tensor of Float or Double that passes between segments.
+        dtype
+            ``DataType.BFloat16``, ``DataType.Half`` or, for a Double, ``DataType.Float``; by default the type of 16
+            bits from which an operand of the tensor was widened.
+
+        Raises
+        ------
+        IllegalEdit
+            If the tensor does not pass between segments, was not widened from 16 bits and no dtype is given, or must be
+            stored as it is, as outputs and operands of a library must; or if no scheduler accepts a segment with the
+            casts.
+        """
+        self._check_kept(IllegalEdit, tensor)
+        with self._with_source_lines():
+            done = narrow(self.segmented, tensor, dtype, self.oracle, self.inputs)
+        return self._rewritten(done, ("narrow", (tensor, *((repr(dtype),) if dtype is not None else ()))))
+
+    def _rewritten(self, done: Rewritten, edit: Edit) -> Self:
+        """Return the plan after an edit that rewrites the fusion, with its attempts at the end of a new log."""
+        log = self.decisions
+        decisions = type(log)((*log, *done.attempts), log.passes, log.layouts)
+        return replace(self._edited(done.segmented, edit), decisions=decisions)
+
+    @takes(segment=SEGMENT, target=TARGET, nest=whole(accepted="the number of a nest of loops"))
+    def with_params(
+        self, segment: int, *, target: str = "cuda", nest: int = 0, **values: int | bool | tuple[int, int],
+    ) -> Self:
+        """Return the plan with parameters of a segment's kernel set by hand; the others stay as chosen.
+
+        Parameters
+        ----------
+        segment
+            Number of the segment.
+        target
+            ``"cuda"`` or ``"cpu"``: the target of the kernel.
+        nest
+            Which of the kernel's loop nests, if it has several; see `Segment.params`.
+        **values
+            Parameters by name, such as ``threads=256`` or ``threads=(32, 8)``, ``unroll``, ``vector``, ``split``,
+            ``persistent``, ``blocks``, ``resident``, ``tile``, ``shared``, ``constants``; on the CPU ``grain``,
+            ``tile``, ``split``, ``partial``, ``parallel``. Without any, the nest reverts to the
+            heuristics' choice.
+
+        Raises
+        ------
+        ScheduleError
+            If a value is illegal for the kernel; the message lists the legal ones.
+        ArgumentTypeError
+            If a name is not a parameter, or a value has the wrong type.
+        CodegenError
+            If the segment has no kernel.
+        """
+        if not 0 <= segment < len(self.segments):
+            msg = f"with_params: segment must be from 0 to {len(self.segments) - 1}, given {segment}."
+            raise InputError(msg)
+        if self.segments[segment].transforms:
+            msg = (
+                f"with_params: segment {segment} has a schedule given by with_schedule, which has no parameters; "
+                f"change its transforms, or return to the automatic kernel with with_schedule({segment}, None)."
+            )
+            raise ScheduleError(msg)
+        found = checked(values)
+        exprs = expr_names(self.segments[segment].exprs)
+        kept = tuple(
+            one for one in self.given
+            if (one.exprs, one.change.target, one.change.nest) != (exprs, target, nest)
+        )
+        change = LoopChange(target=target, nest=nest, values=found)
+        added = (SegmentChange(exprs=exprs, change=change),) if found else ()
+        shown = [f"target={target!r}", *((f"nest={nest}",) if nest else ()), *(f"{name}={v!r}" for name, v in found)]
+        name = self.name if self.name.endswith("*") else f"{self.name}*"
+        changed = replace(
+            self, name=name, edits=(*self.edits, ("with_params", (segment, ", ".join(shown)))), given=kept + added,
+            _cache={}, _lock=threading.Lock(),
+        )
+        changed.segments[segment].kernel(target)  # raises if a value is illegal
+        return changed
+
+    @takes(segment=SEGMENT)
+    def with_schedule(self, segment: int, schedule: "Given | None") -> Self:
+        """Return the plan in which a segment's kernel follows a schedule by hand.
+
+        On a GPU the kernel of the transforms runs; on the CPU the same kernel is evaluated in lock step, for its
+        values, and its time says nothing about speed. The other segments run as before. Parameters given by
+        `with_params` stay with the automatic kernel, to which ``with_schedule(segment, None)`` returns.
+
+        Parameters
+        ----------
+        segment
+            Number of the segment.
+        schedule
+            The text that ``print(plan.segments[segment].schedule)`` writes, edited or not (it is parsed, never
+            executed); a `SegmentSchedule`; a list of its transforms; or a function that is called with a
+            definition ``fd`` of the segment and schedules it by hand through ``fd.sched``. None for the automatic
+            kernel.
+
+        Raises
+        ------
+        ScheduleError
+            If a transform is illegal, or the schedule cannot be followed for the segment's sizes.
+        UnsupportedError
+            If the schedule needs what no kernel here has.
+        CodegenError
+            If the segment has no kernel.
+        InputError
+            If there is no such segment.
+        """
+        if not 0 <= segment < len(self.segments):
+            msg = f"with_schedule: segment must be from 0 to {len(self.segments) - 1}, given {segment}."
+            raise InputError(msg)
+        from fuser_lab.plan.schedules import given_schedule
+
+        one = self.segments[segment]
+        one.kernel("cuda")  # raises if the segment has none
+        exprs = expr_names(one.exprs)
+        schedules = tuple(known for known in self.schedules if known.exprs != exprs)
+        text = ""
+        if schedule is not None:
+            found = given_schedule(one.fusion, schedule, self.fusion.tensors)
+            text = found.to_python()
+            schedules = (*schedules, SegmentTransforms(exprs=exprs, transforms=found.transforms))
+        name = self.name if self.name.endswith("*") else f"{self.name}*"
+        return replace(
+            self, name=name, edits=(*self.edits, ("with_schedule", (segment, text))), schedules=schedules, _cache={},
+            _lock=threading.Lock(),
+        )
+
+    @takes(where=PLACE)
+    def preview_cut(self, where: str | tuple[str, str]) -> EditPreview:
+        """Return what `cut` would give, without making the plan: segments, bytes, predicted time, and why.
+
+        A refused edit gives a preview with the reason; nothing is raised.
+
+        Parameters
+        ----------
+        where
+            As for `cut`.
+        """
+        tensor, consumer = (where, None) if isinstance(where, str) else where
+        return self._previews.cut(tensor, consumer)
+
+    @takes(a=SEGMENT, b=SEGMENT)
+    def preview_glue(self, a: int, b: int) -> EditPreview:
+        """Return what `glue` would give, or why it is refused, without making the plan."""
+        return self._previews.glue(a, b)
+
+    @takes(tensor=TENSOR, segment=SEGMENT)
+    def preview_move(self, tensor: str, segment: int) -> EditPreview:
+        """Return what `move` would give, or why it is refused, without making the plan."""
+        return self._previews.move(tensor, segment)
+
+    @takes(most=whole(1), seconds=number(0))
+    def best_edits(self, most: int = 5, *, seconds: float = 10.0) -> tuple[EditPreview, ...]:
+        """Return the legal glues and moves that save predicted time, best first.
+
+        `with_edit` applies one of them. Cuts are not among them: under the cost model, which charges bytes and
+        launches, a cut alone saves nothing.
+
+        Parameters
+        ----------
+        most
+            Maximum number of edits.
+        seconds
+            Time after which no further edits are examined.
+        """
+        return self._previews.best(most, seconds)
+
+    @takes(preview=instance(EditPreview))
+    def with_edit(self, preview: EditPreview) -> Self:
+        """Return the plan with a previewed edit applied, as by `cut`, `glue` or `move`.
+
+        Raises
+        ------
+        IllegalEdit
+            If the edit is not legal in this plan.
+        """
+        kind, arguments = preview.edit
+        if kind == "cut":
+            return self.cut(arguments[0] if len(arguments) == 1 else arguments)  # type: ignore[arg-type]
+        return self.glue(*arguments) if kind == "glue" else self.move(*arguments)  # type: ignore[arg-type]
+
+    @cached_property
+    def _previews(self) -> Previews:
+        return Previews(self.segmented, self.oracle, model_of(self.oracle), self.options.segment_set)
+
+    @contextmanager
+    def _with_source_lines(self) -> Iterator[None]:
+        """Add the user's lines of the tensors that a refusal names."""
+        try:
+            yield
+        except FuserLabError as error:
+            lines = source_lines([str(error)], dict(self.sources))
+            if lines:
+                error.args = ("\n".join((str(error), *lines)), *error.args[1:])
+            raise
+
+    def _edited(self, segmented: SegmentedFusion, edit: Edit) -> Self:
+        agreed = None
+        if self.options.layout_mode == "negotiate":
+            segmented, agreed = negotiate(segmented, self.oracle)
+        name = self.name if self.name.endswith("*") else f"{self.name}*"
+        return replace(
+            self, name=name, segmented=segmented, edits=(*self.edits, edit), agreed=agreed, _cache={},
+            _lock=threading.Lock(),
+        )

@@ -1,0 +1,209 @@
+"""Why a plan is cut as it is, what it costs, and the plan as code."""
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.arguments import named, number, one_of, optional, takes, whole
+from fuser_lab.cost.kernel_time import Prediction
+from fuser_lab.cost.times import TimeBound, time_bound
+from fuser_lab.definition.binding import bind
+from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.events import Kind
+from fuser_lab.plan.accepted import TENSOR_OR_SEGMENT
+from fuser_lab.plan.base import PlanBase
+from fuser_lab.plan.code import FORMS, PlanCode
+from fuser_lab.plan.definitions import SegmentDefinitions
+from fuser_lab.report import certificates
+from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
+from fuser_lab.segmentation import Certificate, Why, certify, why
+from fuser_lab.segmentation.fastest import predicted, time_model_of
+from fuser_lab.segmentation.layouts import Layouts, layouts_of
+from fuser_lab.segmentation.lifting import Lifting
+from fuser_lab.segmentation.origins import origins
+from fuser_lab.segmentation.privatization import without
+
+if TYPE_CHECKING:
+    from fuser_lab.definition.cache import FusionCache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCertificate(Certificate):
+    """A certificate that a notebook shows with tables."""
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return text and static HTML."""
+        return {"text/plain": str(self), "text/html": certificates.certificate_html(self)}
+
+
+class ExplainedPlan(PlanBase):
+    """A plan that says why it is cut so, what it costs, and how it is written down."""
+
+    @takes(a=TENSOR_OR_SEGMENT, b=TENSOR_OR_SEGMENT)
+    def why(self, a: str | int, b: str | int) -> Why:
+        """Return why two tensors (or segments, by number) are together or separate: what decided it, and the numbers.
+
+        Raises
+        ------
+        InputError
+            If a name or number is unknown, or names a fusion input.
+        """
+        self._check_kept(InputError, a, b)
+        return self._why(a, b)
+
+    def _check_kept(self, kind: type[FuserLabError], *names: object) -> None:
+        """Raise for names that were defined but are not in the segmented fusion."""
+        last = max(map(_place_of, self.definition.tensors), default=0)
+        for name in names:
+            if not isinstance(name, str) or name in self.fusion.tensors:
+                continue
+            there = named(self.fusion.tensors)
+            if name in self.definition.tensors:
+                changed = ", ".join(one.name for one in self.decisions.passes if one.before != one.after)
+                msg = (
+                    f"{name} is not in the segmented fusion: presegmentation passes removed it (passes that changed "
+                    f"the fusion: {changed or 'none'}); choose from {there}."
+                )
+                raise kind(msg)
+            if 0 <= _place_of(name) < last:
+                msg = f"{name} is not in the fusion, because no output depends on it; choose from {there}."
+                raise kind(msg)
+
+    def _why(self, a: str | int, b: str | int) -> Why:
+        found = why(self.segmented, a, b, self.decisions, self.oracle, self.options.segment_set)
+        return found.with_origins(self._origins).with_sources(dict(self.sources))
+
+    @cached_property
+    def _origins(self) -> dict[str, str]:
+        bound = bind(self.definition, self.inputs).fusion
+        return origins(bound, self.fusion, self.options, self.decisions, self.passes)
+
+    def boundaries(self) -> tuple[Why, ...]:
+        """Return, for each pair of segments between which a tensor passes, why they are separate."""
+        after = self.segmented.successors
+        pairs = sorted((a, b) for a, targets in enumerate(after) for b in targets)
+        return tuple(self._why(a, b) for a, b in pairs)
+
+    def pass_diffs(self) -> PassDiffs:
+        """Return the steps that changed the fusion before it was cut, each with the ops that it replaced.
+
+        The steps are the preparation for known sizes, the pre-segmentation passes, and rewrites by the segmenter. A
+        notebook shows each as two graphs side by side.
+        """
+        return pass_diffs(self)
+
+    @property
+    def lifting(self) -> Lifting:
+        """The derivation of the segments from the definition with its symbolic sizes."""
+        return Lifting(
+            definition=self.definition, bound=bind(self.definition, self.inputs).fusion, segmented=self.segmented,
+            passes=self.passes, options=self.options, attempts=tuple(self.decisions),
+        )
+
+    def definitions(self, cache: "FusionCache[Any] | None" = None) -> SegmentDefinitions:
+        """Return the segments as definitions, one each, with their index maps and the code that runs them together.
+
+        Each can be printed, run, scheduled by hand and segmented again. They include the plan's edits, replicas and
+        layouts, but not parameters set by `with_params` or kernels, because a definition is scheduled when it runs.
+        Numbers are those of the plan's definition written with one call per expression; for the numbers of your
+        definition use its ``segment(plan=plan)``.
+
+        Parameters
+        ----------
+        cache
+            Cache in which equal definitions are looked up and stored; none by default.
+        """
+        return SegmentDefinitions(self, cache)
+
+    def layouts(self) -> Layouts:
+        """Return the memory layout of each tensor that a segment writes: preferences, what decided, and costs."""
+        return self.agreed or self._layouts
+
+    @cached_property
+    def _layouts(self) -> Layouts:
+        return layouts_of(self.segmented, self.options.layout_mode)
+
+    @takes(states=optional(whole(0)), seconds=optional(number(0)))
+    def certificate(self, *, states: int | None = None, seconds: float | None = None) -> ShownCertificate:
+        """Return the plan's cost in bytes and launches, a lower bound for every plan, and the reasons.
+
+        If a cheaper plan is found, the certificate says what it does better and why this plan does not.
+
+        Parameters
+        ----------
+        states, seconds
+            Limits of the search if simple reasons do not prove the plan optimal; either ends the search. The defaults
+            are those of the options (``search_states``, ``search_seconds``).
+        """
+        options = replace(
+            self.options,
+            search_states=self.options.search_states if states is None else states,
+            search_seconds=self.options.search_seconds if seconds is None else seconds,
+        )
+        certificate = certify(self.segmented, self.oracle, options, log=self.decisions)
+        values = {field.name: getattr(certificate, field.name) for field in fields(certificate)}
+        return ShownCertificate(**values | {"made": tuple(self._origins.items())})
+
+    def time_bound(self) -> TimeBound:
+        """Return the plan's predicted time beside a time that no plan is predicted to go below, and its assumptions.
+
+        Each kernel takes a launch and the longer of its bytes at the target's bandwidth and its arithmetic at the
+        target's rates, both from the data sheet. The bound holds for any cut, with or without recomputation.
+        """
+        model = time_model_of(self.oracle)
+        once = without(self.fusion, self.segmented.replicas)
+        return time_bound(once, model, predicted(self.segmented, model))
+
+    def predicted_time(self) -> Prediction:
+        """Return the predicted time of the plan's kernels, one after the other, on its target, with an interval.
+
+        Unlike `time_bound`, it depends on how each kernel is scheduled; see `Segment.predicted_time`. The interval adds
+        those of the kernels, as if their errors were alike.
+        """
+        found = [segment.predicted_time() for segment in self.segments]
+        return Prediction(
+            seconds=sum(one.seconds for one in found), low=sum(one.low for one in found),
+            high=sum(one.high for one in found), source=", ".join(dict.fromkeys(one.source for one in found)),
+        )
+
+    @takes(form=one_of(*FORMS))
+    def to_python(self, form: str = "fuser_lab") -> str:
+        """Return code that recreates this plan, with the same hash.
+
+        User-defined schedulers and passes cannot be written as code: the code takes them from variables ``schedulers``
+        and ``passes``, and a comment lists what these must contain.
+
+        Parameters
+        ----------
+        form
+            ``"fuser_lab"``, or a script for nvFuser: ``"nvfuser_direct"`` for its direct bindings, ``"nvfuser"`` for
+            the frontend that preceded them. Such a script contains the definition, including ``segment_set``, and
+            inputs; a comment lists strategy, options and edits of the partition, which nvFuser does not accept. Read
+            by `fuser_lab.load_repro` and segmented with these, it gives a plan with the same hash.
+
+        Raises
+        ------
+        UnsupportedError
+            If a script for nvFuser is requested and an input has negative strides, which torch does not support.
+        """
+        returned = next((one.subjects for one in self.decisions if one.kind is Kind.PARTITION), ())
+        return PlanCode(
+            definition=self.definition, inputs=self.inputs, strategy=self.strategy, options=self.options,
+            oracle=self.oracle, passes=self.passes, edits=self.edits, returned=returned,
+            segments=tuple(tuple(e.name for e in s.exprs if e.tensor_outputs) for s in self.segments),
+        ).text(form)
+
+    def to_dump(self) -> str:
+        """Return the plan as nvFuser prints a segmented fusion (``NVFUSER_DUMP=segmented_fusion``).
+
+        `fuser_lab.load_dump` reads it: the fusion after the passes with known sizes, and the same segments. Comments
+        hold what nvFuser's format cannot express, such as the layouts of inputs.
+        """
+        from fuser_lab.report.dump_text import dump_text
+
+        return dump_text(self.segmented, self.definition)
+
+
+def _place_of(name: str) -> int:
+    """Return the number of the tensor that a name such as ``T3`` denotes; -1 for other names."""
+    return int(name[1:]) if name[:1] == "T" and name[1:].isdecimal() else -1

@@ -1,0 +1,137 @@
+"""Plan: a fusion cut into segments, which can be edited, explained, drawn and run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab import targets
+from fuser_lab.arguments import ANYTHING, FLAG, PATH, listed, optional, takes
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.errors import SegmentationError
+from fuser_lab.ir import Fusion
+from fuser_lab.plan.accepted import RUNS_ON
+from fuser_lab.plan.editable import EditablePlan
+from fuser_lab.report import html, save, svg, text
+
+if TYPE_CHECKING:
+    from fuser_lab.codegen.varying import SharedKernels
+    from fuser_lab.runtime.executor import PreparedPlan
+
+
+class Plan(EditablePlan):
+    """A fusion cut into segments. Immutable: every edit returns a new plan; keeping the old one is the undo.
+
+    Plans are equal, and have the same ``hash``, if their fusion, partition, schedulers, order, options and target are.
+    ``sources`` pairs names of tensors with their lines in the user's code, ``modules`` with the paths of their modules
+    (`fuser_lab.from_torch`).
+    """
+
+    @takes(
+        inputs=listed(ANYTHING, "a list of arrays and numbers"), out=optional(listed(ANYTHING, "a list of arrays")),
+    )
+    def run(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
+        """Return the outputs for inputs of the plan's sizes, as arrays of the inputs' library.
+
+        Parameters
+        ----------
+        inputs
+            One array or number per fusion input.
+        out
+            Arrays to which the outputs are written instead of new ones.
+
+        Raises
+        ------
+        InputError
+            If the inputs do not fit.
+        SegmentationError
+            If no scheduler accepts some segment.
+        """
+        from fuser_lab.runtime.arrays import describe
+        from fuser_lab.runtime.binding import device_of
+
+        return self.prepared(device_of([describe(value) for value in inputs])).run(inputs, out)
+
+    @takes(target=RUNS_ON, evaluate_refused=FLAG)
+    def prepared(self, target: str = "cpu", *, evaluate_refused: bool = False) -> "PreparedPlan":
+        """Return the plan compiled for a target; it is compiled once and kept.
+
+        Parameters
+        ----------
+        target
+            ``"cpu"``, ``"cuda"`` for torch's current device, or a device such as ``"cuda:1"``.
+        evaluate_refused
+            Whether the array library evaluates a segment whose kernel a compiler refuses; otherwise a CompilationError
+            names the file in which the kernel's source is kept.
+
+        Raises
+        ------
+        SegmentationError
+            If no scheduler accepts some segment.
+        """
+        return self.prepared_beside(None, target, evaluate_refused=evaluate_refused)
+
+    def prepared_beside(
+        self, shared: "SharedKernels | None", target: str, *, evaluate_refused: bool,
+    ) -> "PreparedPlan":
+        """Return the plan as `prepared` does, its kernels shared with those of the same program at other sizes."""
+        from fuser_lab.runtime.executor import prepare
+
+        segments: list[tuple[Fusion, SchedulerType]] = []
+        for segment in self.segments:
+            if segment.scheduler is None:
+                msg = (
+                    f"the plan cannot run: no scheduler accepts segment {segment.index} "
+                    f"({', '.join(e.name for e in segment.exprs)}); {segment.group.answer.text}."
+                )
+                raise SegmentationError(msg)
+            segments.append((segment.fusion, segment.scheduler))
+        current = targets.target_of(target).current
+        if current is not None and ":" not in target:
+            target = current()()
+        with self._lock:
+            key = f"{target} {evaluate_refused}{'' if shared is None else ' shared'}"
+            if key not in self._cache:
+                self._cache[key] = prepare(
+                    self.fusion, segments, target, evaluate_refused=evaluate_refused, compile_now=False,
+                    changes={segment.index: segment.changes for segment in self.segments}, shared=shared,
+                    schedules={s.index: s.transforms for s in self.segments if s.transforms},
+                )
+            return self._cache[key]
+
+    def show(self) -> None:
+        """Show the static picture and tables in a notebook, or print the text elsewhere."""
+        try:
+            from IPython import get_ipython
+            from IPython.display import publish_display_data
+        except ImportError:
+            print(self)  # noqa: T201
+            return
+        if get_ipython() is None:
+            print(self)  # noqa: T201
+        else:
+            publish_display_data(self._repr_mimebundle_())
+
+    @takes(path=PATH)
+    def save(self, path: str | Path) -> Path:
+        """Write the plan as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py (by extension); return the path.
+
+        Raises
+        ------
+        InputError
+            If the extension is none of these.
+        UnsupportedError
+            If a PNG is requested and no browser is installed to draw it.
+        """
+        return save.save_plan(self, path)
+
+    def __str__(self) -> str:
+        """Return the headline and the segment table."""
+        return text.plan_text(self)
+
+    def __repr__(self) -> str:
+        """Return the text; a notebook shows the picture."""
+        return text.plan_text(self)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return text and static HTML, and the picture as SVG for what does not show HTML."""
+        return {"text/plain": str(self), "text/html": html.plan_html(self), "image/svg+xml": svg.plan_svg(self)}

@@ -1,0 +1,343 @@
+"""One segment of a plan: what it reads and writes, its kernel, its parameters and its schedule."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from fuser_lab import targets
+from fuser_lab.arguments import PATH, takes
+from fuser_lab.cost.kernel_time import DATA_SHEET, Prediction, kernel_model
+from fuser_lab.cost.times import TimeModel
+from fuser_lab.cost.verdict import SchedulerType, Verdict
+from fuser_lab.errors import CodegenError
+from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.ir.transform import Transform
+from fuser_lab.plan.accepted import TARGET
+from fuser_lab.report import html, save, svg
+from fuser_lab.report.fusions import fusion_view
+from fuser_lab.report.subject import PlanLike
+from fuser_lab.report.units import tensor_bytes
+from fuser_lab.schedule.parameters import LoopChange, NestChoice
+from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
+from fuser_lab.segmentation.origins import with_sources
+
+if TYPE_CHECKING:
+    from fuser_lab.codegen.generate import GeneratedKernel
+    from fuser_lab.codegen.kernel_steps import KernelSteps
+    from fuser_lab.plan.schedules import SegmentSchedule
+    from fuser_lab.runtime.facts import LaunchFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentChange:
+    """Parameters set by hand for a segment, found by the names of its expressions so that other edits keep them."""
+
+    exprs: tuple[str, ...]
+    change: LoopChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentTransforms:
+    """Transforms given by hand for a segment, found by the names of its expressions so that other edits keep them."""
+
+    exprs: tuple[str, ...]
+    transforms: tuple[Transform, ...]
+
+
+class SegmentsPlan(PlanLike, Protocol):
+    """A plan, as far as its segments need it."""
+
+    @property
+    def segmented(self) -> SegmentedFusion:
+        """The fusion with its segments."""
+
+    @property
+    def oracle(self) -> SchedulerRegistry:
+        """The schedulers, and the device that they are for."""
+
+    @property
+    def sources(self) -> tuple[tuple[str, str], ...]:
+        """Names of tensors with their lines in the user's code."""
+
+    @property
+    def given(self) -> tuple[SegmentChange, ...]:
+        """Parameters set by hand."""
+
+    @property
+    def schedules(self) -> tuple[SegmentTransforms, ...]:
+        """Transforms given by hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One segment of a plan, which becomes one kernel.
+
+    ``bytes_in`` and ``bytes_out`` count each tensor once; ``bytes_crossing`` is the part of both that passes between
+    segments.
+    """
+
+    index: int
+    plan: "SegmentsPlan"
+
+    @property
+    def group(self) -> SegmentedGroup:
+        """The expressions with the schedulers' answer."""
+        return self.plan.segmented.groups[self.index]
+
+    @property
+    def scheduler(self) -> SchedulerType | None:
+        """The scheduler that accepts the segment, or None."""
+        return self.group.scheduler
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The answer of each scheduler, in the order in which they were asked."""
+        return self.group.verdicts
+
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """Codes of nvFuser's rules that the segment breaks, where an open scheduler accepted it (`OPEN_SCHEDULERS`)."""
+        return tuple(code.value for verdict in self.verdicts[-1:] for code in verdict.beyond)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """Expressions in topological order, recomputed ones included."""
+        return self.group.exprs
+
+    @property
+    def inputs(self) -> tuple[TensorView, ...]:
+        """Tensors read from memory."""
+        return self.group.tensor_inputs
+
+    @property
+    def outputs(self) -> tuple[TensorView, ...]:
+        """Tensors written to memory."""
+        return self.group.outputs
+
+    @property
+    def fusion(self) -> Fusion:
+        """The segment as a separate fusion."""
+        return self.group.candidate.narrowed
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes read."""
+        return sum(map(tensor_bytes, self.inputs))
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes written."""
+        return sum(map(tensor_bytes, self.outputs))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read and written."""
+        return self.bytes_in + self.bytes_out
+
+    @property
+    def bytes_crossing(self) -> int:
+        """Bytes read from and written for other segments."""
+        crossing = self.plan.segmented.crossing_names
+        return sum(tensor_bytes(tv) for tv in (*self.inputs, *self.outputs) if tv.name in crossing)
+
+    @takes(target=TARGET)
+    def source(self, target: str = "cpu") -> str:
+        """Return the generated kernel as a Python file; comments hold the user's lines if they are known.
+
+        Parameters
+        ----------
+        target
+            ``"cpu"`` or ``"cuda"``; generating CUDA source needs no GPU.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel: no scheduler accepts it, or the array library evaluates it.
+        """
+        return with_sources(self.kernel(target).source, dict(self.plan.sources))
+
+    @takes(target=TARGET)
+    def kernel(self, target: str = "cpu") -> "GeneratedKernel":
+        """Return the generated kernel: its source, its Kernel IR and the expression of each line.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel: no scheduler accepts it, or the array library evaluates it.
+        """
+        return self._kernel(self.fusion, target, changes=self.changes)
+
+    def predicted_time(self) -> Prediction:
+        """Return the predicted time of the segment's kernel on the plan's target, a GPU, with its interval.
+
+        The time is that of the kernel as scheduled; see `fuser_lab.cost.kernel_time`. Where there is no kernel it is a
+        launch and the longer of bytes and arithmetic at the rates of the data sheet.
+        """
+        from fuser_lab.codegen.kernel_features import kernel_features
+
+        device = self.plan.oracle.device
+        try:
+            kernel = self.kernel("cuda")
+        except CodegenError:
+            seconds = TimeModel.of(device).kernel(self.group.exprs, self.bytes)
+            return Prediction(seconds=seconds, low=seconds, high=seconds, source=DATA_SHEET)
+        return kernel_model(device).predict(kernel_features(self.fusion, kernel.kernel_ir))
+
+    def _kernel(self, fusion: Fusion, target: str, changes: tuple[LoopChange, ...] = ()) -> "GeneratedKernel":
+        """Return the kernel of the segment's ops, for its own sizes or others."""
+        from fuser_lab.codegen.generate import generate
+
+        if self.scheduler is None:
+            msg = f"segment {self.index} has no kernel: no scheduler accepts it; {self.group.answer.text}."
+            raise CodegenError(msg)
+        if not self.transforms:
+            return generate(fusion, self.scheduler, target, changes=changes, device=self.plan.oracle.device)
+        if not targets.target_of(target).has_blocks:
+            msg = (
+                f"segment {self.index} has no kernel for {target!r}: its transforms are lowered for GPUs, and the CPU "
+                "runs that kernel in lock step; see source('cuda')."
+            )
+            raise CodegenError(msg)
+        from fuser_lab.plan.schedules import scheduled_kernel
+
+        return scheduled_kernel(fusion, self.transforms)
+
+    @takes(target=TARGET)
+    def steps(self, target: str = "cpu") -> "KernelSteps":
+        """Return what the kernel reads and writes step by step, as the evaluator in lock step runs it.
+
+        A segment with a tensor of more than 256 elements is shown with smaller extents; ``shrunk`` lists them.
+
+        Parameters
+        ----------
+        target
+            ``"cpu"`` or ``"cuda"``; no GPU is needed.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel.
+        UnsupportedError
+            If no smaller extents fit the ops, or the kernel takes too many steps.
+        """
+        from fuser_lab.analysis.smaller import smaller
+        from fuser_lab.codegen.kernel_steps import MOST_ELEMENTS, kernel_steps
+
+        generated = self.kernel(target)
+        fusion, shrunk = smaller(self.fusion, MOST_ELEMENTS)
+        if shrunk:
+            generated = self._kernel(fusion, target)
+        return kernel_steps(generated, fusion, shrunk)
+
+    @property
+    def changes(self) -> tuple[LoopChange, ...]:
+        """Parameters set by hand; see `Plan.with_params`."""
+        own = expr_names(self.exprs)
+        return tuple(given.change for given in self.plan.given if given.exprs == own)
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The transforms given by `Plan.with_schedule`; empty if the kernel is the automatic one."""
+        own = expr_names(self.exprs)
+        return next((given.transforms for given in self.plan.schedules if given.exprs == own), ())
+
+    @property
+    def schedule(self) -> "SegmentSchedule":
+        """The schedule as transforms: the one given by `Plan.with_schedule`, or what the scheduler proposes.
+
+        A proposal has the parameters of the automatic CUDA kernel, given ones included, as far as transforms express
+        them; ``reasons`` says why they were chosen and what is left out. ``print(plan.segments[0].schedule)`` writes
+        Python that `Plan.with_schedule` accepts.
+
+        Raises
+        ------
+        UnsupportedError
+            If transforms cannot express a schedule of this segment; the sentence says what they lack.
+        CodegenError
+            If the segment has no kernel.
+        """
+        from fuser_lab.plan.schedules import kept, proposed
+
+        if self.transforms:
+            return kept(self.fusion, self.transforms)
+        nests = self.kernel("cuda").kernel_ir.nests
+        assert self.scheduler is not None
+        return proposed(self.fusion, self.scheduler, nests, self.plan.fusion.tensors)
+
+    @takes(target=TARGET)
+    def params(self, target: str = "cuda") -> tuple[NestChoice, ...]:
+        """Return the parameters of the kernel with their reasons, one printable entry per loop nest.
+
+        Parameters
+        ----------
+        target
+            ``"cpu"`` or ``"cuda"``; no GPU is needed.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel.
+        """
+        return self.kernel(target).kernel_ir.nests
+
+    def launches(self) -> "tuple[LaunchFacts, ...]":
+        """Return each launch of the CUDA kernel on the plan's target: PTX, machine code, registers, occupancy.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel.
+        CompilationError
+            If a compiler refuses it.
+        UnsupportedError
+            If it has to be compiled and numba-cuda is not installed.
+        """
+        from fuser_lab.runtime.facts import launch_facts
+
+        return launch_facts(self.kernel("cuda"), self.plan.oracle.device)
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        name = self.scheduler.value if self.scheduler else "no scheduler"
+        ops = ", ".join(expr.op.name for expr in self.exprs)
+        return f"<Segment {self.index}: {name} of {ops}>"
+
+    @takes(path=PATH)
+    def save(self, path: str | Path) -> Path:
+        """Write the segment as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py, which is its CPU kernel.
+
+        Raises
+        ------
+        CodegenError
+            If a kernel is requested and the segment has none.
+        InputError
+            If the extension is none of these.
+        UnsupportedError
+            If a PNG is requested and no browser is installed to draw it.
+        """
+        title = f"segment {self.index} of {self.plan.name}"
+        writers = save.graph_writers(fusion_view(self.fusion, title=title)) | {
+            ".html": lambda: html.document(title, self._repr_html_()),
+            ".py": self.source,
+        }
+        return save.save("a segment", path, writers)
+
+    def _repr_html_(self) -> str:
+        """Return the segment as static HTML."""
+        try:
+            source = self.source()
+        except CodegenError as error:
+            source = str(error)
+        return html.segment_html(self.plan, self.index, source)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the segment for a notebook: text, HTML and its picture."""
+        view = fusion_view(self.fusion, title=f"segment {self.index} of {self.plan.name}")
+        return {"text/plain": repr(self), "text/html": self._repr_html_(), "image/svg+xml": svg.view_svg(view)}
+
+
+def expr_names(exprs: Sequence[Expr]) -> tuple[str, ...]:
+    """Return the names of expressions, sorted, by which a segment is found again after other edits."""
+    return tuple(sorted(expr.name for expr in exprs))

@@ -1,0 +1,39 @@
+"""What the kernels of one run work on."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True, kw_only=True)
+class Environment:
+    """The memory of one run, by the names of tensors, buffers and scalars.
+
+    ``arguments`` is what kernels take: flat memory, and scalars as Python numbers. ``arrays`` are the same tensors in
+    their shapes, as the array library takes them. The other fields are what a run uses its storage on: ``queue`` orders
+    its work (`Memory.queue`), ``library`` makes its results.
+    """
+
+    queue: int = 0
+    library: str = "numpy"
+    arguments: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, Any] = field(default_factory=dict)
+
+    def copy(self) -> "Environment":
+        """Return an environment of the same memory, which keeps it alive."""
+        return Environment(
+            queue=self.queue, library=self.library, arguments=dict(self.arguments), arrays=dict(self.arrays),
+        )
+
+    def put(self, name: str, flat: Any, array: Any) -> None:
+        """Put the memory of a tensor under its name."""
+        self.arguments[name], self.arrays[name] = flat, array
+
+    def drop(self, name: str) -> None:
+        """Let go of what is under a name, if anything is."""
+        self.arguments.pop(name, None)
+        self.arrays.pop(name, None)
+
+    def clear(self) -> None:
+        """Let go of all memory."""
+        self.arguments.clear()
+        self.arrays.clear()

@@ -1,0 +1,150 @@
+"""Which runs of a plan are repeated with other arrays, and how such a run is made from one that took the long way."""
+
+import ctypes
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fuser_lab.codegen.kernel_ir import ALIGNED
+from fuser_lab.ir import Scalar
+from fuser_lab.runtime.binding import Slot, check_places
+from fuser_lab.runtime.driver import Launches
+from fuser_lab.runtime.environment import Environment
+from fuser_lab.runtime.evaluate import needs_scalars, view_of
+from fuser_lab.runtime.memory import Call, Memory
+from fuser_lab.runtime.parts import PlanParts
+from fuser_lab.runtime.ready import Evaluated, ReadyRun, ReadyRuns, takes
+from fuser_lab.runtime.variants import Variant
+from fuser_lab.targets import target_of
+
+if TYPE_CHECKING:
+    from fuser_lab.runtime.host_ready import HostRun, HostRuns
+
+
+def ready_runs_of(parts: PlanParts, memory: Memory) -> "ReadyRuns | HostRuns | None":
+    """Return where runs are kept that are repeated with other arrays; None if a run is more than its calls.
+
+    Each result has to be computed into a separate array, or be seen in an input.
+    """
+    views = [origin for origin in parts.returned_from if origin is not None]
+    returned = {slot.name for slot in parts.returned}
+    seen = {s.name for s, origin in zip(parts.returned, parts.returned_from, strict=True) if origin is not None}
+    # A segment may compute what is seen in an input as well, for other segments to read.
+    exact = {slot.name for slot in parts.computed} - seen == returned - seen
+    distinct = len(returned) == len(parts.returned) and exact
+    fusion = parts.fusion
+    if not distinct or fusion.aliases or parts.draws or not takes(fusion.inputs):
+        return None
+    if any(origin.updated or origin.overwritten for origin in views):
+        return None
+    computed = [s for s, origin in zip(parts.returned, parts.returned_from, strict=True) if origin is None]
+    if not target_of(memory.target).on_host:
+        # Positions in a tensor are not looked at on a GPU; those that are numbers are.
+        numbers = any(isinstance(fusion.inputs[index.number], Scalar) for index in parts.indices)
+        return None if numbers else memory.ready_runs(computed)
+    check = (lambda inputs: check_places(parts.indices, inputs, inputs)) if parts.indices else None
+    return memory.ready_runs(computed, check)
+
+
+def repeated(
+    ready: "ReadyRuns | HostRuns", parts: PlanParts, memory: Memory, variant: Variant, env: Environment,
+    inputs: Sequence[Any], outputs: Sequence[Any],
+) -> "ReadyRun | HostRun | None":
+    """Return a finished run to be repeated, or None if it was more than launches that wrote into the outputs.
+
+    Parameters
+    ----------
+    ready
+        Where such runs are kept.
+    parts, memory, variant
+        What ran.
+    env, inputs, outputs
+        The memory and the values of the run.
+    """
+    aliases: dict[str, list[str]] = {loan.result.name: [loan.intermediate.name] for loan in parts.loans}
+    for view in variant.views:
+        aliases.setdefault(view.base, []).append(view.name)
+    calls = [call for calls in variant.calls for call in calls]
+    if isinstance(ready, ReadyRuns):
+        return _launched(ready, parts, memory, calls, env, inputs, outputs, aliases)
+    views = {view.name for view in variant.views}
+    for step in variant.steps:
+        if step.runs and step.generated is None and not views.isdisjoint(tv.name for tv in step.fusion.tensor_inputs):
+            return None  # arrays of views begin elsewhere than their bases
+    return ready.again(calls, env, parts.inputs, parts.returned, parts.returned_from, inputs, outputs, aliases)
+
+
+def _launched(
+    ready: ReadyRuns, parts: PlanParts, memory: Memory, calls: Sequence[Call], env: Environment, inputs: Sequence[Any],
+    outputs: Sequence[Any], aliases: Mapping[str, Sequence[str]],
+) -> ReadyRun | None:
+    """Return a run on a GPU to be repeated; ``aliases`` names intermediates in the memory of an input or a result."""
+    origins = parts.returned_from
+    computed = [slot for slot, origin in zip(parts.returned, origins, strict=True) if origin is None]
+    made = [value for value, origin in zip(outputs, origins, strict=True) if origin is None]
+    values, slots = [*inputs, *made], (*parts.inputs, *computed)
+    if any(map(needs_scalars, origins)):
+        return None
+    for value, slot in zip(values, slots, strict=True):
+        given = env.arguments[slot.name]
+        if not isinstance(slot, Slot):
+            is_given = type(value) is type(given)
+        else:
+            is_given = type(value) in ready.kinds and value.data_ptr() == given.data_ptr()
+        if not is_given:
+            return None
+    names = [(slot.name, *aliases.get(slot.name, ())) for slot in slots]
+    own = env.copy()  # what the run keeps: storage, and nothing of the caller's
+    for name in itertools.chain.from_iterable(names):
+        own.drop(name)
+    # One word serves all kernels that take the same tensor; the words of all tensors lie in one block.
+    block = bytearray(8 * len(slots)) if all(isinstance(slot, Slot) for slot in slots) else None
+    words: dict[str, tuple[Any, ...]] = {}
+    for place, found in enumerate(names if block is not None else ()):
+        word = ctypes.c_uint64.from_buffer(block or bytearray(), 8 * place)
+        word.value = values[place].data_ptr()
+        words.update(dict.fromkeys(found, (word,)))
+    starts: list[Callable[[int], None]] = []
+    for is_launch, group in itertools.groupby(calls, key=lambda call: memory.launches([call], env) is not None):
+        if is_launch:
+            starts.append(Launches(memory.launches(list(group), env, words) or ()))
+        else:
+            starts += [functools.partial(_evaluated, call, own) for call in group]
+    evaluated = None
+    if not all(isinstance(start, Launches) for start in starts):
+        tensors = [(place, n) for place, slot in enumerate(slots) if isinstance(slot, Slot) for n in names[place]]
+        evaluated = Evaluated(
+            env=own, arrays=tuple((place, name, _form(env, slots[place].name, name)) for place, name in tensors),
+            numbers=tuple((place, slot.name) for place, slot in enumerate(slots) if not isinstance(slot, Slot)),
+        )
+    run = ReadyRun(
+        ready.kinds, memory.queue(), inputs, made,
+        [
+            tuple(word for name in (found if block is None else found[:1]) for word in words.get(name, ()))
+            for found in names
+        ],
+        starts, own,
+        alignments=[
+            memory.alignment(x) if isinstance(slot, Slot) else ALIGNED
+            for x, slot in zip(inputs, parts.inputs, strict=True)
+        ],
+        views=[None if o is None else view_of(o, inputs, x) for o, x in zip(origins, outputs, strict=True)],
+        evaluated=evaluated,
+        block=block,
+    )
+    return run if run.is_sound(values) else None
+
+
+def _evaluated(call: Call, env: Environment, stream: int) -> None:
+    """Let the array library evaluate a segment, which goes to the current stream by itself."""
+    del stream
+    call(env)
+
+
+def _form(env: Environment, base: str, name: str) -> tuple[Any, Any, int] | None:
+    """Return the shape, strides and first element of a tensor that lies in the memory of another; None for itself."""
+    if name == base:
+        return None
+    array = env.arrays[name]
+    return array.shape, array.stride(), array.storage_offset() - env.arrays[base].storage_offset()

@@ -1,0 +1,278 @@
+"""The memory of a plan's runs: inputs and outputs put where kernels find them, and storage for what lies between."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser_lab.codegen.kernel_ir import ALIGNED
+from fuser_lab.cost.amounts import bytes_label
+from fuser_lab.definition.binding import check_count
+from fuser_lab.errors import InputError, OutOfMemoryError
+from fuser_lab.ir import TensorView
+from fuser_lab.runtime.arrays import is_torch, may_overlap
+from fuser_lab.runtime.binding import (
+    Slot,
+    check_apart,
+    check_outs,
+    check_places,
+    check_writable,
+    checked_array,
+    checked_scalar,
+    itself,
+    library_of,
+)
+from fuser_lab.runtime.environment import Environment
+from fuser_lab.runtime.evaluate import Origin, seen
+from fuser_lab.runtime.generator import with_seeds
+from fuser_lab.runtime.memory import Memory
+from fuser_lab.runtime.parts import PlanParts
+from fuser_lab.runtime.variants import InputLayouts, Variant
+from fuser_lab.targets import target_of
+
+_NO_MEMORY = ("can't allocate memory", "out of memory", "OUT_OF_MEMORY", "ALLOC_FAILED")
+_MOST_BYTES = (1 << 63) - (1 << 12)  # that anyone can ask for, with what alignment adds
+
+
+def is_exhausted(error: Exception) -> bool:
+    """Whether NumPy, torch, CuPy or the CUDA driver say that there is no more memory."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+
+
+class RunMemory:
+    """What makes the environments of a plan's runs."""
+
+    def __init__(self, parts: PlanParts, memory: Memory, release: Callable[[], None]) -> None:
+        """Take over the parts of a plan; ``release`` lets go of what is kept for other runs."""
+        self._parts, self._memory, self._release = parts, memory, release
+
+    # Inputs
+
+    def imported(self, inputs: Sequence[Any]) -> list[Any]:
+        """Return inputs as arrays of the memory and as Python numbers, checked against the fusion."""
+        parts = self._parts
+        inputs = with_seeds(parts.fusion, inputs) if parts.draws else inputs
+        check_count(parts.fusion.inputs, inputs)
+        load = self._memory.import_input
+        try:
+            imported = [
+                load(checked_array(number, slot, value), slot.tensor) if isinstance(slot, Slot)
+                else checked_scalar(number, slot, value)
+                for number, (slot, value) in enumerate(zip(parts.inputs, inputs, strict=True))
+            ]
+        except Exception as error:
+            if not is_exhausted(error):
+                raise
+        else:
+            check_places(parts.indices, inputs, imported)
+            return imported
+        raise self.exhausted(max(parts.fusion.tensor_inputs, key=lambda tv: tv.nbytes))
+
+    def layouts(self, arrays: Sequence[Any]) -> InputLayouts:
+        """Return how imported inputs lie."""
+        memory = self._memory
+        return tuple(
+            (memory.element_strides(array), memory.alignment(array))
+            for slot, array in zip(self._parts.inputs, arrays, strict=True) if isinstance(slot, Slot)
+        )
+
+    # Storage
+
+    def environment(self, variant: Variant) -> Environment:
+        """Return an environment with storage: an idle one, or a new one."""
+        memory, tensors = self._memory, self._parts.fusion.tensors
+        queue = memory.queue()
+        for _ in range(len(variant.idle)):
+            try:
+                idle = variant.idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if idle.queue == queue:
+                return idle
+            # A run on another stream may still be using it.
+            variant.idle.appendleft(idle)
+        blocks: list[Any] = []
+        for number, nbytes in enumerate(variant.storage.blocks):
+            try:
+                blocks.append(self._allocated(
+                    self._largest_in(variant, number), functools.partial(memory.block, nbytes), nbytes,
+                ))
+            except OutOfMemoryError:
+                # Whoever keeps the error keeps this frame.
+                blocks.clear()
+                raise
+        env = Environment(queue=queue)
+        for name, (dtype, size) in variant.sizes.items():
+            env.arguments[name] = memory.typed(blocks[variant.storage.block_of[name]], dtype, size)
+            if name in tensors:
+                env.arrays[name] = memory.logical(env.arguments[name], tensors[name])
+        return env
+
+    def without_callers(self, env: Environment, variant: Variant) -> None:
+        """Let go of the caller's arrays; storage stays for the next run."""
+        for name in self._parts.unstored:
+            env.drop(name)
+        for view in variant.views:
+            env.drop(view.name)
+
+    def _largest_in(self, variant: Variant, block: int) -> TensorView:
+        """Return the largest tensor that lies in a block; workspaces are named after the output of their kernel."""
+        fusion = self._parts.fusion
+        names = [name for name in variant.sizes if variant.storage.block_of[name] == block]
+        found = [tv for name in names if (tv := fusion.tensors.get(name)) is not None]
+        return max(found or fusion.outputs, key=lambda tv: tv.nbytes)
+
+    def _fresh(self, slot: Slot) -> tuple[Any, Any]:
+        """Return new memory for an output, and the same as an array."""
+        make = functools.partial(self._memory.fresh, slot.tensor.dtype, slot.layout.size)
+        flat = self._allocated(slot.tensor, make, slot.nbytes)
+        return flat, self._memory.logical(flat, slot.tensor)
+
+    def _allocated(self, tensor: TensorView, make: Callable[[], Any], nbytes: int | None = None) -> Any:
+        """Return new memory, or raise OutOfMemoryError that names the tensor it was for."""
+        if nbytes is None or nbytes <= _MOST_BYTES:
+            try:
+                return make()
+            except Exception as error:
+                if not is_exhausted(error):
+                    raise
+        raise self.exhausted(tensor, nbytes)
+
+    def exhausted(self, tensor: TensorView, nbytes: int | None = None) -> OutOfMemoryError:
+        """Return the error for exhausted memory, after releasing storage kept for other runs."""
+        self._release()
+        free = self._memory.free_bytes()
+        where = "host" if target_of(self._memory.target).on_host else self._memory.label()
+        needed = tensor.nbytes if nbytes is None else nbytes
+        amounts = bytes_label(needed) if free is None else f"{bytes_label(needed)} of {bytes_label(free)}"
+        return OutOfMemoryError(
+            f"not enough {where} memory for {tensor.name}, {tensor.dtype.ir_name} "
+            f"{list(tensor.shape)}: {needed} bytes are needed{'' if free is None else f', {free} are free'} "
+            f"({amounts}).",
+        )
+
+    # Outputs
+
+    def filled(
+        self, env: Environment, variant: Variant, inputs: Sequence[Any], arrays: Sequence[Any],
+        out: Sequence[Any] | None,
+    ) -> tuple[list[Any], Callable[[], None]]:
+        """Put inputs and outputs into an environment; return the outputs and what is left to do after the run."""
+        parts, memory = self._parts, self._memory
+        env.library = library_of(inputs)[0]
+        for slot, array in zip(parts.inputs, arrays, strict=True):
+            if isinstance(slot, Slot):
+                env.put(slot.name, memory.flat(array, slot.tensor.dtype, variant.layouts[slot.name]), array)
+            else:
+                env.arguments[slot.name] = array
+        for view in variant.views:
+            env.put(view.name, env.arguments[view.base], seen(env.arrays[view.base], view.exprs, env.arguments))
+        copies: list[tuple[Any, Slot]] = []
+        written: dict[str, Any] = {}
+        over: list[tuple[Any, TensorView]] = []
+        for tensor, source in parts.fusion.aliases:
+            written[source.name] = self._overwritten(source, inputs, arrays)
+            over.append((written[source.name], tensor))
+        outputs: list[Any] = [None] * len(parts.returned)
+        if out is not None:
+            check_outs(parts.returned, out)
+            outputs = list(out)
+            given = [(slot, array) for slot, array in zip(parts.returned, out, strict=True) if array is not None]
+            written.update((f"out for {slot.name}", array) for slot, array in given)
+            read = [array for slot, array in zip(parts.inputs, arrays, strict=True) if isinstance(slot, Slot)]
+            for slot, array in given:
+                self._place(env, slot, array, read, copies)
+        check_apart(written)
+        for slot in parts.computed:
+            if slot.name not in env.arguments:
+                env.put(slot.name, *self._fresh(slot))
+        for loan in parts.loans:
+            flat = env.arguments[loan.result.name]
+            env.put(loan.intermediate.name, flat, memory.logical(flat, loan.intermediate))
+        left = [place for place, array in enumerate(outputs) if array is None]
+
+        def finish() -> None:
+            kind, like = library_of(inputs) if left else ("", None)
+            later: list[tuple[int, Slot, Origin]] = []
+            for place in left:
+                slot, origin = parts.returned[place], parts.returned_from[place]
+                if origin is None:
+                    outputs[place] = memory.export(env.arrays[slot.name], kind, like)
+                elif origin.updated:
+                    later.append((place, slot, origin))
+                else:
+                    own = None if origin.overwritten else itself(inputs[origin.number], kind, like)
+                    outputs[place] = self._view(env, slot, origin, own, arrays[origin.number], kind, like)
+            # Everything is read before anything is overwritten.
+            sources = [
+                *((target, self._result(env, slot)) for target, slot in copies),
+                *((target, self._written(env, tensor)) for target, tensor in over),
+            ]
+            for target, array in sources:
+                memory.copy(target, array)
+            for place, slot, origin in later:
+                own = itself(inputs[origin.number], kind, like)
+                outputs[place] = self._view(env, slot, origin, own, env.arrays[origin.base.name], kind, like)
+
+        return outputs, finish
+
+    def _view(
+        self, env: Environment, slot: Slot, origin: Origin, own: Any, array: Any, kind: str, like: Any,
+    ) -> Any:
+        """Return a result as it is seen in the caller's own array, or a copy of what is seen in another one."""
+        if own is not None:
+            # Where strides of the array given make a reshape copy, it needs memory.
+            return self._allocated(slot.tensor, functools.partial(seen, own, origin.exprs, env.arguments))
+        return self._memory.export(self._copied(slot, seen(array, origin.exprs, env.arguments)), kind, like)
+
+    def _copied(self, slot: Slot, array: Any) -> Any:
+        _, target = self._fresh(slot)
+        self._memory.copy(target, array)
+        return target
+
+    def _place(
+        self, env: Environment, slot: Slot, given: Any, read: Sequence[Any], copies: list[tuple[Any, Slot]],
+    ) -> None:
+        """Let kernels write into an array of the caller, or note a copy where that cannot be.
+
+        It cannot where no kernel computes it, where layout, place or alignment forbid it, or where kernels may read an
+        input from the same memory.
+        """
+        memory, tensor = self._memory, slot.tensor
+        if not memory.is_writable(given):
+            msg = f"out for {tensor.name}, of type {type(given).__name__}, cannot be written to."
+            raise InputError(msg)
+        if not memory.is_native(given) or self._parts.is_seen(tensor):
+            copies.append((given, slot))
+            return
+        array = memory.import_input(given, tensor)
+        strides = slot.normal(memory.element_strides(array))
+        fits = strides == slot.dense and memory.alignment(array) == ALIGNED
+        if slot.name in env.arguments or not fits or any(may_overlap(array, x) for x in read):
+            copies.append((array, slot))
+            return
+        env.put(slot.name, memory.flat(array, tensor.dtype, slot.layout), array)
+
+    def _result(self, env: Environment, slot: Slot) -> Any:
+        """Return what a run computed; what is seen in the memory of another tensor is copied."""
+        origin = self._parts.origins.get(slot.tensor)
+        if origin is None or not self._parts.is_seen(slot.tensor):
+            return self._written(env, slot.tensor)
+        return self._copied(slot, seen(env.arrays[origin.base.name], origin.exprs, env.arguments))
+
+    def _written(self, env: Environment, tensor: TensorView) -> Any:
+        """Return what is written over an input; an input is copied, since it may be overwritten itself."""
+        array = env.arrays[tensor.name]
+        return self._copied(self._parts.outputs[tensor.name], array) if tensor in self._parts.fusion.inputs else array
+
+    def _overwritten(self, source: TensorView, inputs: Sequence[Any], arrays: Sequence[Any]) -> Any:
+        """Return the array that is written to for an input: the caller's own where what is computed with is a copy."""
+        number = self._parts.fusion.inputs.index(source)
+        array, given = arrays[number], inputs[number]
+        check_writable(source.name, given)
+        if (is_torch(given) or isinstance(given, np.ndarray)) and not may_overlap(array, given):
+            array = given
+        return array

@@ -1,0 +1,286 @@
+"""The kernels and the storage of a prepared plan, for each set of layouts that its inputs come in."""
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fuser_lab.codegen.decompose import decompose
+from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
+from fuser_lab.codegen.kernel_ir import ALIGNED
+from fuser_lab.codegen.layout import Layout, layout_of
+from fuser_lab.codegen.varying import SharedKernels
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.definition.scheduling import RULES
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, warn
+from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir.replay import replay
+from fuser_lab.ir.transform import Transform
+from fuser_lab.runtime.ahead import compile_ahead
+from fuser_lab.runtime.arrays import shared_with_torch
+from fuser_lab.runtime.by_hand import generate_scheduled, in_lock_step
+from fuser_lab.runtime.environment import Environment
+from fuser_lab.runtime.evaluate import evaluate_segment
+from fuser_lab.runtime.lending import View, views_of
+from fuser_lab.runtime.memory import Call, Memory
+from fuser_lab.runtime.parts import PlanParts
+from fuser_lab.runtime.steps import Step
+from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
+from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.targets import target_of
+
+# Of each tensor input: strides in elements, and the alignment of its memory in bytes.
+InputLayouts = tuple[tuple[tuple[int, ...], int], ...]
+
+KEPT_VARIANTS = 32  # compiled layouts per plan, the least recently used go
+_KEPT_NAMES = 8 * KEPT_VARIANTS  # layouts as given that are known to belong to one of them
+_KEPT_IDLE = 2  # environments with storage, per variant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelOptions:
+    """How the kernels of a plan are made; `fuser_lab.runtime.executor.prepare` says what each field means."""
+
+    allow_fallback: bool
+    evaluate_refused: bool = False
+    changes: Mapping[int, Sequence[LoopChange]] = field(default_factory=dict)
+    schedules: Mapping[int, Sequence[Transform]] = field(default_factory=dict)
+    shared: SharedKernels | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Variant:
+    """Everything that depends on the layouts of the inputs."""
+
+    steps: tuple[Step, ...]
+    calls: tuple[tuple[Call, ...], ...]
+    layouts: Mapping[str, Layout]
+    views: tuple[View, ...]
+    storage: StoragePlan
+    sizes: Mapping[str, tuple[DataType, int]]  # of values kept in storage
+    idle: "deque[Environment]" = field(default_factory=lambda: deque(maxlen=_KEPT_IDLE))
+    used: int = 0  # when last, as counted by the plan
+
+
+class Variants:
+    """The variants of a plan, compiled when first asked for; the least recently used go."""
+
+    def __init__(self, parts: PlanParts, memory: Memory, options: KernelOptions) -> None:
+        self._parts, self._memory, self._options = parts, memory, options
+        self._on_host = target_of(memory.target).on_host
+        self.kept: dict[InputLayouts, Variant] = {}
+        self.known: dict[InputLayouts, Variant] = {}  # by layouts as given, before they are normalized
+        self._generated: dict[InputLayouts, tuple[Step, ...]] = {}  # of variants that are compiled at their first run
+        self._lock = threading.Lock()
+        self._clock = itertools.count()
+
+    @property
+    def dense(self) -> InputLayouts:
+        """The layouts of dense, aligned inputs."""
+        return tuple((slot.dense, ALIGNED) for slot in self._parts.tensors)
+
+    def of(self, given: InputLayouts) -> Variant:
+        """Return the variant for inputs that lie so."""
+        found = self.known.get(given)
+        if found is not None:
+            found.used = next(self._clock)
+            return found
+        key = tuple(
+            (slot.normal(strides), alignment)
+            for slot, (strides, alignment) in zip(self._parts.tensors, given, strict=True)
+        )
+        with self._lock:
+            found = self.kept.get(key)
+            if found is None:
+                found = self.kept[key] = self._compiled(key)
+            found.used = next(self._clock)
+            if len(self.kept) > KEPT_VARIANTS:
+                oldest = min(self.kept, key=lambda k: self.kept[k].used)
+                gone = self.kept.pop(oldest)
+                # Readers take no lock: they see the old names or the new ones.
+                self.known = {strides: variant for strides, variant in self.known.items() if variant is not gone}
+            if len(self.known) >= _KEPT_NAMES:
+                self.known = {}
+            self.known[given] = found
+            return found
+
+    def generated(self, strides: Sequence[tuple[int, ...]]) -> tuple[GeneratedKernel, ...]:
+        """Return the kernels for aligned inputs of these strides, to be compiled; none if they have been compiled."""
+        key = tuple((slot.normal(given), ALIGNED) for slot, given in zip(self._parts.tensors, strides, strict=True))
+        with self._lock:
+            if key in self.kept:
+                return ()
+            if key not in self._generated:
+                self._generated[key] = self._steps(key)
+            return _kernels_of(self._generated[key])
+
+    def release(self) -> None:
+        """Let go of storage kept for other runs."""
+        for variant in list(self.kept.values()):
+            variant.idle.clear()
+
+    def _compiled(self, key: InputLayouts) -> Variant:
+        views = self._views(key)
+        steps = self._generated.pop(key, None) or self._steps(key)
+        compile_ahead(_kernels_of(steps), self._memory.capability())
+        steps, calls = self._ready_calls(steps)
+        storage, sizes = _storage_of(self._parts, steps, {view.name for view in views})
+        return Variant(
+            steps=steps, calls=calls, layouts=self._layouts(key), views=views, storage=storage, sizes=sizes,
+        )
+
+    def _layouts(self, key: InputLayouts) -> dict[str, Layout]:
+        tensors = zip(self._parts.tensors, key, strict=True)
+        return {slot.name: layout_of(slot.tensor, given) for slot, (given, _) in tensors}
+
+    def _views(self, key: InputLayouts) -> tuple[View, ...]:
+        """Return the intermediates that kernels read in the memory of inputs."""
+        return views_of(self._parts.segments, self._layouts(key), self._parts.unstored)
+
+    def _steps(self, key: InputLayouts) -> tuple[Step, ...]:
+        tensors = self._parts.tensors
+        strides = {slot.name: given for slot, (given, _) in zip(tensors, key, strict=True)}
+        alignment = {slot.name: given for slot, (_, given) in zip(tensors, key, strict=True)}
+        views = self._views(key)
+        live = self._parts.live - {view.segment for view in views}
+        known: dict[str, tuple[int, ...] | Layout] = {**strides, **{view.name: view.layout for view in views}}
+        # Kernels get the address of the base: where the view begins is part of its layout.
+        alignment.update((view.name, alignment[view.base]) for view in views)
+        return tuple(
+            replace(self._step(number, segment, scheduler, known, alignment), runs=number in live)
+            for number, (segment, scheduler) in enumerate(self._parts.segments)
+        )
+
+    def _step(
+        self, number: int, segment: Fusion, scheduler: SchedulerType | None,
+        strides: Mapping[str, tuple[int, ...] | Layout], alignment: Mapping[str, int],
+    ) -> Step:
+        if scheduler is None or scheduler in EVALUATED:
+            reason = scheduler.value if scheduler else "no scheduler accepts it"
+            return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
+        options, memory = self._options, self._memory
+        here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}
+        if number in options.schedules:
+            layouts = tuple(
+                (layout_of(tv, here.get(tv.name)), alignment.get(tv.name, ALIGNED)) for tv in segment.tensor_inputs
+            )
+            scheduled = replay(decompose(segment), options.schedules[number], RULES)
+            kernel = generate_scheduled(scheduled, layouts=layouts, outputs=segment.outputs)
+            return Step(fusion=segment, scheduler=scheduler, generated=kernel, in_lock_step=self._on_host)
+        try:
+            kernel = generate(
+                segment, scheduler, memory.target, strides=here, alignment=alignment,
+                changes=options.changes.get(number, ()), device=memory.gpu, shared=options.shared,
+            )
+        except CodegenError as error:
+            if not options.allow_fallback:
+                raise
+            made = ", ".join(tv.name for tv in segment.outputs)
+            msg = f"the segment of {made} has no {memory.target} kernel, the array library evaluates it: {error}"
+            warn(msg, EvaluationWarning)
+            return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=str(error))
+        return Step(fusion=segment, scheduler=scheduler, generated=kernel)
+
+    def _ready_calls(self, steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[tuple[Call, ...], ...]]:
+        """Return the steps with what runs them; what a compiler refuses is evaluated if the caller allowed it."""
+        found: list[tuple[Step, tuple[Call, ...]]] = []
+        for step in steps:
+            if not step.runs:
+                found.append((step, ()))
+                continue
+            if step.generated is not None and step.in_lock_step:
+                found.append((step, (in_lock_step(step.generated),)))
+                continue
+            if step.generated is not None:
+                try:
+                    found.append((step, tuple(self._memory.calls(step.generated))))
+                    continue
+                except CompilationError as error:
+                    if not self._options.evaluate_refused:
+                        raise
+                    warn(f"{error} The array library evaluates the segment.", EvaluationWarning)
+                    step = replace(step, generated=None, evaluated_because=str(error))  # noqa: PLW2901
+            found.append((step, (self._evaluation(step.fusion),)))
+        return tuple(step for step, _ in found), tuple(calls for _, calls in found)
+
+    def _evaluation(self, segment: Fusion) -> Call:
+        memory, needed = self._memory, self._parts.needed
+        tensors = [v.name for v in segment.inputs if isinstance(v, TensorView)]
+        scalars = [v.name for v in segment.inputs if not isinstance(v, TensorView)]
+        by_torch = self._on_host and _is_faster_by_torch(segment)
+        targets = [tv.name for tv in segment.outputs if tv.name in needed and tv not in segment.inputs]
+
+        def call(env: Environment) -> None:
+            values = {name: env.arrays[name] for name in tensors} | {name: env.arguments[name] for name in scalars}
+            if by_torch and env.library == "torch":
+                values = shared_with_torch(values)
+            results = evaluate_segment(segment, values)
+            for name in targets:
+                memory.copy(env.arrays[name], results[name])
+
+        return call
+
+
+def _kernels_of(steps: Sequence[Step]) -> tuple[GeneratedKernel, ...]:
+    return tuple(
+        step.generated for step in steps if step.runs and step.generated is not None and not step.in_lock_step
+    )
+
+
+def _storage_of(
+    parts: PlanParts, steps: Sequence[Step], seen: Collection[str],
+) -> tuple[StoragePlan, Mapping[str, tuple[DataType, int]]]:
+    """Return the memory of intermediates and workspaces, and their dtypes and sizes in elements.
+
+    Parameters
+    ----------
+    parts, steps
+        The plan, and what runs.
+    seen
+        Names of intermediates that kernels read in the memory of inputs.
+    """
+    sizes: dict[str, tuple[DataType, int]] = {}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, step in enumerate(steps):
+        if not step.runs:
+            continue
+        for tensor in (*step.fusion.tensor_inputs, *step.fusion.outputs):
+            if tensor.name not in parts.unstored and tensor.name not in seen:
+                owner = parts.owners.get(tensor.name, tensor.name)
+                first.setdefault(owner, number)
+                last[owner] = number
+                sizes[owner] = (tensor.dtype, layout_of(tensor).size)
+        for buffer in step.generated.kernel_ir.workspace if step.generated else ():
+            first[buffer.name] = last[buffer.name] = number
+            sizes[buffer.name] = (buffer.dtype, max(buffer.size, sizes.get(buffer.name, (buffer.dtype, 0))[1]))
+    planned = plan_storage(
+        [
+            Lifetime(name=name, nbytes=max(size, 1) * dtype.itemsize, first=first[name], last=last[name])
+            for name, (dtype, size) in sizes.items()
+        ],
+    )
+    sharing = {name: owner for name, owner in parts.owners.items() if owner in sizes}
+    sizes.update((name, sizes[owner]) for name, owner in sharing.items())
+    block_of = {**planned.block_of, **{name: planned.block_of[owner] for name, owner in sharing.items()}}
+    return replace(planned, block_of=block_of), sizes
+
+
+_FASTER_BY_TORCH = frozenset({"matmul", "linear", "gather", "take_along_axis"})
+_FASTER_IF_WIDE = frozenset({"scatter_add", "cumsum", "cumprod", "cummin", "cummax"})
+
+
+def _is_faster_by_torch(segment: Fusion) -> bool:
+    """Whether torch takes a fraction of NumPy's time for a segment on the CPU, and rounds no worse.
+
+    NumPy multiplies floats of 16 bits as Float, looks up and adds at positions one by one, and does not vectorize
+    running sums. Torch adds floats of 16 bits without a wider sum.
+    """
+    ops = {expr.op.name for expr in segment.exprs}
+    tensors = segment.tensors.values()
+    if any(tv.dtype.is_float8 for tv in tensors):
+        return False
+    narrow = any(tv.dtype.is_reduced_float for tv in tensors)
+    return not ops.isdisjoint(_FASTER_BY_TORCH) or (not narrow and not ops.isdisjoint(_FASTER_IF_WIDE))

@@ -1,0 +1,16 @@
+"""Questions of lessons: the reader predicts, and then sees whether the prediction is right."""
+
+from fuser_lab.teaching.answer_sheets import read_answers
+from fuser_lab.teaching.questions import (
+    Outcome,
+    Played,
+    Prediction,
+    Score,
+    on_gpu,
+    play,
+    predict,
+    score,
+    shown,
+)
+
+__all__ = ["Outcome", "Played", "Prediction", "Score", "on_gpu", "play", "predict", "read_answers", "score", "shown"]

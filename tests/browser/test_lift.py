@@ -1,0 +1,39 @@
+"""The button beside a refusal that shows the plan without the rule."""
+
+from __future__ import annotations
+
+import pytest
+from browser.accessibility import serious_findings
+from browser.sizes import two_norms
+from browser.stage import Stage
+from browser.waiting import expect
+from fuser_lab_widgets import Explorer
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_rule_is_lifted_beside_its_refusal(browser, shots):
+    explorer = Explorer(two_norms(), [], strategies=["top_down", "unfused", "optimal"], title="two norms")
+    stage = Stage(browser, size=(1280, 720))
+    stage.show(explorer)
+    stage.settle()
+    root = stage.root
+    root.locator(".fl-edge.fl-boundary").first.dispatch_event("click", {"shiftKey": True, "bubbles": True})
+    lift = root.locator(".fx-inspector").get_by_role("button", name="Lift this rule: ")
+    expect(lift.first).to_be_attached()
+    assert serious_findings(stage.page) == []  # settled
+    stage.page.screenshot(path=shots / "explorer-refusals.png")
+    root.get_by_role("button", name="Decisions", exact=True).click()
+    rows = root.locator(".fx-decision").filter(has_text="{T3, T4, T5} + {T6, T7}")
+    rows.first.locator("summary").click()
+    rows.first.get_by_role("button", name="Lift this rule: connected_besides").first.press("Enter")
+    expect(root.locator(".fx-status")).to_contain_text("Without the rule connected_besides: 4 → 3 segments, −67.1 MB")
+    root.get_by_role("tab", name="Compare").click()
+    expect(root.locator(".fx-panel")).to_contain_text("the plan with connected_besides")
+    stage.page.screenshot(path=shots / "explorer-lifted.png")
+    assert serious_findings(stage.page) == []  # settled
+    root.get_by_role("button", name="Undo").click()
+    expect(root.locator(".fx-status")).to_have_text("Undid lift connected_besides.")
+    assert stage.errors == []
+    stage.close()
+    explorer.close()

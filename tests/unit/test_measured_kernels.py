@@ -1,0 +1,88 @@
+"""The shipped rates against the measurements that they were fitted to, and the table of docs/cost_model.md."""
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fuser_lab.cost.device import DEVICES, Device
+from fuser_lab.cost.fitting import fitted
+from fuser_lab.cost.kernel_time import STYLES, Rates, columns, kernel_model, predicted_seconds
+from fuser_lab.cost.measurements import Measurement, load
+
+ROOT = Path(__file__).parents[2]
+MEASURED = [device for device in DEVICES if device.name in {"H100", "H200"}]
+SIZES = {"to 1 MB": 1e6, "to 10 MB": 1e7, "to 100 MB": 1e8, "more": math.inf}
+THIN = 8  # one in so many segments
+
+
+@cache
+def rows(device: Device) -> tuple[Measurement, ...]:
+    """The measurements that rates are fitted to."""
+    found = load(ROOT / "tests" / "data" / "kernels" / f"{device.name}.csv.gz").good
+    return tuple(row for row in found if row.features.gathered <= 0.1 * row.features.read)
+
+
+def size(row: Measurement) -> str:
+    moved = row.features.read + row.features.written
+    return next(name for name, most in SIZES.items() if moved <= most)
+
+
+def table(device: Device) -> list[str]:
+    """Rows of Markdown: kernels with the heuristics' parameters and all, by style and by bytes read and written."""
+    measured = np.array([row.median for row in rows(device)])
+    predicted = predicted_seconds(columns([r.features for r in rows(device)]), kernel_model(device).rates, device)
+    factors = measured / predicted
+    ours = np.array([not row.params for row in rows(device)])
+    lines = [f"| {device.name} | kernels | within 20 % | all candidates | within 20 % |", "|---|---|---|---|---|"]
+    classes: dict[str, Callable[[Measurement], bool]] = {"all": lambda _: True}
+    classes |= {style: lambda row, style=style: row.features.style == style for style in STYLES}  # type: ignore[misc]
+    classes |= {name: lambda row, name=name: size(row) == name for name in SIZES}  # type: ignore[misc]
+    for name, belongs in classes.items():
+        here = np.array([belongs(row) for row in rows(device)])
+        near = np.abs(1 / factors - 1) <= 0.2
+        cells = [f"{(here & some).sum():,} | {near[here & some].mean():.0%}" for some in (ours, np.ones_like(ours))]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+@pytest.mark.parametrize("device", MEASURED, ids=lambda device: device.name)
+def test_the_table_of_the_docs_is_that_of_the_shipped_rates(device) -> None:
+    text = (ROOT / "docs" / "cost_model.md").read_text(encoding="utf-8")
+    assert "\n".join(table(device)) in text
+
+
+@pytest.mark.parametrize("device", MEASURED, ids=lambda device: device.name)
+def test_four_of_five_kernels_as_scheduled_take_the_predicted_time(device) -> None:
+    model = kernel_model(device)
+    assert model.is_measured
+    assert model.source == f"{len(rows(device))} measurements"
+    scheduled = [row for row in rows(device) if not row.params]
+    near = [abs(model.seconds(row.features) / row.median - 1) <= 0.2 for row in scheduled[::4]]
+    assert np.mean(near) >= 0.8
+    inside = [
+        one.low <= row.median <= one.high for row in scheduled[::4] for one in [model.predict(row.features)]
+    ]
+    assert np.mean(inside) >= 0.75
+
+
+def test_a_fit_to_a_part_of_the_measurements_predicts_what_the_shipped_rates_predict() -> None:
+    (device,) = (one for one in MEASURED if one.name == "H100")
+    names = sorted({row.fusion for row in rows(device)})[::THIN]
+    thin = [row for row in rows(device) if row.fusion in set(names)]
+    found = fitted(thin, device)
+    features = columns([row.features for row in rows(device)])
+    here, shipped = (predicted_seconds(features, r, device) for r in (found.model.rates, kernel_model(device).rates))
+    assert np.median(np.abs(here / shipped - 1)) < 0.05
+    assert {field.name for field in fields(Rates)} == set(type(found.model.rates).__slots__)
+    assert found.model.rates.read == pytest.approx(kernel_model(device).rates.read, rel=0.2)
+
+
+def test_the_shares_of_a_copy_in_the_docs_are_those_of_the_kept_files() -> None:
+    from tests.benchmarks.corpus import on_gpus
+
+    assert on_gpus() in (ROOT / "docs" / "corpus.md").read_text(encoding="utf-8")

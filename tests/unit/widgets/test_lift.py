@@ -1,0 +1,80 @@
+"""Lifting a rule of nvFuser in the explorer: the plan that ``fl.price`` prices the rule by, beside the one with it."""
+
+import pytest
+
+pytest.importorskip("anywidget")
+
+from fuser_lab_widgets import Explorer
+
+import fuser_lab as fl
+from fuser_lab.errors import InputError
+from fuser_lab.pricing.lifting import liftable, predicted_seconds, without_rule
+from tests.browser.sizes import two_norms
+
+RULE = "connected_besides"
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return two_norms()
+
+
+@pytest.fixture
+def explorer(plan):
+    made = Explorer(plan, [], strategies=["unfused"])
+    yield made
+    made.close()
+
+
+def send(explorer, kind, **data):
+    explorer.events = [{"n": explorer.acked + 1, "type": kind, **data}]
+    return explorer.status["text"]
+
+
+def test_the_plan_without_a_rule_saves_what_the_rule_costs(plan):
+    prices = fl.price(plan.definition, list(plan.inputs))
+    for row in prices:
+        if row.rule not in liftable(plan):
+            continue
+        after = without_rule(plan, row.rule)
+        assert predicted_seconds(plan) - predicted_seconds(after) == pytest.approx(row.seconds)
+        assert sum(s.bytes for s in plan.segments) - sum(s.bytes for s in after.segments) == row.bytes
+    assert liftable(without_rule(plan, RULE)) == ()  # which nvFuser's rules did not make
+    with pytest.raises(InputError, match="the rule 'smem_limit' cannot be lifted here; choose from"):
+        without_rule(plan, "smem_limit")
+
+
+def test_a_rule_is_lifted_and_undone_like_an_edit(explorer, plan):
+    assert RULE in explorer.history["liftable"]
+    expected = without_rule(plan, RULE)
+    said = send(explorer, "lift", rule=RULE)
+    saved = predicted_seconds(plan) - predicted_seconds(expected)
+    assert saved > 0
+    assert said.startswith(f"Without the rule {RULE}: 4 → 3 segments, −67.1 MB moved, −{saved * 1e6:.1f} µs predicted")
+    assert explorer.plan == expected
+    assert explorer.history["liftable"] == ()
+    assert explorer.scene["marks"]["moved"]  # compared with the plan that has the rule
+    send(explorer, "panel", name="compare")
+    assert f"the plan with {RULE}" in explorer.panels["compare"]["html"]
+    assert send(explorer, "undo") == f"Undid lift {RULE}."
+    assert explorer.plan == plan
+    send(explorer, "redo")
+    send(explorer, "strategy", strategy="unfused")  # keeps the schedulers
+    assert explorer.plan.oracle.schedulers == expected.oracle.schedulers
+    send(explorer, "reset")
+    send(explorer, "strategy", strategy="bottom_up")
+    assert explorer.plan == plan
+
+
+def test_an_edit_before_is_left_behind_and_comes_back(explorer, plan):
+    inside = next(e for e in explorer.scene["edges"] if e[1] == "inside" and e[4] == "T3")
+    assert send(explorer, "act", id=inside[0]).startswith("Cut at T3")
+    edited = explorer.plan
+    assert send(explorer, "lift", rule=RULE).endswith("; 1 edit of the partition dropped.")
+    send(explorer, "undo")
+    assert explorer.plan == edited
+
+
+def test_a_rule_that_cannot_be_lifted_is_refused_with_a_sentence(explorer, plan):
+    assert send(explorer, "lift", rule="<b>").startswith("The rule '<b>' cannot be lifted here; choose from ")
+    assert explorer.plan == plan
