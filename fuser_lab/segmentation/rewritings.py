@@ -115,9 +115,13 @@ def _regrouped(
     copies = {name: original for one in attempts for name, original in copies_in(one)[0].pairs.items()}
     replicas = dict(segmented.replicas)
     replicas.update((name, replicas.get(original, original)) for name, original in copies.items())
-    whole = [[by_name[expr.name] for expr in group.exprs] for group in segmented.groups]
-    alone = [with_recomputed(fusion, [by_name[name]], segmented.recomputed).exprs for name in copies]
-    apart = assemble(fusion, [*whole, *alone], segmented.recomputed, oracle, replicas)
+    # What moves reads copies, and these may read what its segment stores: it is taken out of there first.
+    moved = {name for one in attempts for name in copies_in(one)[1]}
+    whole = [[by_name[e.name] for e in group.exprs if e.name not in moved] for group in segmented.groups]
+    alone = [
+        with_recomputed(fusion, [by_name[name]], segmented.recomputed).exprs for name in (*copies, *moved)
+    ]
+    apart = assemble(fusion, [*filter(None, whole), *alone], segmented.recomputed, oracle, replicas)
     places: dict[str, int] = {}
     for index in range(len(apart.groups)):
         places.update((expr.name, index) for expr in own_exprs(apart, index))

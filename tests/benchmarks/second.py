@@ -25,7 +25,8 @@ class Written:
 
     ``sizes(d)`` are the shapes of the inputs with a ``d``-th of the elements. ``view`` makes the input that is given of
     one that is dense; the definition then has that shape, and unknown strides. ``below`` bounds inputs that are
-    positions, by number.
+    positions, by number. ``squares`` are the numbers of inputs that are means of squares: with a negative one, sums
+    cancel, and a result that is divided by their root is wrong by any factor after a single other rounding.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Written:
     torch: Callable[..., Any]
     dtypes: tuple[DataType, ...] = (B,)  # the last one holds for the inputs after it
     below: tuple[tuple[int, int], ...] = ()
+    squares: tuple[int, ...] = ()
     view: Callable[[Any], Any] | None = None
     table: bool = False  # the first input is a table, of which only some rows are read
     divisor: int = 1
@@ -69,7 +71,7 @@ class Written:
                 tensor = torch.rand(shape, device=device) < 0.5
             else:
                 tensor = torch.randn(shape, device=device)
-            tensor = tensor.to(kind)
+            tensor = tensor.square().to(kind) if number in self.squares else tensor.to(kind)
             found.append(tensor if self.view is None else self.view(tensor))
         return found
 
@@ -564,14 +566,14 @@ def adam(fd: Any, weight: Any, m: Any, v: Any, grad: Any) -> Any:
     (g,) = wide(fd, grad)
     m = o.add(o.mul(m, 0.9), o.mul(g, 0.1))
     v = o.add(o.mul(v, 0.99), o.mul(o.mul(g, g), 0.01))
-    weight = o.sub(weight, o.mul(1e-3, o.div(m, o.add(o.sqrt(o.abs(v)), 1e-8))))
+    weight = o.sub(weight, o.mul(1e-3, o.div(m, o.add(o.sqrt(v), 1e-8))))
     return weight, m, v, narrow(fd, weight)
 
 
 def torch_adam(weight: Any, m: Any, v: Any, grad: Any) -> Any:
     g = grad.float()
     m, v = m * 0.9 + g * 0.1, v * 0.99 + g * g * 0.01
-    weight = weight - 1e-3 * (m / (v.abs().sqrt() + 1e-8))
+    weight = weight - 1e-3 * (m / (v.sqrt() + 1e-8))
     return weight, m, v, weight.to(grad.dtype)
 
 
@@ -706,7 +708,7 @@ SECOND: tuple[Written, ...] = (
     Written(name="split_heads", kind="many outputs", sizes=same(64, 1024, 2304), record=split_heads,
             torch=torch_split_heads),
     Written(name="adam", kind="many outputs", sizes=same(8192, 8192, count=4), dtypes=(F, F, F, B), record=adam,
-            torch=torch_adam),
+            torch=torch_adam, squares=(2,)),
     Written(name="five_functions", kind="many outputs", sizes=flat(8192, rows=8192), record=five_functions,
             torch=torch_five_functions),
     Written(name="residual", kind="mixed dtypes", sizes=same(16384, 4096, count=3), dtypes=(F, B, H), record=residual,

@@ -25,7 +25,7 @@ from tests.programs.generator import ROWS, program_of, row_program
 from tests.programs.program import Program
 from tests.programs.shrink import kind_of, shrink
 
-STRATEGIES = (*["bottom_up"] * 5, "top_down", "top_down", "saving", "optimal", "unfused")
+STRATEGIES = (*["bottom_up"] * 4, "top_down", "top_down", "saving", "optimal", "fastest", "fastest", "unfused")
 CHUNK = 20
 MOST_COMPILED_CALLS = 10  # a kernel takes a third of a second to compile
 SHRUNK, LISTED, REFUSALS = 8, 60, 12

@@ -6,9 +6,9 @@ processes, untimed, so that kernels of ours and of torch.compile come from their
 Each line is one workload: the share of a device copy's rate that fuser_lab reaches and that each peer reaches in the
 same run, then what the plan is made of. Device time, second-level cache flushed before each run, median; calls are
 replayed as CUDA graphs where they can be captured, so that no gap between kernels is counted for anyone. The peer
-``specialized`` is fuser_lab with kernels that take no sizes as arguments, ``bottom_up`` with nvFuser's plan. Results
-are checked against torch in Float before they are timed. The spread is that of the middle half of the samples; shares
-whose spreads meet are called ties.
+``specialized`` is fuser_lab with kernels that take no sizes as arguments, ``bottom_up`` with nvFuser's plan. Our
+results, with any plan, are checked against torch in Float before they are timed. The spread is that of the middle half
+of the samples; shares whose spreads meet are called ties.
 """
 
 import argparse
@@ -129,19 +129,24 @@ def bound(plan: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Any, Any]:
     return run, made.finish
 
 
-def ours(load: Workload | Written, inputs: list[Any], rep: int, strategy: Any, *, kernels: bool) -> dict[str, Any]:
-    begin = time.perf_counter()
-    plan = fl.segment(load.definition(), inputs, strategy=strategy)
-    outputs = plan.prepared("cuda").run(inputs)
-    torch.cuda.synchronize()
-    first = time.perf_counter() - begin
+def checked(load: Workload | Written, plan: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Any, float]:
+    """A plan's run into outputs of an earlier run, and the deviation of what it writes there."""
     for output in outputs:
         output.fill_(math.nan if output.is_floating_point() else 0)
     run, finish = bound(plan, inputs, outputs)
     run()
     finish()
     torch.cuda.synchronize()
-    error = check(load, outputs, inputs)
+    return run, check(load, outputs, inputs)
+
+
+def ours(load: Workload | Written, inputs: list[Any], rep: int, strategy: Any, *, kernels: bool) -> dict[str, Any]:
+    begin = time.perf_counter()
+    plan = fl.segment(load.definition(), inputs, strategy=strategy)
+    outputs = plan.prepared("cuda").run(inputs)
+    torch.cuda.synchronize()
+    first = time.perf_counter() - begin
+    run, error = checked(load, plan, inputs, outputs)
     texts, seconds = compiled(plan, inputs) if kernels else ([], math.nan)
     return {
         "ms": milliseconds(captured(run), rep) if error < 1 else Measured(), "error": error, "first_s": first,
@@ -156,7 +161,10 @@ def peer(name: str, load: Workload | Written, inputs: list[Any], rep: int) -> Me
     if name in {"specialized", "bottom_up"}:
         plan = fl.segment(load.definition(), inputs)
         plan = specialized(plan, "cuda") if name == "specialized" else plan
-        run, _ = bound(plan, inputs, plan.prepared("cuda").run(inputs))
+        run, error = checked(load, plan, inputs, plan.prepared("cuda").run(inputs))
+        if not error < 1:
+            print(f"  {name}: error {error:.2f}")
+            return Measured()
         return milliseconds(captured(run), rep)
     if name == "eager":
         return milliseconds(captured(lambda: load.torch(*inputs)), rep)

@@ -65,6 +65,21 @@ def test_what_nothing_needs_any_more_moves():
         assert made_by(each.to_python()) == each
 
 
+def test_what_moves_may_read_copies_that_read_what_its_segment_stores():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([32, 64], contiguity=True)
+        a = fd.ops.mul(x, 2.0)
+        b = fd.ops.abs(a)
+        c, d = fd.ops.maximum(b, x), fd.ops.neg(b)
+        fd.add_output(a)
+        fd.add_output(fd.ops.sum(fd.ops.add(c, d), [0]))
+    plan = fl.segment(fd, strategy=lambda fusion, oracle: [["T1", "T2", "T3", "T4"], ["T5", "T6"]])
+    now = plan.recompute("T4")
+    assert names(now) == [["T1", "T2", "T3"], ["T2_again", "T4", "T5", "T6"]]
+    for got, wanted in zip(evaluate(now.fusion, arrays(1)), evaluate(plan.fusion, arrays(1)), strict=True):
+        assert np.array_equal(got, wanted)
+
+
 def test_copies_that_meet_become_one_expression():
     with FusionDefinition() as fd:
         x, y = (fd.define_tensor([32, 64], contiguity=True) for _ in range(2))
