@@ -7,6 +7,7 @@ exponentials of distances to it are found together, as in rows: `RowNest`.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from fuser_lab.codegen.gpu_common import GpuReductions
 from fuser_lab.codegen.index_math import simplify
@@ -20,6 +21,15 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_loops import MEETING_BYTES
 
 TOTAL_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The rows that a thread takes at a time: how many, which is the ``u``-th, and a bound of their numbers."""
+
+    count: int
+    reach: int
+    row: Callable[[Term], Term]
 
 
 class ColumnNest(GpuReductions):
@@ -121,10 +131,15 @@ class ColumnNest(GpuReductions):
         whole = depth // turn
         needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
         fetched = {tv: w for tv in needed if self._nest.kept and (w := self._width_of(tv, self._nest.kept[-1]))}
-        words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in fetched}
+        if self.space.window > 1 and ahead % self.space.window == 0 and height == 1:
+            lines = {tv: w for tv in needed if (w := self._width_of_window(tv, self.schedule.vector)) > 1}
+        else:
+            lines = {}
+        words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in (*fetched, *lines)}
 
         def rows(start: Term, count: int, reach: int) -> None:
-            self._some_rows(g, lambda u: start + u * height + line, count, reach, folds, fetched, words)
+            taken = _Taken(count=count, reach=reach, row=lambda u: start + u * height + line)
+            self._some_rows(g, taken, folds, fetched, lines, words)
 
         # Where depth is an argument, blocks may meet nothing in their last round, and no rows may be left: kernels for
         # depths that turns and parts divide are the same as for others.
@@ -143,28 +158,37 @@ class ColumnNest(GpuReductions):
                 rows(index(whole * turn), ahead, (whole + 1) * turn)
 
     def _some_rows(
-        self, g: Term, row: Callable[[Term], Term], count: int, reach: int, folds: Sequence[Fold],
-        fetched: Mapping[TensorView, int], words: Mapping[TensorView, Buffer],
+        self, g: Term, taken: "_Taken", folds: Sequence[Fold], fetched: Mapping[TensorView, int],
+        lines: Mapping[TensorView, int], words: Mapping[TensorView, Buffer],
     ) -> None:
-        """Write a few rows of a thread, their loads first."""
+        """Write a few rows of a thread, their loads first: ``fetched`` row by row, ``lines`` a line of windows each."""
         nest, values, width = self._nest, self._values, self.schedule.vector
-        known = dict(values.given)
-        if words:
+        known, side = dict(values.given), self.space.window if lines else 1
+
+        def ahead(step: int, tensors: Mapping[TensorView, int]) -> None:
             with ExitStack() as stack:
-                u = self._round(stack, "u", count)
-                q = self._bound(stack, "q", row(u), self.space.depth, reach)
+                u = self._round(stack, "u", taken.count // step) * step
+                q = self._bound(stack, "q", taken.row(u), self.space.depth, taken.reach)
                 first = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, index(0))}
-                for tensor, size in fetched.items():
-                    self._fetch(tensor, size, words[tensor], first, u * width)
+                for tensor, size in tensors.items():
+                    self._fetch(tensor, size, words[tensor], first, u * width, step * width)
+
+        if fetched:
+            ahead(1, fetched)
+        if lines:
+            ahead(side, lines)
 
         def visit(stack: ExitStack) -> tuple[Places, Term]:
             """Open loops over the elements; return the place of one in the nest, and which column of a thread's."""
-            u = self._round(stack, "u", count)
-            q = self._bound(stack, "q", row(u), self.space.depth, reach)
+            line = self._round(stack, "u", taken.count // side) * side
+            w = self._round(stack, "w", side)
+            q = self._bound(stack, "q", taken.row(line + w), self.space.depth, taken.reach)
             v = stack.enter_context(self._each_neighbour())
             here = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, v)}
-            for tensor, buffer in words.items():
-                self._know(tensor, buffer, here, u * width + v)
+            for tensor in fetched:
+                self._know(tensor, words[tensor], here, (line + w) * width + v)
+            for tensor in lines:
+                self._know(tensor, words[tensor], here, line * width + v * side + w)
             for fold in folds:
                 assert isinstance(fold.total, Load)
                 fold.total = Load(fold.total.dtype, fold.total.buffer, v)

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from fuser_lab.codegen.index_map import index_var
-from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.index_math import simplify, substitute
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
@@ -48,20 +48,59 @@ class GpuReductions(NestLowering):
 
     def _vector(self) -> int:
         axes = self._nest.reduced if self._inner_reduced else self._nest.kept
-        return self._neighbours_along(axes[-1]) if axes else 1
+        if not axes:
+            return 1
+        return self._windows_of_access() or self._neighbours_along(axes[-1])
 
     def _walks_rows(self) -> bool:
         """Whether lanes share a row; each has windows of its own where these are small and narrow, as in pooling."""
+        return super()._walks_rows() and not self._has_windows
+
+    @property
+    def _has_windows(self) -> bool:
+        """Whether results are of so many windows, so small and narrow, that a thread reduces some by itself."""
         kept, reduced = self._nest.kept, self._nest.reduced
-        is_window = (
+        return (
             self._passes == 1 and bool(kept) and bool(reduced) and reduced[-1].extent <= NARROW
             and math.prod(axis.extent for axis in reduced) <= SHORT
             and math.prod(axis.extent for axis in kept) >= MANY * self._device.sms
         )
-        return super()._walks_rows() and not is_window
+
+    def _windows_of_access(self) -> int:
+        """Return how many neighbouring windows have lines of 16 bytes together; 0 where that is not so."""
+        if not self._has_windows or self._inner_reduced:
+            return 0
+
+        def is_full(tensor: TensorView, count: int) -> bool:
+            return self._width_of_window(tensor, count) * tensor.dtype.itemsize == ACCESS_BYTES
+
+        counts = (n for n in (1, 2, 4, MOST_NEIGHBOURS) if self._nest.kept[-1].extent % n == 0)
+        return next((n for n in counts if any(is_full(tensor, n) for tensor in self._nest.index)), 0)
+
+    def _width_of_window(self, tensor: TensorView, count: int) -> int:
+        """Return how many elements one access takes of a line of ``count`` neighbouring windows of an input.
+
+        0 where they do not lie side by side: the elements of a window first, then those of the next.
+        """
+        kept, reduced = self._nest.kept, self._nest.reduced
+        if tensor in self._fusion.producers or tensor not in self._nest.index or not kept or not reduced:
+            return 0
+        side = reduced[-1]
+        places, ranges = self._trial_places(kept[-1], count)
+        at = self._nest.at(tensor, {**places, side.name: index_var("w")})
+        ranges["w"] = (0, side.extent - 1)
+        position = simplify(self._layouts[tensor].position(tuple(simplify(i, ranges) for i in at)), ranges)
+        buffer = self._buffers[tensor.name]
+        first = simplify(substitute(position, {"v": index(0)}), ranges)
+        is_next = count == 1 or access_of(buffer, position, "v").step == side.extent
+        if access_of(buffer, position, "w").step != 1 or not is_next:
+            return 0
+        return access_of(buffer, first, "w").width(count * side.extent)
 
     def _space(self) -> Space:
         space = super()._space()
+        if self._windows_of_access():
+            space = replace(space, window=self._nest.reduced[-1].extent)
         points = math.prod(axis.extent for axis in self._nest.axes)
         space = replace(space, stored_bytes=points * sum(tv.dtype.itemsize for tv in self._nest.full))
         if not self._nest.reductions:
@@ -180,14 +219,18 @@ class GpuReductions(NestLowering):
         self._values.emit(Alloc(buffer=buffer))
         return buffer
 
-    def _fetch(self, tensor: TensorView, width: int, words: Buffer, places: Places, slot: Term) -> None:
-        """Load a group of neighbours of an input; ``places`` are those of the first."""
+    def _fetch(
+        self, tensor: TensorView, width: int, words: Buffer, places: Places, slot: Term, count: int = 0,
+    ) -> None:
+        """Load ``count`` neighbours of an input, a group of them if 0; ``places`` are those of the first."""
         position = self._layouts[tensor].position(self._values.simplified(self._nest.at(tensor, places)))
-        self._load_group(self._buffers[tensor.name], position, width, words, slot)
+        self._load_group(self._buffers[tensor.name], position, width, words, slot, count)
 
-    def _load_group(self, buffer: Buffer, position: Term, width: int, words: Buffer, slot: Term) -> None:
-        """Load a group of neighbours, ``width`` of them with each access."""
-        values, count = self._values, self.schedule.vector
+    def _load_group(
+        self, buffer: Buffer, position: Term, width: int, words: Buffer, slot: Term, count: int = 0,
+    ) -> None:
+        """Load ``count`` neighbours, a group of them if 0, ``width`` with each access."""
+        values, count = self._values, count or self.schedule.vector
         position, slot = (simplify(term, values.scope.ranges) for term in (position, slot))
         if count == 1:
             values.emit(Store(buffer=words, position=slot, value=Load(words.dtype, buffer, position)))

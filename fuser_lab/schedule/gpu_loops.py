@@ -11,6 +11,7 @@ from fuser_lab.schedule.gpu_caches import eviction, why
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
 WARP = 32
+LEAST_THREADS = 64  # of a block
 MOST_THREADS = 512  # of a block, so that others load while it stores
 ALL_THREADS = 1024
 WAVE = 4  # blocks of 256 threads that read together, of each multiprocessor
@@ -25,6 +26,7 @@ BACKWARD_WORDS = 64  # registers of a thread for column sums and the row that ad
 MEETING_BYTES = 40 << 10  # of shared memory in which the threads of a block meet
 SHORT = 16  # elements of a column that one thread reduces by itself
 MANY = 256  # threads of each multiprocessor from which these need no others beside them
+BLOCK_BYTES = 4 << 10  # that a block reads at least: a multiprocessor starts one in about 140 cycles
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
 
 
@@ -37,11 +39,13 @@ def row_loops(space: Space) -> LoopSchedule:
     if groups * width <= WARP * WARP_ELEMENTS and space.rows > 1:
         lanes = _power_of_two(min(WARP, groups))
         steps = -(-groups // lanes)
-        # Small blocks: the first that end make room for others.
+        together = _rows_of_block(lanes, depth * max(space.read_bytes, 1))
+        reasons = [f"{depth} elements fit {lanes} lanes, which need no barrier"]
+        if together * lanes > LEAST_THREADS:
+            reasons.append(f"{together} rows per block: with fewer, blocks would end sooner than others start")
         return LoopSchedule(
-            style=Style.ROWS, threads=(lanes, max(64 // lanes, 1)), vector=width, unroll=min(steps, IN_FLIGHT),
-            persistent=space.passes > 1, registers=steps, evict=eviction(space),
-            reasons=(f"{depth} elements fit {lanes} lanes, which need no barrier",),
+            style=Style.ROWS, threads=(lanes, together), vector=width, unroll=min(steps, IN_FLIGHT),
+            persistent=space.passes > 1, registers=steps, evict=eviction(space), reasons=tuple(reasons),
         )
     if space.passes == 1:
         few = max(2 // space.streams, 1)
@@ -61,6 +65,17 @@ def row_loops(space: Space) -> LoopSchedule:
     if groups <= MOST_THREADS * steps and groups * width <= MOST_THREADS * ELEMENTS // 2:
         return _in_registers(space, groups, steps)
     return _in_shared(space, groups)
+
+
+def _rows_of_block(lanes: int, nbytes: int) -> int:
+    """Return the rows of ``nbytes`` that a block takes: as few as keep the multiprocessors busy.
+
+    The first of small blocks to end make room for others, but each takes time to start, whatever it reads.
+    """
+    threads = LEAST_THREADS
+    while threads < MOST_THREADS // 2 and threads // lanes * nbytes < BLOCK_BYTES:
+        threads *= 2
+    return max(threads // lanes, 1)
 
 
 def _parts(space: Space, groups: int) -> LoopSchedule:
@@ -219,6 +234,8 @@ def column_loops(space: Space) -> LoopSchedule:
     blocks = max(-(-groups // lanes), 1)
     # A power of two where few rows are all loaded together: there are fewer kernels for all numbers of them.
     unroll = max(min(IN_FLIGHT // space.streams, _power_of_two(-(-depth // height))), 1)
+    if space.window > 1:  # one load reads a line of a window
+        unroll = space.window * max(min(IN_FLIGHT // space.streams, depth // space.window), 1)
     split = 1 if small else max(1, min(WAVE * space.device.sms // blocks, depth // (height * unroll * 2)))
     reasons = [f"{lanes} threads side by side read {lanes * width} adjacent elements, {height} rows at a time"]
     if alone:

@@ -46,7 +46,8 @@ class Space:
     again, ``constant_bytes`` what only later passes read, ``sum_bytes`` the running values of one result; ``online``
     says whether a maximum and the sum of exponentials relative to it are all that the first two passes compute.
     ``column_sums`` are the bytes of one column's running value, for each sum of columns that rows add to on the way;
-    empty where rows do not.
+    empty where rows do not. ``window`` is how many elements of a result lie side by side in memory, those of the next
+    result beside them, where a thread reduces windows by itself.
 
     ``device`` is the GPU whose multiprocessors, registers and shared memory loops are chosen for.
     """
@@ -72,6 +73,7 @@ class Space:
     itemsize: int = 1
     transposed_bytes: int = 1
     column_sums: tuple[int, ...] = ()
+    window: int = 1
     device: Device = DEFAULT
 
     @property

@@ -11,7 +11,7 @@ from backend.fusions import D, S, build, close, numbers
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
-from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Loop, Role, VectorLoad, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Loop, Role, VectorLoad, terms_of, walk
 from fuser_lab.cost.device import H200, Device
 from fuser_lab.errors import ScheduleError
 from fuser_lab.interpreter import evaluate
@@ -290,3 +290,29 @@ def test_a_thread_reduces_a_small_window_by_itself(record: Any, shape: tuple[int
     (schedule,) = schedules(kernel)
     assert schedule.style is style
     assert (style is Style.COLUMNS) == (schedule.threads[1] == 1 and schedule.threads[0] >= 32)
+
+
+@pytest.mark.parametrize(("dtype", "side", "neighbours"), [(D.BFloat16, 2, 4), (D.BFloat16, 4, 2), (D.Float, 4, 1)])
+def test_lines_of_windows_are_read_with_whole_accesses(dtype: D, side: int, neighbours: int) -> None:
+    def pool(fd: Any, x: Any) -> Any:
+        return fd.ops.max(fd.ops.reshape(x, [64, side, 64, side]), [1, 3])
+
+    shape = 64 * side, 64 * side
+    fusion, given = build(pool, [shape], dtype), [numbers(shape, dtype)]
+    kernel = run(fusion, S.REDUCTION, given, ONE_SM)
+    (schedule,) = schedules(kernel)
+    assert schedule.vector == neighbours
+    assert [(s.count, s.width) for s in loads(kernel)] == [(side * neighbours, 16 // dtype.itemsize)]
+    scalar = [t for p in kernel.phases for s in walk(p.body) for root in terms_of(s) for t in root.walk()
+              if isinstance(t, Load) and t.buffer.role is Role.INPUT]
+    assert not scalar
+
+
+@pytest.mark.parametrize(("columns", "threads"), [(16, 256), (64, 256), (256, 128), (1024, 64)])
+def test_blocks_of_short_rows_read_enough_to_be_worth_their_start(columns: int, threads: int) -> None:
+    def softmax(fd: Any, x: Any) -> Any:
+        e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [1], keepdim=True)))
+        return fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True))
+
+    (schedule,) = schedules(kernel_of(softmax, [(1 << 20, columns)], D.Float, S.INNER_PERSISTENT))
+    assert schedule.threads[0] * schedule.threads[1] == threads
