@@ -183,7 +183,7 @@ def test_what_is_no_schedule() -> None:
         plan.with_schedule(0, "")
     with pytest.raises(InputError, match="segment must be from 0 to 0, given 4"):
         plan.with_schedule(4, "")
-    with pytest.raises(ScheduleError, match="2048 threads in a block"):
+    with pytest.raises(ScheduleError, match="8192 threads in a block"):
         plan.with_schedule(0, str(plan.segments[0].schedule).replace("factor=32", "factor=1024"))
     with pytest.raises(CodegenError, match="lowered for GPUs, and the CPU runs that kernel in lock step"):
         plan.with_schedule(0, plan.segments[0].schedule).segments[0].source("cpu")
