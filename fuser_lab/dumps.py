@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser_lab.arguments import TEXT, instance, optional, takes, whole
+from fuser_lab.collector import collector_paused
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, accept, reason
@@ -20,7 +21,6 @@ from fuser_lab.plan.planning import device_of, registry, segment
 from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.units import plural
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup, SegmenterOptions, candidate
-from fuser_lab.segmentation.collector import collector_paused
 from fuser_lab.segmentation.graph import run_order
 
 _SCALARS: Mapping[str, bool | int | float | complex] = {

@@ -21,6 +21,7 @@ from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, origin_of, target_of
+from fuser_lab.collector import collecting_rarely
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
@@ -126,7 +127,8 @@ def compiled(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callab
         decompositions=table(capture.options.wishes.left),
         partition_fn=_partition,
     )
-    made: Callable[..., Any] = backend(gm, example_inputs)
+    with collecting_rarely():
+        made: Callable[..., Any] = backend(gm, example_inputs)
     return made
 
 
@@ -162,7 +164,8 @@ def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
         capture.names.note(gm.graph.nodes, capture.options.annotate)
     if is_symbolic(gm):
         return make_boxed_func(_Sizes(gm, kind, capture))
-    graph = captured(gm, kind, capture)
+    with collecting_rarely():  # of a backward graph, perhaps, which torch may trace at its first run
+        graph = captured(gm, kind, capture)
     capture.add(graph)
     return _boxed(graph.run)
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from fuser_lab.arguments import shown
 from fuser_lab.bridge.capture import CapturedGraph, ordered
 from fuser_lab.bridge.captured import Captured
-from fuser_lab.bridge.collecting import collecting_rarely
 from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.jax_graph import Graph, Known, Step, graph_of
 from fuser_lab.bridge.jax_region import JaxRegion, evaluate
@@ -19,6 +18,7 @@ from fuser_lab.bridge.partition import Left, Partition, Wishes, chunks, is_worth
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import jax_for
 from fuser_lab.bridge.traced import origin_of, target_of
+from fuser_lab.collector import collecting_rarely
 from fuser_lab.errors import ArgumentTypeError, InputError
 
 _RANDOM = ("random_", "threefry", "rng_")

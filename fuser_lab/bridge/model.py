@@ -14,11 +14,11 @@ from fuser_lab.arguments import FLAG, shown, takes
 from fuser_lab.bridge.backend import options_of
 from fuser_lab.bridge.capture import Capture, CapturedGraph, GraphBreak, compiled
 from fuser_lab.bridge.captured import Captured
-from fuser_lab.bridge.collecting import collecting_rarely
 from fuser_lab.bridge.model_view import LeftOver, left_rows
 from fuser_lab.bridge.on_meta import traced_on_meta
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import OF_TORCH
+from fuser_lab.collector import collecting_rarely
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 
 

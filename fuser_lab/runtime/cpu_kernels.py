@@ -30,6 +30,7 @@ from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.np.ufunc.parallel import _launch_threads
 
+from fuser_lab.collector import collecting_rarely
 from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
 from fuser_lab.runtime.compile import content_key, defined_in
@@ -204,8 +205,9 @@ def _made(source: str) -> Functions:
     if content is not None:
         kernels = _unpacked(content)
     else:
-        definitions = [value for value in defined_in(source).values() if isinstance(value, Definition)]
-        kernels = tuple(compiled(definition) for definition in definitions)
+        with collecting_rarely():
+            definitions = [value for value in defined_in(source).values() if isinstance(value, Definition)]
+            kernels = tuple(compiled(definition) for definition in definitions)
         if all(kernel.lasting for kernel in kernels):
             store.write(place, _packed(kernels))
     return {kernel.name: loaded(kernel) for kernel in kernels}

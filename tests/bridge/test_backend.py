@@ -1,5 +1,6 @@
 """``torch.compile(..., backend="fuser_lab")``: values, gradients, and the errors that would be silent."""
 
+import gc
 import importlib
 import tomllib
 import warnings
@@ -10,6 +11,7 @@ import pytest
 from bridge.samples import graph_of, regions_of
 from needs import needs
 
+from fuser_lab.bridge import capture
 from fuser_lab.errors import RegionWarning, ValidationError
 
 torch = needs("torch")
@@ -50,6 +52,21 @@ def agree(function, *inputs, seed=1, **options):
         assert ours.stride() == theirs.stride() or place >= len(results)
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     return bridge.last()
+
+
+def test_the_garbage_collector_runs_rarely_while_a_graph_is_compiled(monkeypatch):
+    before, seen = gc.get_threshold(), []
+    partitioned = capture.partitioned
+
+    def watched(*given):
+        seen.append(gc.get_threshold())
+        return partitioned(*given)
+
+    monkeypatch.setattr(capture, "partitioned", watched)
+    agree(torch.tanh, torch.randn(5, requires_grad=True))
+    assert len(seen) == 2
+    assert all(threshold[0] > before[0] for threshold in seen)
+    assert gc.get_threshold() == before
 
 
 def test_the_entry_point_leads_to_the_backend(repository):

@@ -11,7 +11,7 @@ from needs import needs
 
 import fuser_lab as fl
 from fuser_lab.bridge import requirement
-from fuser_lab.bridge.collecting import collecting_rarely
+from fuser_lab.collector import collecting_rarely
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
 
 torch = needs("torch")

@@ -6,10 +6,10 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
+from fuser_lab.collector import collector_paused
 from fuser_lab.errors import InputError
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import segment
-from fuser_lab.segmentation.collector import collector_paused
 
 
 @pytest.fixture
