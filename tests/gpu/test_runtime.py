@@ -198,6 +198,7 @@ def test_cupy_arrays_and_cupys_stream() -> None:
 def test_out_of_memory_frees_everything_and_the_next_call_works() -> None:
     plan = chain(4, 1 << 26)
     x = torch.randn(1 << 26, device="cuda")
+    gc.collect()  # what earlier tests left is not to go in between
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     total = torch.cuda.get_device_properties(0).total_memory

@@ -9,7 +9,8 @@ import fuser_lab as fl
 from fuser_lab.cost.timings import TimingRow
 
 torch = needs("torch")
-pytestmark = pytest.mark.gpu
+# Other processes that use the GPU in between would be counted in one row and not in the others.
+pytestmark = [pytest.mark.gpu, pytest.mark.benchmark]
 
 
 def measured(rows: int, columns: int) -> tuple[list[TimingRow], TimingRow]:
