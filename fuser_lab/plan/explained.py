@@ -163,7 +163,8 @@ class ExplainedPlan(PlanBase):
         found = [segment.predicted_time() for segment in self.segments]
         return Prediction(
             seconds=sum(one.seconds for one in found), low=sum(one.low for one in found),
-            high=sum(one.high for one in found), source=", ".join(dict.fromkeys(one.source for one in found)),
+            high=sum(one.high for one in found),
+            source=", ".join(dict.fromkeys(one.source for one in found if one.seconds)),
         )
 
     @takes(form=one_of(*FORMS))

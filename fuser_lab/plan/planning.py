@@ -13,6 +13,7 @@ from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass, text_digest
+from fuser_lab.plan.clock import ScheduledClock, given_strides
 from fuser_lab.plan.plan import Plan
 from fuser_lab.plan.shown_log import ShownLog
 from fuser_lab.report.units import plural
@@ -27,6 +28,7 @@ from fuser_lab.segmentation.options import rewritten as run_passes
 
 _ENTRIES = listed(ANYTHING, "a list of arrays and numbers", lazy=True)
 TARGET = optional(TEXT.worded("a device's name") | instance(Device))
+STATES_PER_LOWERED = 1000  # of a search, for which one expression is lowered to know the time of its kernel
 _END = object()
 
 
@@ -161,7 +163,10 @@ def segment(
     decisions = ShownLog() if log is None else log
     ran = tuple(passes)
     fusion = rewritten(bound.fusion, chosen, decisions, ran)
-    segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions)
+    clock = None
+    if strategy == "fastest":
+        clock = ScheduledClock(device, chosen.search_states // STATES_PER_LOWERED, given_strides(bound.inputs))
+    segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions, clock=clock)
     agreed = None
     if chosen.layout_mode == "negotiate":
         segmented, agreed = negotiate(segmented, oracle)

@@ -1,6 +1,6 @@
 """One segment of a plan: what it reads and writes, its kernel, its parameters and its schedule."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -26,6 +26,7 @@ from fuser_lab.segmentation.origins import with_sources
 if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.codegen.kernel_steps import KernelSteps
+    from fuser_lab.codegen.layout import Layout
     from fuser_lab.plan.schedules import SegmentSchedule
     from fuser_lab.runtime.facts import LaunchFacts
 
@@ -60,6 +61,10 @@ class SegmentsPlan(PlanLike, Protocol):
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
         """Names of tensors with their lines in the user's code."""
+
+    @property
+    def inputs(self) -> Sequence[object]:
+        """The inputs as they were described."""
 
     @property
     def given(self) -> tuple[SegmentChange, ...]:
@@ -172,28 +177,38 @@ class Segment:
     def predicted_time(self) -> Prediction:
         """Return the predicted time of the segment's kernel on the plan's target, a GPU, with its interval.
 
-        The time is that of the kernel as scheduled; see `fuser_lab.cost.kernel_time`. Where there is no kernel it is a
-        launch and the longer of bytes and arithmetic at the rates of the data sheet.
+        The time is that of the kernel as scheduled; see `fuser_lab.cost.kernel_time`. Where the array library computes
+        instead it is a launch and the longer of bytes and arithmetic at the rates of the data sheet. A segment of views
+        takes no time where nothing has to be copied, and a kernel reads such a view in the memory of its base.
         """
         from fuser_lab.codegen.kernel_features import kernel_features
+        from fuser_lab.plan.clock import given_strides, layouts_and_idle, read_layouts
 
         device = self.plan.oracle.device
+        layouts, idle = layouts_and_idle(self.plan.segmented, given_strides(self.plan.inputs))
+        if self.index in idle:
+            return Prediction(seconds=0.0, low=0.0, high=0.0, source="views, which are no kernels")
+        strides = read_layouts(self.inputs, layouts)
         try:
-            kernel = self.kernel("cuda")
+            kernel = self._kernel(self.fusion, "cuda", changes=self.changes, strides=strides)
         except CodegenError:
             seconds = TimeModel.of(device).kernel(self.group.exprs, self.bytes)
             return Prediction(seconds=seconds, low=seconds, high=seconds, source=DATA_SHEET)
         return kernel_model(device).predict(kernel_features(self.fusion, kernel.kernel_ir))
 
-    def _kernel(self, fusion: Fusion, target: str, changes: tuple[LoopChange, ...] = ()) -> "GeneratedKernel":
-        """Return the kernel of the segment's ops, for its own sizes or others."""
+    def _kernel(
+        self, fusion: Fusion, target: str, changes: tuple[LoopChange, ...] = (),
+        strides: "Mapping[str, Layout] | None" = None,
+    ) -> "GeneratedKernel":
+        """Return the kernel of the segment's ops, for its own sizes or others, and for inputs that lie so."""
         from fuser_lab.codegen.generate import generate
 
         if self.scheduler is None:
             msg = f"segment {self.index} has no kernel: no scheduler accepts it; {self.group.answer.text}."
             raise CodegenError(msg)
         if not self.transforms:
-            return generate(fusion, self.scheduler, target, changes=changes, device=self.plan.oracle.device)
+            device = self.plan.oracle.device
+            return generate(fusion, self.scheduler, target, strides=strides, changes=changes, device=device)
         if not targets.target_of(target).has_blocks:
             msg = (
                 f"segment {self.index} has no kernel for {target!r}: its transforms are lowered for GPUs, and the CPU "

@@ -12,7 +12,7 @@ from fuser_lab.ir import Expr, Fusion, TensorView, Val
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loan:
-    """A result that lends its memory to the intermediate that it is a view of, and the segment that need not run."""
+    """A result that lends its memory to the intermediate that it is a view of; that segment need not run."""
 
     segment: int
     result: TensorView
@@ -37,13 +37,13 @@ def loans_of(
     borrowed: set[str] = set()
     own = {tv.name: tv for tv in results}
     for number, (segment, scheduler) in enumerate(segments):
-        if scheduler is not SchedulerType.EXPR_EVAL or len(segment.outputs) != 1 or len(segment.tensor_inputs) != 1:
+        pairs = _same_memory(segment) if scheduler is SchedulerType.EXPR_EVAL else ()
+        sources = {source.name for _, source in pairs}
+        if len(sources) < len(pairs) or sources & (borrowed | set(taken)):
             continue
-        (source,), (result,) = segment.tensor_inputs, segment.outputs
-        if source.name in taken or source.name in borrowed or result.name not in own or not _same_memory(segment):
-            continue
-        borrowed.add(source.name)
-        found.append(Loan(segment=number, result=own[result.name], intermediate=source))
+        if all(result.name in own for result, _ in pairs):
+            borrowed |= sources
+            found += [Loan(segment=number, result=own[result.name], intermediate=source) for result, source in pairs]
     return tuple(found)
 
 
@@ -70,13 +70,12 @@ def shares_of(
     """
     found: dict[str, Share] = {}
     for number, (segment, scheduler) in enumerate(segments):
-        if scheduler is not SchedulerType.EXPR_EVAL or len(segment.outputs) != 1 or len(segment.tensor_inputs) != 1:
+        pairs = _same_memory(segment) if scheduler is SchedulerType.EXPR_EVAL else ()
+        if any(tv.name in taken for pair in pairs for tv in pair):
             continue
-        (source,), (result,) = segment.tensor_inputs, segment.outputs
-        if source.name in taken or result.name in taken or not _same_memory(segment):
-            continue
-        owner = found[source.name].owner if source.name in found else source.name
-        found[result.name] = Share(segment=number, name=result.name, owner=owner)
+        for result, source in pairs:
+            owner = found[source.name].owner if source.name in found else source.name
+            found[result.name] = Share(segment=number, name=result.name, owner=owner)
     return tuple(found.values())
 
 
@@ -133,19 +132,28 @@ def views_of(
     return tuple(found.values())
 
 
-def _same_memory(segment: Fusion) -> bool:
-    """Whether the result of a segment has the same elements as its operand in the same order of memory."""
-    (source,), (result,) = segment.tensor_inputs, segment.outputs
-    known: dict[Val, Strides] = {source: dense_strides(source)}
+def _same_memory(segment: Fusion) -> tuple[tuple[TensorView, TensorView], ...]:
+    """Return each result of a segment with the operand whose elements it has in the same order of memory.
+
+    Nothing if that is not so for every result: the segment then has to run.
+    """
+    seen: dict[Val, tuple[TensorView, Strides]] = {tv: (tv, dense_strides(tv)) for tv in segment.tensor_inputs}
     for expr in segment.exprs:
-        if len(expr.inputs) != 1 or expr.inputs[0] not in known or expr.out.numel != source.numel:
-            return False
-        strides = known[expr.inputs[0]]
+        if len(expr.inputs) != 1 or len(expr.outputs) != 1 or expr.inputs[0] not in seen:
+            return ()
+        source, strides = seen[expr.inputs[0]]
         # A layout that is asked for moves nothing where elements lie so already: the strides of the result decide.
         place = (strides, 0) if expr.op.name == "stride_order" else seen_at(expr, strides, 0)
-        if place is None or place[1]:
-            return False
-        known[expr.out] = place[0]
-    wanted = zip(result.shape, known[result], dense_strides(result), strict=True)
+        if place is None or place[1] or expr.out.numel != source.numel:
+            return ()
+        seen[expr.out] = source, place[0]
+    pairs = [(result, *seen[result]) for result in segment.outputs]
+    if not all(_lies_as(result, source, strides) for result, source, strides in pairs):
+        return ()
+    return tuple((result, source) for result, source, _ in pairs)
+
+
+def _lies_as(result: TensorView, source: TensorView, strides: Strides) -> bool:
+    wanted = zip(result.shape, strides, dense_strides(result), strict=True)
     stored = all(layout_of(tv).size == tv.numel for tv in (source, result))
     return stored and source.dtype is result.dtype and all(n == 1 or a == b for n, a, b in wanted)

@@ -13,7 +13,7 @@ from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.boundary_casts import Lowering, boundary_casts
 from fuser_lab.segmentation.certificate import Certificate
 from fuser_lab.segmentation.checker import Verification, verify
-from fuser_lab.segmentation.fastest import fastest
+from fuser_lab.segmentation.fastest import Clock, fastest
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import ending_when
 from fuser_lab.segmentation.optimal import certify, optimal
@@ -38,6 +38,7 @@ def segment(
     strategy: Strategy = "bottom_up",
     options: SegmenterOptions | None = None,
     log: DecisionLog | None = None,
+    clock: Clock | None = None,
 ) -> SegmentedFusion:
     """Return a concretized fusion cut into segments.
 
@@ -56,6 +57,9 @@ def segment(
         Options; nvFuser's defaults if None.
     log
         Log in which attempts, including refused ones, are recorded.
+    clock
+        Times of kernels as they are scheduled, for the strategy ``"fastest"``; without it the search goes by bytes and
+        arithmetic alone.
 
     Raises
     ------
@@ -71,7 +75,7 @@ def segment(
         raise InputError(msg)
     chosen.check_strategy(strategy)
     with nullcontext() if callable(strategy) else collector_paused():
-        segmented, attempts = _cut(fusion, oracle, strategy, chosen)
+        segmented, attempts = _cut(fusion, oracle, strategy, chosen, clock)
     if log is not None:
         for attempt in attempts:
             log.append(attempt)
@@ -79,11 +83,11 @@ def segment(
 
 
 def _cut(
-    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions,
+    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions, clock: Clock | None,
 ) -> tuple[SegmentedFusion, Sequence[Attempt]]:
     for asked in _asked(oracle, strategy, options):
         fold, attempts = Fold(fusion), list[Attempt]()
-        for attempt in _attempts(fusion, asked, strategy, options):
+        for attempt in _attempts(fusion, asked, strategy, options, clock):
             attempts.append(attempt)
             fold.apply(attempt)
         if options.io_to_lower_precision:
@@ -110,7 +114,7 @@ _GROWING = ("bottom_up", "top_down")
 
 
 def _attempts(
-    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions,
+    fusion: Fusion, oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions, clock: Clock | None,
 ) -> Iterator[Attempt]:
     if callable(strategy):
         check_called("the strategy", strategy, "fusion", "oracle")
@@ -122,7 +126,7 @@ def _attempts(
     if strategy == "optimal":
         return optimal(fusion, oracle, options)
     if strategy == "fastest":
-        return fastest(fusion, oracle, options)
+        return fastest(fusion, oracle, options, clock)
     if strategy == "saving":
         return saving(fusion, oracle, options)
     return iter(())
@@ -186,6 +190,7 @@ __all__ = [
     "STRATEGIES",
     "Candidate",
     "Certificate",
+    "Clock",
     "DecisionLog",
     "Fold",
     "Relation",

@@ -8,6 +8,7 @@ that have become neighbours are merged.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from fuser_lab.cost.times import TimeModel
 from fuser_lab.cost.traffic import CostModel, traffic
@@ -37,15 +38,31 @@ STATES_FOR_OPTIMAL = 20  # of the budget, the part that it gets: one in so many
 CHANGES_PER_UNIT = 20  # of the walk of small changes
 STATES_PER_CHANGE = 100
 EXPRS_PER_STATE = 1000  # states for which an open scheduler lowers one expression
+ROUNDS = 4  # of the search, each with the prices that the clock corrected after the one before
+NEAR = 0.75  # a price that is off by less is not corrected: all that is not known yet is priced as roughly
+UNKNOWN = 1.2  # how much longer than by bytes and arithmetic a kernel takes that the clock does not know
 TRIES_PER_BOUNDARY = 2  # recomputations that are tried for each tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
 
 
-def fastest(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions) -> Iterator[Attempt]:
-    """Yield the attempts that make the plan predicted to be fastest, then a refusal for each pair of neighbours."""
+class Clock(Protocol):
+    """Predicts times of kernels as they are scheduled, which depend on how they access memory."""
+
+    def seconds(self, segmented: SegmentedFusion) -> Sequence[float | None]:
+        """Return the seconds of each segment; None for one that it does not know."""
+
+
+def fastest(
+    fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, clock: Clock | None = None,
+) -> Iterator[Attempt]:
+    """Yield the attempts that make the plan predicted to be fastest, then a refusal for each pair of neighbours.
+
+    With a clock, plans are compared by the times of their kernels as scheduled; the search between them goes by bytes
+    and arithmetic, corrected where a kernel was found to take longer or shorter.
+    """
     model = time_model_of(oracle)
     budget = Budget(states=options.search_states, seconds=options.search_seconds)
-    search = _Search(fusion, oracle, options, model, budget)
+    search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
     search.improve()
     best = search.recomputed()
@@ -60,20 +77,29 @@ def time_model_of(oracle: object) -> TimeModel:
 
 
 def predicted(segmented: SegmentedFusion, model: TimeModel) -> float:
-    """Return the predicted seconds of a plan."""
-    return sum(
+    """Return the predicted seconds of a plan by bytes and arithmetic."""
+    return sum(_by_bytes(segmented, model))
+
+
+def _by_bytes(segmented: SegmentedFusion, model: TimeModel) -> list[float]:
+    return [
         model.kernel(group.exprs, traffic(segmented.fusion, group.exprs, segmented.recomputed).total)
         for group in segmented.groups
-    )
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """A plan that schedulers accept, its predicted seconds, and the attempts that make it."""
+    """A plan that schedulers accept, the predicted seconds of its segments, and the attempts that make it."""
 
     segmented: SegmentedFusion
-    seconds: float
+    times: tuple[float, ...]
     attempts: tuple[Attempt, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds of the plan."""
+        return sum(self.times)
 
 
 class _Rationed:
@@ -127,6 +153,16 @@ class _TimedSpace(Space):
             known = self._prices[mask] = round(self._times.seconds(moved, work, flops) * self._times.bandwidth)
         return known
 
+    def correct(self, segmented: SegmentedFusion, times: Sequence[float]) -> bool:
+        """Take the prices of a plan's segments from their times where these differ much; return whether some did."""
+        changed = False
+        for group, seconds in zip(segmented.groups, times, strict=True):
+            mask, price = self.mask(group.names), round(seconds * self._times.bandwidth)
+            if mask and not NEAR * price <= self.price(mask) <= price / NEAR:
+                self._prices[mask] = price
+                changed = True
+        return changed
+
 
 @dataclass(slots=True)
 class _Search:
@@ -135,6 +171,7 @@ class _Search:
     options: SegmenterOptions
     model: TimeModel
     budget: Budget
+    clock: Clock | None = None
     known: list[_Known] = field(default_factory=list)
     closed: SchedulerOracle = field(init=False)
     rationed: SchedulerOracle = field(init=False)
@@ -170,8 +207,17 @@ class _Search:
         for attempt in attempts:
             fold.apply(attempt)
         segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.rationed, fold.replicas)
-        seconds = predicted(segmented, self.model)
-        self.known.append(_Known(segmented=segmented, seconds=seconds, attempts=tuple(attempts)))
+        self.known.append(_Known(segmented=segmented, times=self.times(segmented), attempts=tuple(attempts)))
+
+    def times(self, segmented: SegmentedFusion) -> tuple[float, ...]:
+        """Return the predicted seconds of each segment: as scheduled, or else by bytes and arithmetic."""
+        by_bytes = _by_bytes(segmented, self.model)
+        if self.clock is None:
+            return tuple(by_bytes)
+        scheduled = self.clock.seconds(segmented)
+        return tuple(
+            UNKNOWN * rough if exact is None else exact for rough, exact in zip(by_bytes, scheduled, strict=True)
+        )
 
     @property
     def _stored(self) -> SegmenterOptions:
@@ -198,9 +244,21 @@ class _Search:
         space = _TimedSpace(fusion, self.rationed, plain, self.model, chains)
         if not space.units:
             return
+        for number in range(ROUNDS if self.clock else 1):
+            seeds = [known for known in self.known if known.segmented.fusion.digest == fusion.digest]
+            corrected = [space.correct(known.segmented, known.times) for known in seeds] if self.clock else []
+            if (number and not any(corrected)) or self.budget.is_late:
+                return
+            order = in_order(space, list(self._searched(space, seeds).segments))
+            attempts = None if order is None else attempts_of(space, order, PHASE)
+            if attempts is None:
+                return
+            self._take(self.fusion, (*before, *attempts))
+
+    def _searched(self, space: _TimedSpace, seeds: Sequence[_Known]) -> Partition:
+        """Return the best partition that merges and small changes lead to from known plans and from nothing."""
         starts = [Partition.single(space)]
         self._exhaust(merges(starts[0]))
-        seeds = [known for known in self.known if known.segmented.fusion.digest == fusion.digest]
         starts += [one for known in seeds if (one := _partition(space, known.segmented)) is not None]
         found = min(starts, key=lambda one: one.cost)
         self._exhaust(merges(found))
@@ -208,10 +266,7 @@ class _Search:
         anyone = [0] * len(space.units)  # no two units are known to exclude each other
         found = anneal(found, anyone, rounds, lambda: self.budget.is_late)
         self._exhaust(merges(found, anyone))
-        order = in_order(space, list(found.segments))
-        attempts = None if order is None else attempts_of(space, order, PHASE)
-        if attempts is not None:
-            self._take(self.fusion, (*before, *attempts))
+        return found
 
     def _exhaust(self, attempts: Iterator[object]) -> None:
         for _ in attempts:
@@ -244,7 +299,7 @@ class _Search:
                 if done is not None:
                     made_here = [replace(one, phase=f"{PHASE}: recompute") for one in (*done.attempts, *done.merged)]
                     merged, union = self._merged(done.segmented, readers)
-                    after = predicted(merged, self.model)
+                    after = sum(self.times(merged))
                     if after < seconds:
                         now, seconds, changed = merged, after, True
                         made += [*made_here, *union]
@@ -294,7 +349,7 @@ class _Search:
         """Return a plan in which the segment of some readers is merged with a neighbour, if that saves time."""
         (home, *_) = now.home[readers[0]]
         touched = {*now.groups[home].tensor_inputs, *now.groups[home].outputs}
-        seconds = predicted(now, self.model)
+        seconds = sum(self.times(now))
         for other, group in enumerate(now.groups):
             if other == home or touched.isdisjoint((*group.tensor_inputs, *group.outputs)):
                 continue
@@ -302,7 +357,7 @@ class _Search:
                 merged = glue(now, home, other, self.rationed, self.options.segment_set)
             except IllegalEdit:
                 continue
-            if predicted(merged, self.model) < seconds and merged.fusion is now.fusion:
+            if sum(self.times(merged)) < seconds and merged.fusion is now.fusion:
                 pair = [own_exprs(now, index) for index in (home, other)]
                 names = [tuple(e.name for e in exprs if e.name not in now.recomputed) for exprs in pair]
                 union = Attempt(

@@ -150,6 +150,33 @@ def test_kernels_read_views_of_an_input_where_they_lie(library, padding):
     assert prepared.storage_bytes == 0
 
 
+def test_results_of_one_segment_lie_in_the_memory_of_different_intermediates(x):
+    with FusionDefinition() as fd:
+        given = fd.define_tensor(shape=[4, 6, 10], contiguity=True, dtype=F)
+        for factor in (2.0, 3.0):
+            fd.add_output(fd.ops.reshape(fd.ops.mul(given, factor), new_shape=[4, 60]))
+    names = ["T1", "T3"], ["T2", "T4"]
+    plan = fl.segment(fd, strategy=lambda fusion, oracle: names, passes=())
+    assert [s.scheduler.value for s in plan.segments] == ["pointwise", "expr_eval"]
+    assert evaluated(plan, x) == 0
+    assert plan.prepared("cpu").storage_bytes == 0
+    for result, factor in zip(plan.run([x]), (2.0, 3.0), strict=True):
+        np.testing.assert_array_equal(result, x.reshape(4, 60) * np.float32(factor))
+
+
+def test_a_segment_runs_if_two_of_its_results_are_shapes_of_one_intermediate(x):
+    with FusionDefinition() as fd:
+        doubled = fd.ops.mul(fd.define_tensor(shape=[4, 6, 10], contiguity=True, dtype=F), 2.0)
+        for shape in ([4, 60], [24, 10]):
+            fd.add_output(fd.ops.reshape(doubled, new_shape=shape))
+    plan = fl.segment(fd, strategy=lambda fusion, oracle: [["T1"], ["T2", "T3"]], passes=())
+    assert evaluated(plan, x) == 1
+    first, second = plan.run([x])
+    assert not np.shares_memory(first, second)
+    for result in (first, second):
+        np.testing.assert_array_equal(result.ravel(), x.ravel() * np.float32(2))
+
+
 def test_a_view_that_the_array_library_reads_is_a_copy():
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[6, 10], contiguity=True, dtype=F)

@@ -6,7 +6,7 @@ import pytest
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions
 from fuser_lab.interpreter import evaluate
-from fuser_lab.segmentation import replay
+from fuser_lab.segmentation import replay, segment
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
 
@@ -40,6 +40,52 @@ def test_it_is_not_slower_than_bottom_up_and_can_be_made_again(seed, schedulers)
     before = fl.segment(fd, strategy="unfused").fusion
     for a, b in zip(evaluate(before, given), evaluate(plan.fusion, given), strict=True):
         assert np.array_equal(a, b, equal_nan=True)
+
+
+def straight_and_transposed():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8192, 8192], contiguity=True)
+        fd.add_output(fd.ops.add(x, fd.ops.permute(x, [1, 0])))
+    return fd
+
+
+def difference_of_both():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8192, 8192], contiguity=True)
+        d = fd.ops.sub(x, fd.ops.permute(x, [1, 0]))
+        fd.add_output(fd.ops.sum(fd.ops.mul(d, d), [1]))
+    return fd
+
+
+def batches_of_both():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([64, 1000, 1000], contiguity=True, dtype=DataType.BFloat16)
+        y = fd.ops.cast(x, dtype=DataType.Float)
+        fd.add_output(fd.ops.cast(fd.ops.add(y, fd.ops.permute(y, [0, 2, 1])), dtype=DataType.BFloat16))
+    return fd
+
+
+def three_parts():
+    """Slices of a permuted tensor, each in an order that is asked for."""
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x = fd.define_tensor([16, 128, 2304], contiguity=True)
+        y = o.permute(o.reshape(x, [16, 128, 3, 12, 64]), [2, 0, 3, 1, 4])
+        for part in range(3):
+            piece = o.slice(y, start_indices=[part, 0, 0, 0, 0], end_indices=[part + 1, 16, 12, 128, 64])
+            fd.add_output(o.stride_order(o.mul(o.squeeze(piece, [0]), 0.5), [3, 2, 1, 0]))
+    return fd
+
+
+@pytest.mark.parametrize("make", [straight_and_transposed, difference_of_both, batches_of_both, three_parts])
+def test_it_is_not_slower_than_bottom_up_as_scheduled(make):
+    """Bytes alone would put both readings into one kernel, whose lanes each read a sector of their own."""
+    fd = make()
+    plan, before = fl.segment(fd, strategy="fastest"), fl.segment(fd)
+    assert plan.predicted_time().seconds <= before.predicted_time().seconds
+    rough = segment(before.fusion, plan.oracle, strategy="fastest")
+    if make is not three_parts:
+        assert len(rough.groups) < len(plan.segments), "without a clock the search goes by bytes"
 
 
 def test_a_cheap_tensor_is_recomputed_and_an_expensive_one_is_not():
