@@ -462,7 +462,10 @@ class EditablePlan(ExplainedPlan):
         if self.options.layout_mode == "negotiate":
             segmented, agreed = negotiate(segmented, self.oracle)
         name = self.name if self.name.endswith("*") else f"{self.name}*"
-        return replace(
+        changed = replace(
             self, name=name, segmented=segmented, edits=(*self.edits, edit), agreed=agreed, _cache={},
             _lock=threading.Lock(),
         )
+        if "_origins" in vars(self) and changed.fusion is self.fusion:
+            vars(changed)["_origins"] = self._origins  # an edit of the partition gives no name
+        return changed

@@ -53,7 +53,6 @@ class ExplainedPlan(PlanBase):
 
     def _check_kept(self, kind: type[FuserLabError], *names: object) -> None:
         """Raise for names that were defined but are not in the segmented fusion."""
-        last = max(map(_place_of, self.definition.tensors), default=0)
         for name in names:
             if not isinstance(name, str) or name in self.fusion.tensors:
                 continue
@@ -65,7 +64,7 @@ class ExplainedPlan(PlanBase):
                     f"the fusion: {changed or 'none'}); choose from {there}."
                 )
                 raise kind(msg)
-            if 0 <= _place_of(name) < last:
+            if 0 <= _place_of(name) < max(map(_place_of, self.definition.tensors), default=0):
                 msg = f"{name} is not in the fusion, because no output depends on it; choose from {there}."
                 raise kind(msg)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView
+from fuser_lab.report.parts import edges_but, nodes_but
 from fuser_lab.report.units import bytes_label, plural
-from fuser_lab.report.view_model import NodeView
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from fuser_lab.report.repeats import Block
-    from fuser_lab.report.view_model import EdgeView, SegmentView, ViewModel
+    from fuser_lab.report.view_model import ViewModel
 
 COLLAPSE_FROM = 300  # ops; larger fusions are first shown with one node a segment
 
@@ -31,24 +32,46 @@ def collapsed(view: ViewModel, opened: Container[int] = (), blocks: Iterable[Blo
     folded = {index: block for block in blocks for index in range(block.first, block.last + 1)}
     closed = {s.index: s for s in view.segments if s.index in folded or s.index not in opened}
     home = {index: folded[index].id if index in folded else f"segment:{index}" for index in closed}
-    place = {n.id: n.id if n.segment not in closed else home[n.segment] for n in view.nodes}
-    shared: dict[tuple[str, str], str] = {}
-    for edge in view.edges:
-        if edge.kind == "input" and edge.segments[1] in folded:
-            place[edge.source] = shared.setdefault((edge.tensor, place[edge.target]), edge.source)
-    nodes = [n for n in view.nodes if n.segment not in closed and place[n.id] == n.id]
+    entrances: dict[tuple[str, str], str] = {}  # for a tensor that a block reads: the first of its nodes
+    spared: set[str] = set()  # the others
+
+    def ends(edge: EdgeView) -> tuple[str, str]:
+        a, b = edge.segments
+        target = edge.target if b is None else home.get(b, edge.target)
+        if edge.kind == "input" and b in folded:
+            first = entrances.setdefault((edge.tensor, target), edge.source)
+            if first != edge.source:
+                spared.add(edge.source)
+            return first, target
+        return (edge.source if a is None else home.get(a, edge.source)), target
+
+    edges: dict[tuple[str, str, str], EdgeView] = {}
+    for edge in edges_but(view.edges, closed):
+        source, target = ends(edge)
+        if source != target and (source, target, edge.tensor) not in edges:
+            edges[source, target, edge.tensor] = _between(edge, source, target)
+    nodes = [n for n in nodes_but(view.nodes, closed) if n.id not in spared]
     nodes += [_node(segment) for index, segment in closed.items() if index not in folded]
     nodes += [_block_node(block, view) for block in dict.fromkeys(folded.values())]
-    edges: dict[tuple[str, str, str], EdgeView] = {}
-    for edge in view.edges:
-        source, target = place[edge.source], place[edge.target]
-        if source != target:
-            edges.setdefault((source, target, edge.tensor), replace(edge, source=source, target=target))
     return replace(
         view,
         nodes=tuple(nodes),
         edges=tuple(edges.values()),
-        segments=tuple(replace(s, nodes=()) if s.index in closed else s for s in view.segments),
+        segments=tuple(_closed(s) if s.index in closed else s for s in view.segments),
+    )
+
+
+def _between(edge: EdgeView, source: str, target: str) -> EdgeView:
+    return EdgeView(
+        id=edge.id, source=source, target=target, tensor=edge.tensor, bytes=edge.bytes, kind=edge.kind,
+        segments=edge.segments, labelled=edge.labelled,
+    )
+
+
+def _closed(s: SegmentView) -> SegmentView:
+    return SegmentView(
+        index=s.index, scheduler=s.scheduler, ok=s.ok, ops=s.ops, nodes=(), inputs=s.inputs, outputs=s.outputs,
+        bytes_in=s.bytes_in, bytes_out=s.bytes_out, bytes_crossing=s.bytes_crossing, verdicts=s.verdicts,
     )
 
 

@@ -1,23 +1,25 @@
 """A plan as nodes, edges and segments; after an edit only the segments that it changed are drawn again.
 
-An edit also changes the numbers of the segments behind it; their nodes and edges are copied with the new numbers, which
-takes less time.
+An edit also changes the numbers of the segments behind it; their nodes and edges get the new numbers when they are
+looked at (`fuser_lab.report.parts`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.ir import TensorView
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView, view_verdicts, word
+from fuser_lab.report.parts import Part, Parts
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
 from fuser_lab.segmentation.origins import source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from fuser_lab.ir import Expr, Fusion
     from fuser_lab.report.graph_views import EdgeKind, NodeKind
@@ -32,7 +34,7 @@ class _Ops:
     """The nodes of one segment's ops, and the tensors that they make, with their nodes, and read.
 
     ``of`` is what they were drawn from: the fusion, the expressions, the lines and the modules, all known by identity,
-    and how many segments compute each expression.
+    and how many segments compute each expression. ``segment`` is the number that the segment had then.
     """
 
     of: tuple[object, ...]
@@ -42,58 +44,61 @@ class _Ops:
     made: tuple[tuple[str, str], ...]
     read: tuple[TensorView, ...]
 
+    def part(self, segment: int) -> Part[NodeView]:
+        """Return the nodes, for a segment of another number."""
+        if segment == self.segment:
+            return Part(segment=segment, rough=self.nodes)
+        return Part(segment=segment, rough=self.nodes, finished=partial(_numbered, segment))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edges:
-    """The edges into the ops of a segment, from the places that make what they read."""
+    """The edges into the ops of a segment, from the places that make what they read; ``segment`` is its number."""
 
     ops: _Ops
+    segment: int
     places: tuple[_Place | None, ...]
     edges: tuple[EdgeView, ...]
 
-    def into(self, ops: _Ops, places: tuple[_Place | None, ...]) -> tuple[EdgeView, ...] | None:
-        """Return the edges into ops from places, if these differ from the known ones in numbers of segments only."""
-        if self.ops.made is not ops.made:  # shared by ops that differ in the number of their segment
-            return None
-        if self.ops.segment == ops.segment and self.places == places:
-            return self.edges
-        if any(_side(old) != _side(new) for old, new in zip(self.places, places, strict=True)):
-            return None
-        there = {tensor.name: place for tensor, place in zip(ops.read, places, strict=True) if place is not None}
-        return tuple([_moved(edge, there.get(edge.tensor), ops.segment) for edge in self.edges])
+    def fit(self, ops: _Ops, places: tuple[_Place | None, ...]) -> bool:
+        """Whether edges into ops from places differ from these in numbers of segments only."""
+        return self.ops is ops and list(map(_side, self.places)) == list(map(_side, places))
+
+    def part(self, segment: int, places: tuple[_Place | None, ...]) -> Part[EdgeView]:
+        """Return the edges, into the segment of another number and from other places."""
+        if segment == self.segment and places == self.places:
+            return Part(segment=segment, rough=self.edges)
+        there = {tensor.name: place for tensor, place in zip(self.ops.read, places, strict=True) if place is not None}
+        return Part(segment=segment, rough=self.edges, finished=partial(_moved, segment, there))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A segment, and the objects that it was drawn from, known by identity."""
+
+    of: tuple[object, ...]
+    view: SegmentView
 
 
 class Drawn:
     """What was drawn of the plan before, segment by segment: drawings of one exploration's plans share it."""
 
     def __init__(self) -> None:
-        self._ops: dict[int, _Ops] = {}
-        self._edges: dict[int, _Edges] = {}
-        self._next_ops: dict[int, _Ops] = {}
-        self._next_edges: dict[int, _Edges] = {}
+        self._before: dict[int, tuple[_Ops, _Edges, _Row]] = {}
+        self._now: dict[int, tuple[_Ops, _Edges, _Row]] = {}
 
     def begin(self) -> None:
         """Forget what the drawing before the last one had and the last one did not."""
-        self._ops, self._next_ops = self._next_ops, {}
-        self._edges, self._next_edges = self._next_edges, {}
+        self._before, self._now = self._now, {}
 
-    def ops(self, segment: SegmentLike) -> _Ops | None:
-        """Return what is known of a segment's ops, if they are of the same expressions, by identity."""
-        found = self._ops.get(id(segment.exprs))
-        return found if found is not None and found.of[1] is segment.exprs else None
+    def of(self, segment: SegmentLike) -> tuple[_Ops, _Edges, _Row] | None:
+        """Return what is known of a segment with the same expressions, by identity."""
+        found = self._before.get(id(segment.exprs))
+        return found if found is not None and found[0].of[1] is segment.exprs else None
 
-    def edges(self, ops: _Ops, places: tuple[_Place | None, ...]) -> tuple[EdgeView, ...] | None:
-        """Return the edges into these ops from these places, if they are known."""
-        found = self._edges.get(id(ops.of[1]))
-        return None if found is None else found.into(ops, places)
-
-    def keep_ops(self, ops: _Ops) -> None:
-        """Keep the ops of a segment for the next drawing."""
-        self._next_ops[id(ops.of[1])] = ops
-
-    def keep_edges(self, ops: _Ops, places: tuple[_Place | None, ...], edges: tuple[EdgeView, ...]) -> None:
-        """Keep the edges into the ops of a segment."""
-        self._next_edges[id(ops.of[1])] = _Edges(ops=ops, places=places, edges=edges)
+    def keep(self, ops: _Ops, edges: _Edges, row: _Row) -> None:
+        """Keep a segment for the next drawing."""
+        self._now[id(ops.of[1])] = ops, edges, row
 
 
 class Drawing:
@@ -119,67 +124,68 @@ class Drawing:
         self._given = lines, modules
         self._lines, self._modules = dict(lines), dict(modules)
         self._drawn = Drawn() if drawn is None else drawn
-        self.nodes: list[NodeView] = []
-        self.edges: list[EdgeView] = []
-        self.segments: list[SegmentView] = []
+        self._drawn.begin()
         self._copies = _copies(segments, replicas or {})
         self._made: dict[str, list[_Place]] = {}
         self._read: dict[tuple[str, int], str] = {}
-        self._drawn.begin()
-        parts = [(segment, self._ops(segment)) for segment in segments]
+        known = [self._drawn.of(segment) for segment in segments]
+        ops = [self._ops(segment, one and one[0]) for segment, one in zip(segments, known, strict=True)]
+        self.ops = sum(len(one.nodes) for one in ops)
         readers: dict[str, list[int]] = {}
-        for segment in segments if sum(len(ops.exprs) for _, ops in parts) > COMPACT_FROM else ():
+        for segment in segments if self.ops > COMPACT_FROM else ():
             for value in dict.fromkeys(v.name for v in segment.inputs):
                 readers.setdefault(value, []).append(segment.index)
-        for tensor in fusion.tensor_inputs:
-            self._add_input(tensor, readers.get(tensor.name, []))
-        for segment, ops in parts:
-            self.nodes += ops.nodes
-            for name, node in ops.made:
-                self._made.setdefault(name, []).append((segment.index, node))
-        for segment, ops in parts:
-            self.segments.append(_segment(segment, ops))
-            self.edges += self._edges(segment.index, ops)
-        for n, tensor in enumerate(t for t in fusion.outputs if t not in fusion.hidden):
-            self._add_output(tensor, n)
+        inputs = [node for tensor in fusion.tensor_inputs for node in self._input(tensor, readers.get(tensor.name, []))]
+        self._find_makers(segments, ops)
+        edges: list[Part[EdgeView]] = []
+        self.segments: list[SegmentView] = []
+        for segment, own, before in zip(segments, ops, known, strict=True):
+            index = segment.index
+            places = tuple([self._producer(tensor.name, index) for tensor in own.read])
+            wires = None if before is None or not before[1].fit(own, places) else before[1]
+            if wires is None:
+                wires = _Edges(ops=own, segment=index, places=places, edges=self._edges_from(index, own))
+            edges.append(wires.part(index, places))
+            row = _row(segment, own, before and before[2])
+            self.segments.append(row.view)
+            self._drawn.keep(own, wires, row)
+        ends = [(f"out:{n}:{tensor.name}", tensor) for n, tensor in enumerate(_shown(fusion))]
+        sources = [(node, tensor, self._producer(tensor.name, None)) for node, tensor in ends]
+        outputs = tuple(_tensor_node(node, "output", tensor) for node, tensor in ends)
+        leaving = tuple(
+            _edge(tensor, place, (None, node), labelled=False) for node, tensor, place in sources if place is not None
+        )
+        within = (own.part(segment.index) for segment, own in zip(segments, ops, strict=True))
+        self.nodes = Parts((Part(segment=None, rough=tuple(inputs)), *within, Part(segment=None, rough=outputs)))
+        self.edges = Parts((*edges, Part(segment=None, rough=leaving)))
 
-    def _add_input(self, tensor: TensorView, readers: Sequence[int]) -> None:
-        """Add one node, or in large fusions one for each segment that reads the tensor, which spares long wires."""
+    def _find_makers(self, segments: Sequence[SegmentLike], ops: Sequence[_Ops]) -> None:
+        """Take note of where each tensor is made that something outside its segment reads."""
+        wanted = {tensor.name for own in ops for tensor in own.read} | {tensor.name for tensor in self._fusion.outputs}
+        for segment, own in zip(segments, ops, strict=True):
+            for name, node in own.made:
+                if name in wanted:
+                    self._made.setdefault(name, []).append((segment.index, node))
+
+    def _input(self, tensor: TensorView, readers: Sequence[int]) -> list[NodeView]:
+        """Return one node, or in large fusions one for each segment that reads the tensor, which spares long wires."""
         if len(readers) <= 1:
             self._made[tensor.name] = [(None, f"in:{tensor.name}")]
-            self.nodes.append(_tensor_node(f"in:{tensor.name}", "input", tensor))
-            return
-        for reader in readers:
-            node = f"in:{tensor.name}@{reader}"
-            self._read[tensor.name, reader] = node
-            self._made.setdefault(tensor.name, []).append((None, node))
-            self.nodes.append(_tensor_node(node, "input", tensor))
+            return [_tensor_node(f"in:{tensor.name}", "input", tensor)]
+        nodes = {reader: f"in:{tensor.name}@{reader}" for reader in readers}
+        self._read |= {(tensor.name, reader): node for reader, node in nodes.items()}
+        self._made.setdefault(tensor.name, []).extend((None, node) for node in nodes.values())
+        return [_tensor_node(node, "input", tensor) for node in nodes.values()]
 
-    def _add_output(self, tensor: TensorView, n: int) -> None:
-        node = f"out:{n}:{tensor.name}"
-        self.nodes.append(_tensor_node(node, "output", tensor))
-        source = self._producer(tensor.name, None)
-        if source is not None:
-            self.edges.append(_edge(tensor, source, (None, node), labelled=False))
-
-    def _ops(self, segment: SegmentLike) -> _Ops:
-        known, index = self._drawn.ops(segment), segment.index
+    def _ops(self, segment: SegmentLike, known: _Ops | None) -> _Ops:
+        index = segment.index
         exprs = tuple(e for e in segment.exprs if e.tensor_outputs) if known is None else known.exprs
-        copies = tuple([self._copies[expr.name] for expr in exprs])
+        copies = tuple([self._copies.get(expr.name, 1) for expr in exprs]) if self._copies else ()
         of = (self._fusion, segment.exprs, *self._given, copies)
         if known is None or not _same(known.of, of):
-            found = self._made_of(exprs, index, of)
-        elif known.segment == index:
-            found = known
-        elif max(copies, default=1) > 1:  # the number is a part of some ids
-            found = self._made_of(exprs, index, of)
-        else:
-            found = _Ops(
-                of=of, segment=index, exprs=exprs, nodes=tuple([_numbered(node, index) for node in known.nodes]),
-                made=known.made, read=known.read,
-            )
-        self._drawn.keep_ops(found)
-        return found
+            return self._made_of(exprs, index, of)
+        numbered = known.segment != index and max(copies, default=1) > 1  # the number is a part of some ids
+        return self._made_of(exprs, index, of) if numbered else known
 
     def _made_of(self, exprs: tuple[Expr, ...], segment: int, of: tuple[object, ...]) -> _Ops:
         nodes = tuple(self._op(expr, segment) for expr in exprs)
@@ -208,8 +214,8 @@ class Drawing:
             shape=shape_label(first),
             bytes=sum(map(tensor_bytes, results)),
             segment=segment,
-            replica=self._copies[expr.name] > 1,
-            copies=self._copies[expr.name],
+            replica=expr.name in self._copies,
+            copies=self._copies.get(expr.name, 1),
             text=f"{expr_text(expr)}\n{line}" if line else expr_text(expr),
             line=line,
             module=source_of(first.name, self._modules),
@@ -219,23 +225,16 @@ class Drawing:
         """Return an id that stays the same from plan to plan of one fusion, so that a selection survives an edit."""
         position = self._fusion.positions.get(expr.name)
         key = f"op:{expr.name if position is None else position}"
-        return f"{key}@{segment}" if self._copies[expr.name] > 1 else key
-
-    def _edges(self, segment: int, ops: _Ops) -> tuple[EdgeView, ...]:
-        """Return the edges into the ops of a segment; the first that takes a tensor there from another is labelled."""
-        places = tuple([self._producer(tensor.name, segment) for tensor in ops.read])
-        edges = self._drawn.edges(ops, places)
-        if edges is None:
-            edges = self._edges_from(segment, ops)
-        self._drawn.keep_edges(ops, places, edges)
-        return edges
+        return f"{key}@{segment}" if expr.name in self._copies else key
 
     def _edges_from(self, segment: int, ops: _Ops) -> tuple[EdgeView, ...]:
+        """Return the edges into the ops of a segment; the first that takes a tensor there from another is labelled."""
         found: list[EdgeView] = []
         labelled: set[str] = set()
+        inside = {name: (segment, node) for name, node in ops.made}
         for expr, node in zip(ops.exprs, ops.nodes, strict=True):
             for tensor in dict.fromkeys(expr.tensor_inputs):
-                source = self._producer(tensor.name, segment)
+                source = inside.get(tensor.name) or self._producer(tensor.name, segment)
                 if source is not None:
                     found.append(_edge(tensor, source, (segment, node.id), labelled=tensor.name not in labelled))
                     labelled.add(tensor.name)
@@ -254,13 +253,16 @@ def _same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
     return all(x is y for x, y in zip(a[:-1], b[:-1], strict=True)) and a[-1] == b[-1]
 
 
-def _numbered(node: NodeView, segment: int) -> NodeView:
-    """Return an op's node in a segment of another number; `dataclasses.replace` takes three times as long."""
-    return NodeView(
-        id=node.id, kind=node.kind, label=node.label, tensor=node.tensor, tensors=node.tensors, dtype=node.dtype,
-        shape=node.shape, bytes=node.bytes, segment=segment, replica=node.replica, copies=node.copies, text=node.text,
-        detail=node.detail, line=node.line, module=node.module,
-    )
+def _numbered(segment: int, nodes: Iterable[NodeView]) -> tuple[NodeView, ...]:
+    """Return ops in a segment of another number; `dataclasses.replace` takes three times as long."""
+    return tuple([
+        NodeView(
+            id=node.id, kind=node.kind, label=node.label, tensor=node.tensor, tensors=node.tensors, dtype=node.dtype,
+            shape=node.shape, bytes=node.bytes, segment=segment, replica=node.replica, copies=node.copies,
+            text=node.text, detail=node.detail, line=node.line, module=node.module,
+        )
+        for node in nodes
+    ])
 
 
 def _side(place: _Place | None) -> bool | None:
@@ -268,21 +270,42 @@ def _side(place: _Place | None) -> bool | None:
     return None if place is None else place[0] is not None
 
 
-def _moved(edge: EdgeView, place: _Place | None, segment: int) -> EdgeView:
-    """Return an edge into a segment of another number, from another place or (None) from inside the segment."""
-    side, source = place or (segment, edge.source)
-    return EdgeView(
-        id=edge.id if source == edge.source else _edge_id(edge.tensor, source, edge.target), source=source,
-        target=edge.target, tensor=edge.tensor, bytes=edge.bytes, kind=edge.kind, segments=(side, segment),
-        labelled=edge.labelled,
-    )
+def _moved(segment: int, places: Mapping[str, _Place], edges: Iterable[EdgeView]) -> tuple[EdgeView, ...]:
+    """Return edges into a segment of another number, from the places of their tensors or from inside the segment."""
+    found = []
+    for edge in edges:
+        side, source = places.get(edge.tensor) or (segment, edge.source)
+        found.append(EdgeView(
+            id=edge.id if source == edge.source else _edge_id(edge.tensor, source, edge.target), source=source,
+            target=edge.target, tensor=edge.tensor, bytes=edge.bytes, kind=edge.kind, segments=(side, segment),
+            labelled=edge.labelled,
+        ))
+    return tuple(found)
 
 
 def _edge_id(tensor: str, source: str, target: str) -> str:
     return f"{tensor}|{source}|{target}"
 
 
-def _segment(segment: SegmentLike, ops: _Ops) -> SegmentView:
+def _row(segment: SegmentLike, ops: _Ops, known: _Row | None) -> _Row:
+    """Return the view of a segment: the known one, perhaps with other numbers, if it is of the same objects."""
+    verdicts = getattr(segment, "verdicts", None)
+    of = ops, segment.scheduler, segment.inputs, segment.outputs, verdicts
+    crossing = getattr(segment, "bytes_crossing", 0)
+    if known is None or not all(x is y for x, y in zip(known.of, of, strict=True)):
+        return _Row(of=of, view=_segment(segment, ops, crossing, verdicts))
+    old = known.view
+    if (old.index, old.bytes_crossing) == (segment.index, crossing):
+        return known
+    view = SegmentView(
+        index=segment.index, scheduler=old.scheduler, ok=old.ok, ops=old.ops, nodes=old.nodes, inputs=old.inputs,
+        outputs=old.outputs, bytes_in=old.bytes_in, bytes_out=old.bytes_out, bytes_crossing=crossing,
+        verdicts=old.verdicts,
+    )
+    return _Row(of=of, view=view)
+
+
+def _segment(segment: SegmentLike, ops: _Ops, crossing: int, verdicts: Iterable[Any] | None) -> SegmentView:
     scheduler = word(segment.scheduler)
     ok = scheduler not in {"", "none", "None"}
     inputs = [v for v in segment.inputs if isinstance(v, TensorView)]
@@ -299,9 +322,13 @@ def _segment(segment: SegmentLike, ops: _Ops) -> SegmentView:
         outputs=tuple(t.name for t in outputs),
         bytes_in=sum(map(tensor_bytes, inputs)) if bytes_in is None else bytes_in,
         bytes_out=sum(map(tensor_bytes, outputs)) if bytes_out is None else bytes_out,
-        bytes_crossing=getattr(segment, "bytes_crossing", 0),
-        verdicts=view_verdicts(getattr(segment, "verdicts", None)),
+        bytes_crossing=crossing,
+        verdicts=view_verdicts(verdicts),
     )
+
+
+def _shown(fusion: Fusion) -> Iterator[TensorView]:
+    return (tensor for tensor in fusion.outputs if tensor not in fusion.hidden)
 
 
 def _edge(tensor: TensorView, source: _Place, target: _Place, *, labelled: bool) -> EdgeView:
@@ -318,10 +345,14 @@ def _edge(tensor: TensorView, source: _Place, target: _Place, *, labelled: bool)
     )
 
 
-def _copies(segments: Sequence[SegmentLike], replicas: Mapping[str, str]) -> Counter[str]:
-    """Return how many segments compute what each expression does; replicas are separate expressions."""
-    found = Counter(replicas.get(e.name, e.name) for segment in segments for e in segment.exprs)
-    return found + Counter({name: found[original] for name, original in replicas.items()})
+def _copies(segments: Sequence[SegmentLike], replicas: Mapping[str, str]) -> dict[str, int]:
+    """Return how many segments compute what an expression does, if several; replicas are separate expressions."""
+    names = [replicas.get(expr.name, expr.name) for segment in segments for expr in segment.exprs]
+    if len(set(names)) == len(names):
+        return {}
+    counts = Counter(names)
+    counts.update({name: counts[original] for name, original in replicas.items()})
+    return {name: count for name, count in counts.items() if count > 1}
 
 
 def _edge_kind(source: int | None, target: _Place) -> EdgeKind:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fuser_lab.report.graph_views import NodeView
 from fuser_lab.report.module_map import Call, CallGraph, Flow, Groups, Path, parts_of
+from fuser_lab.report.parts import rough
 from fuser_lab.report.units import plural
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class ModuleFold:
 
 def has_modules(view: ViewModel) -> bool:
     """Return whether ops are of different modules."""
-    return len({node.module for node in view.nodes if node.kind == "op"}) > 1
+    return len({node.module for node in rough(view.nodes) if node.kind == "op"}) > 1
 
 
 def module_folds(view: ViewModel, opened: Collection[str] = ()) -> tuple[ModuleFold, ...]:

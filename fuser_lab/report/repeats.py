@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from fuser_lab.report.parts import edges_but
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -42,9 +44,10 @@ def blocks(view: ViewModel) -> tuple[Block, ...]:
     Segments are alike if they have the same scheduler and the same ops in the same order. There are no blocks where a
     segment reads what a later one writes: a run of segments could then not be drawn as one box.
     """
-    if any(a is not None and b is not None and a > b for a, b in (edge.segments for edge in view.edges)):
+    if any(a is not None and b is not None and a > b for a, b in (edge.segments for edge in edges_but(view.edges))):
         return ()
-    signatures = [(s.scheduler, s.ops) for s in view.segments]
+    numbers: dict[object, int] = {}
+    signatures = [numbers.setdefault((s.scheduler, s.ops), len(numbers)) for s in view.segments]
     found, at = list[Block](), 0
     while at < len(signatures):
         best = max(
@@ -59,10 +62,12 @@ def blocks(view: ViewModel) -> tuple[Block, ...]:
     return tuple(found)
 
 
-def _count(signatures: Sequence[object], first: int, period: int) -> int:
+def _count(signatures: Sequence[int], first: int, period: int) -> int:
     """Return how often the segments from ``first`` on repeat with this period."""
+    if first + period >= len(signatures) or signatures[first + period] != signatures[first]:
+        return 1
     count = 1
     pattern = signatures[first : first + period]
-    while len(pattern) == period and signatures[first + count * period :][:period] == pattern:
+    while len(pattern) == period and signatures[first + count * period : first + (count + 1) * period] == pattern:
         count += 1
     return count

@@ -79,13 +79,18 @@ def operations(expr: Expr) -> int:
     return _elements(results[0]) if expr.kind in _COUNTED and results else 0
 
 
+@kept
+def _operations(exprs: Sequence[Expr]) -> int:
+    return sum(map(operations, exprs))
+
+
 def loads(plan: PlanLike, seconds: Mapping[int, float] | None = None) -> tuple[Load, ...]:
     """Return the load of each segment; ``seconds`` are measured times by segment."""
     return tuple(
         Load(
             segment=s.index,
             scheduler=str(getattr(s.scheduler, "value", s.scheduler) or "no scheduler"),
-            operations=sum(map(operations, s.exprs)),
+            operations=_operations(s.exprs),
             bytes=_bytes(s),
             seconds=(seconds or {}).get(s.index, math.nan),
         )

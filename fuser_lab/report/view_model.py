@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.events import group_text
@@ -20,6 +20,7 @@ from fuser_lab.report.graph_views import (
     view_verdicts,
     word,
 )
+from fuser_lab.report.parts import found, rough
 from fuser_lab.report.passes import PassView, view_passes
 from fuser_lab.report.units import tensor_bytes
 from fuser_lab.segmentation.layouts import order_text
@@ -111,8 +112,8 @@ class ViewModel:
     """Everything a view of one plan shows, as plain data."""
 
     header: Header
-    nodes: tuple[NodeView, ...]
-    edges: tuple[EdgeView, ...]
+    nodes: Sequence[NodeView]
+    edges: Sequence[EdgeView]
     segments: tuple[SegmentView, ...]
     decisions: tuple[DecisionView, ...] = ()
     timings: tuple[Mapping[str, Any], ...] = ()
@@ -121,6 +122,19 @@ class ViewModel:
     passes: tuple[PassView, ...] = ()
     annotations: tuple[AnnotationView, ...] = ()
 
+    def node(self, ident: str) -> NodeView | None:
+        """Return the node of an id."""
+        return next(found(self.nodes, lambda node: node.id == ident), None)
+
+    def edge(self, ident: str) -> EdgeView | None:
+        """Return the edge of an id."""
+        near = found(self.edges, lambda e: ident.startswith(f"{e.tensor}|") and ident.endswith(f"|{e.target}"))
+        return next((edge for edge in near if edge.id == ident), None)
+
+    def edges_of(self, tensor: str) -> tuple[EdgeView, ...]:
+        """Return the edges of a tensor."""
+        return tuple(found(self.edges, lambda edge: edge.tensor == tensor))
+
     @property
     def compact(self) -> bool:
         """Whether so many ops are drawn that each has one line only."""
@@ -128,7 +142,7 @@ class ViewModel:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
-        return {"version": SCHEMA_VERSION, **asdict(self)}
+        return {"version": SCHEMA_VERSION, **asdict(replace(self, nodes=tuple(self.nodes), edges=tuple(self.edges)))}
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the JSON text; floats that are not numbers become null."""
@@ -154,8 +168,8 @@ def view_plan(
     drawing = Drawing(plan.fusion, plan.segments, replicas, lines, modules, drawn)
     return ViewModel(
         header=_header(plan, drawing, title),
-        nodes=tuple(drawing.nodes),
-        edges=tuple(drawing.edges),
+        nodes=drawing.nodes,
+        edges=drawing.edges,
         segments=tuple(drawing.segments),
         decisions=view_decisions(getattr(plan, "decisions", None) or ()) if decisions else (),
         timings=tuple(timings),
@@ -241,14 +255,14 @@ def _header(plan: PlanLike, drawing: Drawing, title: str | None) -> Header:
     fusion = plan.fusion
     ends = {t.name: t for t in fusion.tensor_inputs if t in fusion.users}
     ends |= {t.name: t for t in fusion.outputs if t in fusion.producers}
-    crossing = {e.tensor: e.bytes for e in drawing.edges if e.kind == "boundary"}
+    crossing = {e.tensor: e.bytes for e in rough(drawing.edges) if e.kind == "boundary"}
     return Header(
         title=title or plan.name,
         plan=plan.name,
         strategy=plan.strategy,
         hash=plan.hash,
         segments=len(drawing.segments),
-        ops=sum(n.kind == "op" for n in drawing.nodes),
+        ops=drawing.ops,
         bytes_moved=sum(s.bytes_in + s.bytes_out for s in drawing.segments),
         bytes_ideal=sum(map(tensor_bytes, ends.values())),
         bytes_crossing=sum(crossing.values()),

@@ -28,6 +28,7 @@ BEFORE_CUT = "edit: before the cut"
 BEHIND_CUT = "edit: after the cut"
 CONNECTED = "edit: connected part"
 COPIES = "edit: copies"
+_CYCLE = "the segments would form a cycle."
 
 
 class RefusedEdit(IllegalEdit):
@@ -208,6 +209,8 @@ def rebuilt(
     IllegalEdit
         If the segments would form a cycle.
     """
+    if not segmented.recomputed and not segmented.replicas:
+        return _regrouped(segmented, regrouping, oracle)
     log = DecisionLog() if log is None else log
     kept = [own_exprs(segmented, i) for i in range(len(segmented.groups)) if i not in regrouping.gone]
     groups = [*kept, *map(list, regrouping.parts)]
@@ -220,8 +223,7 @@ def rebuilt(
     candidates = [known.get(_names(g)) or candidate(segmented.fusion, g, recomputed) for g in whole]
     order = run_order(candidates)
     if order is None:
-        msg = "the segments would form a cycle."
-        raise IllegalEdit(msg)
+        raise IllegalEdit(_CYCLE)
     same: dict[str, str] = {}
     for group in whole if segmented.replicas else ():
         same |= _as_one(segmented, group, recomputed.intersection(e.name for e in group), oracle)[1]
@@ -229,10 +231,21 @@ def rebuilt(
         same = {name: into for name, into in same.items() if name not in apart}
     _log_copies(segmented, whole, recomputed, same, log)
     if not same:
-        return assembled([candidates[i] for i in order], segmented.fusion, recomputed, oracle, segmented.replicas)
+        ordered = [candidates[i] for i in order]
+        return assembled(ordered, segmented.fusion, recomputed, oracle, segmented.replicas, segmented)
     fusion, left = _without(segmented.fusion, whole, same)
     replicas = {name: original for name, original in segmented.replicas.items() if name not in same}
     return assemble(fusion, left, recomputed, oracle, replicas)
+
+
+def _regrouped(segmented: SegmentedFusion, regrouping: Regrouping, oracle: SchedulerOracle) -> SegmentedFusion:
+    """Return a fusion that recomputes and repeats nothing in its new groups: all others stay as they are."""
+    kept = [group.candidate for i, group in enumerate(segmented.groups) if i not in regrouping.gone]
+    candidates = [*kept, *(candidate(segmented.fusion, part) for part in regrouping.parts)]
+    order = run_order(candidates)
+    if order is None:
+        raise IllegalEdit(_CYCLE)
+    return assembled([candidates[i] for i in order], segmented.fusion, frozenset(), oracle, before=segmented)
 
 
 def _log_copies(
@@ -373,6 +386,8 @@ def own_exprs(segmented: SegmentedFusion, index: int) -> list[Expr]:
 
 def _stored(segmented: SegmentedFusion) -> set[str]:
     """Return the names of recomputed expressions that are a separate segment."""
+    if not segmented.recomputed:
+        return set()
     groups = ({e.name for e in group.exprs if e.tensor_outputs} for group in segmented.groups)
     return {name for names in groups if names <= segmented.recomputed for name in names}
 

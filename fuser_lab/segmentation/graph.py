@@ -1,7 +1,7 @@
 """SegmentedFusion: a fusion and its segments in run order, as frozen data."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 
@@ -48,10 +48,16 @@ class SegmentedGroup:
         """The verdict of each scheduler, in order."""
         return self.answer.verdicts
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the expressions in order."""
-        return tuple(expr.name for expr in self.exprs)
+        return tuple([expr.name for expr in self.exprs])
+
+    @cached_property
+    def places(self) -> tuple[int, ...]:
+        """Positions of the expressions in the fusion."""
+        positions = self.candidate.fusion.positions
+        return tuple([positions[name] for name in self.names])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,7 +65,8 @@ class SegmentedFusion:
     """A concretized fusion and its groups in run order.
 
     ``recomputed`` names the expressions that each reader computes for itself; only these are in several groups.
-    ``replicas`` maps the name of each expression that privatization added to the one that it repeats.
+    ``replicas`` maps the name of each expression that privatization added to the one that it repeats. ``before`` is a
+    segmentation that this one shares groups with; if it is of the same fusion, these are not checked again.
 
     Raises
     ------
@@ -71,18 +78,19 @@ class SegmentedFusion:
     groups: tuple[SegmentedGroup, ...]
     recomputed: frozenset[str] = frozenset()
     replicas: Mapping[str, str] = field(default_factory=dict)
+    before: InitVar["SegmentedFusion | None"] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, before: "SegmentedFusion | None") -> None:
         """Check cover, disjointness and order."""
-        verify(self.fusion, [group.names for group in self.groups], self.recomputed)
+        if before is None or not is_legal_change(before, self):
+            verify(self.fusion, [group.names for group in self.groups], self.recomputed)
 
     @cached_property
     def key(self) -> tuple[object, ...]:
         """Content that two equal segmentations share: the fusion, the partition in order, the schedulers."""
-        place = self.fusion.positions
         return (
             self.fusion.digest,
-            tuple(tuple(place[name] for name in group.names) for group in self.groups),
+            tuple(group.places for group in self.groups),
             tuple(group.scheduler.value if group.scheduler else None for group in self.groups),
         )
 
@@ -121,7 +129,8 @@ class SegmentedFusion:
     @cached_property
     def crossing_names(self) -> frozenset[str]:
         """Names of the tensors that one group writes and another reads."""
-        return frozenset(tv.name for tv in self.crossing)
+        written = {tv.name for group in self.groups for tv in group.outputs}
+        return frozenset(tv.name for group in self.groups for tv in group.tensor_inputs if tv.name in written)
 
     @cached_property
     def successors(self) -> tuple[frozenset[int], ...]:
@@ -170,7 +179,7 @@ def run_order(candidates: Sequence[Candidate]) -> list[int] | None:
     for targets in after:
         for target in targets:
             waiting[target] += 1
-    first = [min((c.fusion.positions[e.name] for e in c.exprs), default=0) for c in candidates]
+    first = [c.fusion.positions[c.exprs[0].name] if c.exprs else 0 for c in candidates]
     ready = [(first[i], i) for i, count in enumerate(waiting) if count == 0]
     heapify(ready)
     order = []
@@ -212,20 +221,49 @@ def assembled(
     recomputed: frozenset[str],
     oracle: SchedulerOracle,
     replicas: Mapping[str, str] | None = None,
+    before: SegmentedFusion | None = None,
 ) -> SegmentedFusion:
     """Return candidates in run order as a SegmentedFusion, each asked once more for its scheduler.
+
+    Groups of the segmentation ``before`` that have one of these very candidates are taken from it.
 
     Raises
     ------
     VerificationError
         If the candidates are not a legal partition.
     """
+    known = {} if before is None else {id(group.candidate): group for group in before.groups}
     return SegmentedFusion(
         fusion=fusion,
-        groups=tuple(SegmentedGroup(candidate=one, answer=oracle.ask(one)) for one in candidates),
+        groups=tuple(
+            known.get(id(one)) or SegmentedGroup(candidate=one, answer=oracle.ask(one)) for one in candidates
+        ),
         recomputed=recomputed,
         replicas=replicas or {},
+        before=before,
     )
+
+
+def is_legal_change(before: SegmentedFusion, after: SegmentedFusion) -> bool:
+    """Return whether a segmentation is known to be legal because one that it shares groups with is.
+
+    That is so if its other groups compute what the groups of ``before`` that it does not have compute, each expression
+    once, and if each group reads only what an earlier one writes. False stands for "not known": recomputed expressions,
+    another fusion, and whatever `verify` would refuse.
+    """
+    if after.fusion is not before.fusion or after.recomputed or before.recomputed:
+        return False
+    there, here = ({id(group) for group in one.groups} for one in (before, after))
+    gone = [expr for group in before.groups if id(group) not in here for expr in group.exprs if expr.tensor_outputs]
+    come = [expr for group in after.groups if id(group) not in there for expr in group.exprs if expr.tensor_outputs]
+    if len(here) != len(after.groups) or len(gone) != len(come) or set(map(id, gone)) != set(map(id, come)):
+        return False
+    written: set[TensorView] = set()
+    for group in after.groups:
+        if any(tv not in written and tv in after.fusion.producers for tv in group.tensor_inputs):
+            return False
+        written.update(group.outputs)
+    return True
 
 
 def verify(fusion: Fusion, groups: Sequence[Sequence[str]], recomputed: frozenset[str]) -> None:

@@ -89,6 +89,7 @@ def measure(browser: Browser, plan: Plan, times: int = 3) -> Measured:
         if explorer.scene["detail"] != "ops":  # what is folded has no edge to cut
             stage.root.locator(".fl-whole").first.click()
             wanted.append(stage.root.get_by_role("button", name="Show or hide its ops"))
+            wanted[0].wait_for()
         wanted += [inside.last] * 3
         for item in wanted:
             if not item.count():

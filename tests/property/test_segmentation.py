@@ -13,13 +13,15 @@ from fuser_lab import examples
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
-from fuser_lab.errors import IllegalEdit
+from fuser_lab.errors import IllegalEdit, VerificationError
 from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.interpreter import evaluate
 from fuser_lab.plan.planning import rewritten
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import Fold, SegmentedFusion, SegmenterOptions, replay, segment
 from fuser_lab.segmentation.edits import cut, glue, move
+from fuser_lab.segmentation.graph import SegmentedGroup, verify
+from fuser_lab.segmentation.oracle import candidate
 from fuser_lab.segmentation.previews import Previews
 from fuser_lab.segmentation.rewritings import recompute
 from tests.benchmarks.optimal import irregular
@@ -220,6 +222,57 @@ def test_edits_keep_the_meaning(fusion, oracle, anew, data):
         assert edited != segmented
         segmented = edited
     assert same(run(segmented, INPUTS), evaluate(fusion, INPUTS))
+
+
+@tries(300)
+@given(DAGS, ORACLES, st.data())
+def test_a_change_that_is_taken_for_legal_passes_the_full_check(fusion, oracle, data):
+    segmented = segment(fusion, oracle)
+    groups = list(segmented.groups)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(groups) - 1))
+        group = groups[at]
+        match data.draw(st.sampled_from(["leave", "drop", "repeat", "exchange", "split", "merge"])):
+            case "drop" if len(groups) > 1:
+                del groups[at]
+            case "repeat":
+                groups.append(group)
+            case "exchange":
+                groups[0], groups[at] = group, groups[0]
+            case "split":
+                exprs = data.draw(st.permutations(group.exprs))
+                count = data.draw(st.integers(0, len(exprs)))
+                pieces = [candidate(fusion, part) for part in (exprs[:count], exprs[count:]) if part]
+                groups[at : at + 1] = [SegmentedGroup(candidate=one, answer=oracle.ask(one)) for one in pieces]
+            case "merge":
+                both = candidate(fusion, [*group.exprs, *groups[0].exprs])
+                groups[at] = SegmentedGroup(candidate=both, answer=oracle.ask(both))
+    recomputed = segmented.recomputed
+    try:
+        verify(segmented.fusion, [group.names for group in groups], recomputed)
+    except VerificationError:
+        with pytest.raises(VerificationError):
+            SegmentedFusion(
+                fusion=segmented.fusion, groups=tuple(groups), recomputed=recomputed, before=segmented,
+            )
+
+
+@tries(150)
+@given(DAGS, ORACLES, st.data())
+def test_an_edit_keeps_the_groups_that_it_does_not_change_and_passes_the_full_check(fusion, oracle, data):
+    segmented = segment(fusion, oracle)
+    tensor = data.draw(st.sampled_from(sorted(segmented.fusion.tensors)))
+    pair = data.draw(st.tuples(*[st.integers(0, len(segmented.groups) - 1)] * 2))
+    try:
+        edited = cut(segmented, tensor, None, oracle) if data.draw(st.booleans()) else glue(segmented, *pair, oracle)
+    except IllegalEdit:
+        return
+    verify(edited.fusion, [group.names for group in edited.groups], edited.recomputed)
+    if edited.fusion is not segmented.fusion or edited.recomputed != segmented.recomputed:
+        return
+    known = {group.names: group for group in segmented.groups}
+    assert all(known.get(group.names, group) is group for group in edited.groups)
+    assert edited.crossing_names == {tv.name for tv in edited.crossing}
 
 
 def test_no_cycle_no_lost_and_no_doubled_expression():

@@ -318,3 +318,14 @@ def test_a_chain_that_a_reader_cannot_recompute_is_stored():
     plan = plan.cut("T3")
     assert [part for part in plan.segments if part.scheduler is None] == []
     np.testing.assert_array_equal(plan.run(inputs)[0], fd.reference(inputs)[0])
+
+
+def test_the_definition_is_not_bound_again_to_explain_an_edited_plan(monkeypatch):
+    plan = fl.segment(defined(), SPECS)
+    names = [expr.name for expr in plan.fusion.tensor_exprs]
+    said = str(plan.why(names[0], names[-1]))
+    bound = []
+    monkeypatch.setattr("fuser_lab.plan.explained.bind", lambda *given: bound.append(given))
+    edited = plan.cut(names[0])
+    assert str(edited.why(names[0], names[-1])) != said
+    assert bound == []

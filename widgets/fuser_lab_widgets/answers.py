@@ -42,11 +42,11 @@ def answer(plan: EditablePlan, view: ViewModel, selected: str, *, editable: bool
 
     ``editable=False`` omits the edits and their previews.
     """
-    edge = next((e for e in view.edges if e.id == selected), None)
+    edge = view.edge(selected)
     if edge is not None:
         said = _edge(plan, view, edge)
         return _previewed(plan, view, edge, said) if editable else said | {"actions": []}
-    node = next((n for n in view.nodes if n.id == selected), None)
+    node = view.node(selected)
     if node is not None:
         return _node(plan, view, node, editable=editable)
     segment = next((s for s in view.segments if f"segment:{s.index}" == selected), None)
@@ -174,8 +174,9 @@ def decision_page(attempts: Sequence[Attempt], first: int = 0, count: int | None
 
 
 def _edge(plan: EditablePlan, view: ViewModel, edge: EdgeView) -> Answer:
-    ends = {n.id: n for n in view.nodes}
-    source, target = ends[edge.source], ends[edge.target]
+    source, target = view.node(edge.source), view.node(edge.target)
+    assert source is not None
+    assert target is not None
     a, b = edge.segments
     said: Answer = {
         "id": edge.id,
@@ -211,15 +212,16 @@ def _edge(plan: EditablePlan, view: ViewModel, edge: EdgeView) -> Answer:
 
 def annotation_at(view: ViewModel, edge: EdgeView) -> AnnotationView | None:
     """Return the ``segment_set`` that an edge leads to or leaves."""
-    target = next(n.tensor for n in view.nodes if n.id == edge.target)
-    return next((one for one in view.annotations if one.hint in {edge.tensor, target}), None)
+    target = view.node(edge.target)
+    names = {edge.tensor, "" if target is None else target.tensor}
+    return next((one for one in view.annotations if one.hint in names), None)
 
 
 def reader_at(view: ViewModel, edge: EdgeView) -> str | None:
     """Return the reader at the end of an edge if its tensor has others; None stands for all."""
-    ends = {n.id: n.tensor for n in view.nodes if n.kind == "op"}
-    readers = {ends[e.target] for e in view.edges if e.tensor == edge.tensor and e.target in ends}
-    return ends.get(edge.target) if len(readers) > 1 else None
+    targets = {e.target: view.node(e.target) for e in view.edges_of(edge.tensor)}
+    ends = {ident: node.tensor for ident, node in targets.items() if node is not None and node.kind == "op"}
+    return ends.get(edge.target) if len(set(ends.values())) > 1 else None
 
 
 def _annotating(view: ViewModel, edge: EdgeView) -> list[Answer]:

@@ -186,7 +186,7 @@ class Explorer(anywidget.AnyWidget):
         self._known = 0  # how many shapes the page has
         self._log: Any = None  # the log of decisions that the page knows of
         self._attempts: tuple[Attempt, ...] = ()  # in it
-        self._asked: str | None = None  # what is to be answered for once the picture was sent
+        self._asked: Callable[[], str] | None = None  # what is to be answered for once the picture was sent
         self._number = 0  # of the plan that is shown, as a button names it
         self._answered: ViewModel | None = None  # what the answer on show is about
         self._rows: tuple[Any, ...] = ()
@@ -328,7 +328,7 @@ class Explorer(anywidget.AnyWidget):
         asked, self._asked = self._asked, None
         if asked is not None:
             with self.hold_sync():
-                self._guarded({"type": "select"}, lambda: self._answer_for(asked))
+                self._guarded({"type": "select"}, lambda: self._answer_for(asked()))
                 self.answer = {**self.answer, "adopt": True}
 
     # ---- the traits that users observe and set
@@ -502,7 +502,7 @@ class Explorer(anywidget.AnyWidget):
     def _unannotate(self, event: Event) -> None:
         """Take the segment_set at an edge, or the one that an op is, out."""
         view, selected = self._current(), event.get("id")
-        edge = next((e for e in view.edges if e.id == selected), None)
+        edge = view.edge(str(selected))
         found = next((one for one in view.annotations if one.node == selected), None)
         if edge is not None:
             found = answers.annotation_at(view, edge)
@@ -574,7 +574,7 @@ class Explorer(anywidget.AnyWidget):
             self.answer = answers.refusal(before, view, selected, error) | {"n": self.acked, "plan": self._number}
             self._say(str(error).partition("\n")[0], "error")
             return False
-        self._asked = selected
+        self._asked = lambda: selected
         return True
 
     def _change(self, old: Header) -> str:
@@ -974,7 +974,7 @@ class Explorer(anywidget.AnyWidget):
     # ---- what is shown
 
     def _edge(self, event: Event) -> EdgeView:
-        edge = next((e for e in self._current().edges if e.id == event.get("id")), None)
+        edge = self._current().edge(str(event.get("id")))
         if edge is None:
             msg = "The current plan no longer has this edge."
             raise FuserLabError(msg)
@@ -1012,7 +1012,8 @@ class Explorer(anywidget.AnyWidget):
             self.scene = {**drawn, "plan": self._number, "rev": int(self.scene.get("rev", 0)) + 1}
             selected = str(self.answer.get("id", ""))
             if selected and self._answered is not None and self._answered is not view:
-                self._asked = selections.again(self._answered, view, selected)
+                before = self._answered
+                self._asked = lambda: selections.again(before, view, selected)
             log = getattr(self._session.plan, "decisions", None) or ()
             if log is not self._log:  # an edited plan has the log of the plan that it was made from
                 self._log, self._attempts = log, tuple(log)

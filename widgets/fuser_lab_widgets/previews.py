@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab.json_text import json_text
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.markup import element, to_html
+from fuser_lab.report.parts import edges_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,10 +32,9 @@ def can_preview(plan: EditablePlan) -> bool:
 
 def one_of_several(view: ViewModel, edge: EdgeView) -> str | None:
     """Return the reader at the end of an edge if the tensor has others in the same segment."""
-    beside = [e for e in view.edges if (e.tensor, e.kind, e.segments) == (edge.tensor, edge.kind, edge.segments)]
-    if len(beside) == 1:
-        return None
-    return next(n.tensor for n in view.nodes if n.id == edge.target)
+    beside = [e for e in view.edges_of(edge.tensor) if (e.kind, e.segments) == (edge.kind, edge.segments)]
+    reader = view.node(edge.target)
+    return None if len(beside) == 1 or reader is None else reader.tensor
 
 
 def of_edge(plan: Any, view: ViewModel, edge: EdgeView) -> EditPreview | None:
@@ -85,9 +85,10 @@ def answer_of(preview: EditPreview) -> dict[str, Any]:
 
 def in_batches(plan: EditablePlan, view: ViewModel, stopped: Callable[[], bool]) -> Iterator[dict[str, Told]]:
     """Yield what the edges of a plan would give, boundaries first; of large fusions only these."""
-    kinds = ("boundary",) if is_large(view) else ("boundary", "inside")
+    boundaries = [edge for edge in edges_but(view.edges) if edge.kind == "boundary"]
+    inside = [] if is_large(view) else [edge for edge in view.edges if edge.kind == "inside"]
     batch: dict[str, Told] = {}
-    for edge in (edge for kind in kinds for edge in view.edges if edge.kind == kind):
+    for edge in (*boundaries, *inside):
         if stopped():
             return
         preview = of_edge(plan, view, edge)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fuser_lab.report.parts import found
+
 if TYPE_CHECKING:
     from fuser_lab.report.view_model import EdgeView, ViewModel
 
@@ -12,10 +14,10 @@ OUTPUT: Final = "output"
 
 def name(view: ViewModel, selected: str) -> str:
     """Return the words for the id of a node, an edge or a segment; nothing if the plan has none such."""
-    node = next((n for n in view.nodes if n.id == selected), None)
+    node = view.node(selected)
     if node is not None:
         return node.tensor
-    edge = next((e for e in view.edges if e.id == selected), None)
+    edge = view.edge(selected)
     if edge is not None:
         return _way(view, edge)
     return next((f"S{s.index}" for s in view.segments if f"segment:{s.index}" == selected), "")
@@ -28,13 +30,12 @@ def find(view: ViewModel, words: str) -> str:
     """
     if "->" in words:
         tensor, _, reader = (part.strip() for part in words.partition("->"))
-        edges = (e for e in view.edges if e.tensor == tensor)  # few, so few of their targets are looked up
-        return next((e.id for e in edges if _way(view, e) == f"{tensor} -> {reader}"), "")
-    made = [n for n in view.nodes if words == n.tensor or words in n.tensors]
+        return next((e.id for e in view.edges_of(tensor) if _way(view, e) == f"{tensor} -> {reader}"), "")
+    made = list(found(view.nodes, lambda n: words == n.tensor or words in n.tensors))
     for kind in ("op", "input"):
-        found = next((n.id for n in made if n.kind == kind), "")
-        if found:
-            return found
+        ident = next((n.id for n in made if n.kind == kind), "")
+        if ident:
+            return ident
     return next((f"segment:{s.index}" for s in view.segments if f"S{s.index}" == words), "")
 
 
@@ -51,5 +52,6 @@ def again(before: ViewModel, view: ViewModel, selected: str) -> str:
 
 
 def _way(view: ViewModel, edge: EdgeView) -> str:
-    target = next(n for n in view.nodes if n.id == edge.target)
+    target = view.node(edge.target)
+    assert target is not None
     return f"{edge.tensor} -> {OUTPUT if target.kind == 'output' else target.tensor}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,10 @@ from hypothesis import strategies as st
 import fuser_lab as fl
 from fuser_lab import examples
 from fuser_lab.errors import IllegalEdit
+from fuser_lab.report.collapse import collapsed
 from fuser_lab.report.drawing import Drawing, Drawn
+from fuser_lab.report.parts import Parts
+from fuser_lab.report.repeats import blocks
 from fuser_lab.report.view_model import view_plan
 from fuser_lab.segmentation.layouts import layout_of, layouts_of
 from tests.browser.sizes import layers
@@ -74,3 +79,23 @@ def test_segments_that_only_get_other_numbers_are_not_drawn_again(monkeypatch):
 def test_a_tensor_that_no_segment_writes_has_no_layout(name):
     plan = PLANS[name]
     assert layout_of(plan.segmented, plan.fusion.tensor_inputs[0].name) is None
+
+
+def test_what_is_folded_is_not_made_for_another_number(monkeypatch):
+    plan, drawn, completed = PLANS["layers"], Drawn(), []
+    view_plan(plan, decisions=False, drawn=drawn)
+    after = view_plan(plan.cut(plan.segments[0].exprs[0].outputs[0].name), decisions=False, drawn=drawn)
+    all_of = Parts.all.fget
+    monkeypatch.setattr(Parts, "all", property(lambda self: completed.append(self) or all_of(self)))
+    folded = collapsed(after, {0}, blocks(after))
+    op = next(node for node in reversed(after.nodes.parts[-2].rough) if node.kind == "op")
+    assert after.node(op.id).segment == after.segments[-1].index
+    assert completed == []
+    whole = replace(after, nodes=tuple(after.nodes), edges=tuple(after.edges))
+    assert collapsed(whole, {0}, blocks(whole)) == folded
+    assert after.nodes == whole.nodes
+    for edge in whole.edges:
+        assert after.edge(edge.id) == edge
+        assert after.edges_of(edge.tensor) == tuple(e for e in whole.edges if e.tensor == edge.tensor)
+    for node in whole.nodes:
+        assert after.node(node.id) == node
