@@ -147,13 +147,14 @@ def _wait(device: str) -> None:
 
 
 def summary(device: str, *, constant: bool) -> Table:
-    """Return medians and largest values for all definitions, in milliseconds."""
+    """Return medians and largest values for all definitions, in milliseconds, and the sizes of the latter."""
     rows = []
     for definition in DEFINITIONS:
         cost = measured(definition, device, constant=constant)
-        times = (statistics.median(cost.again), statistics.median(cost.first), max(cost.beyond))
-        rows.append((cost.name, *(f"{1e3 * seconds:.1f}" for seconds in times)))
-    numeric = ("known size, ms", "new size, ms", "most beyond, ms")
+        most, size = max(zip(cost.beyond, NEW, strict=True))
+        times = (statistics.median(cost.again), statistics.median(cost.first), most)
+        rows.append((cost.name, *(f"{1e3 * seconds:.1f}" for seconds in times), str(size)))
+    numeric = ("known size, ms", "new size, ms", "most beyond, ms", "at size")
     return Table(columns=("definition", *numeric), rows=tuple(rows), numeric=frozenset(numeric))
 
 
