@@ -10,7 +10,7 @@ from fuser_lab.arguments import FLAG, FUNCTION, PATH, TEXT, brief, instance, lis
 from fuser_lab.bridge.model import CapturedModel
 from fuser_lab.bridge.timing import PEERS, measure_model
 from fuser_lab.calibration import model_that_ran
-from fuser_lab.cost import timings as measured
+from fuser_lab.cost import measured_times as measured
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError

@@ -14,7 +14,7 @@ from fuser_lab.bridge.model_view import RegionRow, region_rows
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.torch_region import TorchRegion
-from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
 from fuser_lab.runtime.timing import Measurement, Progress, distance, with_progress
 

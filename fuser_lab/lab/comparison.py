@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
 from fuser_lab.report import records, save
 from fuser_lab.report.html import table_html

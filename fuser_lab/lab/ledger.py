@@ -25,7 +25,7 @@ from fuser_lab.arguments import (
     shown,
     takes,
 )
-from fuser_lab.cost import timings as measured
+from fuser_lab.cost import measured_times as measured
 from fuser_lab.errors import InputError, LedgerWarning, warn
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.environment import now

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fuser_lab.arguments import brief
-from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
 from fuser_lab.lab.schema import Row
 

@@ -5,8 +5,8 @@ import math
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
-from fuser_lab.cost import timings as measured
-from fuser_lab.cost.timings import TimingRow
+from fuser_lab.cost import measured_times as measured
+from fuser_lab.cost.measured_times import TimingRow
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.python_text import definition_text
 from fuser_lab.definition.repro import read_script

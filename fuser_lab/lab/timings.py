@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from fuser_lab.arguments import FLAG, PATH, instance, optional, takes
 from fuser_lab.calibration import model_that_ran
-from fuser_lab.cost import timings as measured
+from fuser_lab.cost import measured_times as measured
 from fuser_lab.errors import InputError
 from fuser_lab.lab.records import loaded_timings, timings_data
 from fuser_lab.plan import Plan
-from fuser_lab.report import html, plots, records, save, timings
+from fuser_lab.report import html, plots, records, save, timing_table
 from fuser_lab.report.bars import bars_svg
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Timings(measured.Timings):
     @takes(verbose=FLAG)
     def to_pandas(self, *, verbose: bool = False) -> "pd.DataFrame":
         """Return the numbers with units in the columns' names; ``verbose`` adds each row's device and deviation."""
-        return timings.timings_frame(self, verbose=verbose)
+        return timing_table.timings_frame(self, verbose=verbose)
 
     @takes(path=PATH)
     def save(self, path: str | Path) -> Path:
@@ -39,8 +39,8 @@ class Timings(measured.Timings):
         UnsupportedError
             If a PNG is requested and no browser is installed to draw it.
         """
-        note = timings.timing_note(self)
-        table = timings.timing_table(self, verbose=True)
+        note = timing_table.timing_note(self)
+        table = timing_table.timing_table(self, verbose=True)
         writers = save.table_writers(
             table, lambda: records.timing_records(self), lambda: timings_data(self), note=note, title="timings",
         )
@@ -64,7 +64,7 @@ class Timings(measured.Timings):
 
         If only one plan was timed, its segments have bars too.
         """
-        return bars_svg(timings.timing_bars(self), "Median times", style=style)
+        return bars_svg(timing_table.timing_bars(self), "Median times", style=style)
 
     @takes(plan=_PLAN, before=optional(_PLAN), style=FLAG)
     def roofline(self, plan: Plan, *, before: Plan | None = None, style: bool = True) -> str:
@@ -107,11 +107,11 @@ class Timings(measured.Timings):
 
     def __repr__(self) -> str:
         """Return the table as text, with the conditions of the measurement."""
-        return timings.timings_text(self)
+        return timing_table.timings_text(self)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """Return the table as text, as static HTML with bars below, and the bars as a picture."""
-        table = html.table_html(timings.timing_table(self), note=timings.timing_note(self))
+        table = html.table_html(timing_table.timing_table(self), note=timing_table.timing_note(self))
         return {"text/plain": repr(self), "text/html": table + self.bars(), "image/svg+xml": self.bars()}
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser_lab.arguments import named, number, one_of, optional, takes, whole
 from fuser_lab.cost.kernel_time import Prediction
-from fuser_lab.cost.times import TimeBound, time_bound
+from fuser_lab.cost.predicted_times import TimeBound, time_bound
 from fuser_lab.definition.binding import bind
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.events import Kind

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from fuser_lab import targets
 from fuser_lab.arguments import PATH, takes
 from fuser_lab.cost.kernel_time import DATA_SHEET, Prediction, kernel_model
-from fuser_lab.cost.times import TimeModel
+from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, TensorView

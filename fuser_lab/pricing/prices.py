@@ -21,7 +21,7 @@ from fuser_lab.events import DecisionLog
 from fuser_lab.lab.corpus import Corpus, CorpusEntry
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import has_arrays, segment
-from fuser_lab.pricing.lifting import LIFTABLE, moved_bytes, predicted_seconds, segmented_by
+from fuser_lab.pricing.rule_lifting import LIFTABLE, moved_bytes, predicted_seconds, segmented_by
 from fuser_lab.report import save
 from fuser_lab.report.html import table_html
 from fuser_lab.report.records import Records

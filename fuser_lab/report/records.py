@@ -13,7 +13,7 @@ from fuser_lab.report.tables import decision_reason
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fuser_lab.cost.timings import Timings
+    from fuser_lab.cost.measured_times import Timings
     from fuser_lab.report.view_model import DecisionView, SegmentView, ViewModel
 
 Cell = str | int | float | bool | None

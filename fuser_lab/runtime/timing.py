@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dtypes import DataType

@@ -9,7 +9,7 @@ from fuser_lab.api import time
 from fuser_lab.arguments import ANYTHING, instance, listed, number, optional, takes, whole
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
 from fuser_lab.cost.device import Device
-from fuser_lab.cost.times import TimeBound
+from fuser_lab.cost.predicted_times import TimeBound
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError
 from fuser_lab.plan import Plan

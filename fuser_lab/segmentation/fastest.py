@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from fuser_lab.cost.times import TimeModel
+from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.traffic import CostModel, traffic
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.cost.work import Work, product_flops, work_of

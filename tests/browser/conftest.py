@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SETUP = """\
 import time
 import stub_plan
-from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab_widgets import Explorer
 
 def row(plan, segment, ratio):

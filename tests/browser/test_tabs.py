@@ -12,7 +12,7 @@ from browser.test_canvas import FAULTS, FAULTS_BELOW, SCREENS
 from browser.waiting import expect, until
 from fuser_lab_widgets import Explorer
 
-from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.cost.measured_times import TimingRow, Timings
 
 pytestmark = pytest.mark.browser
 

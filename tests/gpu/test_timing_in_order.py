@@ -6,7 +6,7 @@ import pytest
 from needs import needs
 
 import fuser_lab as fl
-from fuser_lab.cost.timings import TimingRow
+from fuser_lab.cost.measured_times import TimingRow
 
 torch = needs("torch")
 # Other processes that use the GPU in between would be counted in one row and not in the others.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fuser_lab as fl
-from fuser_lab.cost.timings import TimingRow
+from fuser_lab.cost.measured_times import TimingRow
 from fuser_lab.json_text import json_text
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan

@@ -11,7 +11,7 @@ from fuser_lab.report.units import bytes_label, seconds_label
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fuser_lab.cost.timings import TimingRow
+    from fuser_lab.cost.measured_times import TimingRow
     from fuser_lab.cost.traffic import CostModel
     from fuser_lab.report.view_model import Header
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.modules import has_modules, module_folds
 from fuser_lab.report.repeats import blocks
-from fuser_lab.report.timings import timing_note, timing_table
+from fuser_lab.report.timing_table import timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
 from fuser_lab_widgets import answers, lines, scenes, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, target_model

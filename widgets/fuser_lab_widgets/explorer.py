@@ -20,14 +20,14 @@ from fuser_lab.errors import FuserLabError
 from fuser_lab.events import Attempt
 from fuser_lab.plan.code import FORMS
 from fuser_lab.presegmentation import Alternative
-from fuser_lab.pricing.lifting import liftable, predicted_seconds
+from fuser_lab.pricing.rule_lifting import liftable, predicted_seconds
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.drawing import Drawn
 from fuser_lab.report.geometry import Room
 from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
-from fuser_lab.report.timings import timing_note, timing_table
+from fuser_lab.report.timing_table import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_plan
 from fuser_lab_widgets import answers, assets, lines, previews, scenes, schedules, selections, sources, tabs

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from fuser_lab.passes.annotations import bare
-from fuser_lab.pricing.lifting import without_rule
+from fuser_lab.pricing.rule_lifting import without_rule
 from fuser_lab.report.subject import PlanLike
 
 if TYPE_CHECKING:

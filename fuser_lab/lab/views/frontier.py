@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fuser_lab.arguments import ANYTHING, brief, instance, listed, mapping, number, one_of, takes
-from fuser_lab.cost import timings as measured
-from fuser_lab.cost.timings import TimingRow
+from fuser_lab.cost import measured_times as measured
+from fuser_lab.cost.measured_times import TimingRow
 from fuser_lab.errors import InputError
 from fuser_lab.lab.comparison import compared_rows
 from fuser_lab.lab.views.view import View

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fuser_lab.arguments import ANYTHING, TEXT, brief, optional, takes
-from fuser_lab.cost.timings import TimingRow
+from fuser_lab.cost.measured_times import TimingRow
 from fuser_lab.errors import InputError
 from fuser_lab.lab.comparison import ComparedRow, compared_rows
 from fuser_lab.lab.ledger import Ledger

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from types import SimpleNamespace
 
 from fuser_lab.report.bars import Bar, bars_svg
-from fuser_lab.report.timings import timing_bars
+from fuser_lab.report.timing_table import timing_bars
 
 
 def rects(svg: str) -> list[float]:

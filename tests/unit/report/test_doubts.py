@@ -2,8 +2,8 @@
 
 import math
 
-from fuser_lab.cost.timings import TimingRow, Timings
-from fuser_lab.report.timings import timing_note
+from fuser_lab.cost.measured_times import TimingRow, Timings
+from fuser_lab.report.timing_table import timing_note
 
 
 def row(segment=None, *, iqr=0.1, samples=100, plan="a"):

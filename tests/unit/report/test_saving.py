@@ -10,7 +10,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.cost.timings import TimingRow
+from fuser_lab.cost.measured_times import TimingRow
 from fuser_lab.errors import InputError, UnsupportedError
 from fuser_lab.events import DecisionLog
 from fuser_lab.report import raster, save

@@ -3,8 +3,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fuser_lab.cost.timings import Timings
-from fuser_lab.report.timings import timing_note, timing_table, timings_frame, timings_text
+from fuser_lab.cost.measured_times import Timings
+from fuser_lab.report.timing_table import timing_note, timing_table, timings_frame, timings_text
 
 
 def row(plan, segment, median, ratio=math.nan, **more):

@@ -14,7 +14,7 @@ from backend.fusions import D, S, build, numbers
 from machine import allowed
 from needs import needs
 
-from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.runtime import clocks
 from fuser_lab.runtime.clocks import LEAST_SAMPLES, MOST_SAMPLES, DeviceClock, HostClock, Turns

@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 from unit.report import stub_plan
 
-from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.cost.measured_times import TimingRow, Timings
 
 
 @pytest.fixture(scope="session")

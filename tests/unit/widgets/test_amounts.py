@@ -11,7 +11,7 @@ from fuser_lab_widgets.amounts import Amounts
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.cost.timings import TimingRow, Timings
+from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.report.view_model import view_plan
 

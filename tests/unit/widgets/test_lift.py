@@ -8,7 +8,7 @@ from fuser_lab_widgets import Explorer
 
 import fuser_lab as fl
 from fuser_lab.errors import InputError
-from fuser_lab.pricing.lifting import liftable, predicted_seconds, without_rule
+from fuser_lab.pricing.rule_lifting import liftable, predicted_seconds, without_rule
 from tests.browser.sizes import two_norms
 
 RULE = "connected_besides"

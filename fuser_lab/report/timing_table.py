@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from fuser_lab.cost.timings import TimingRow, Timings
+    from fuser_lab.cost.measured_times import TimingRow, Timings
 
 _NOT_MEASURED: Final = "not measured"
 _WIDTH: Final = 100  # characters of a line of text
