@@ -51,7 +51,7 @@ class ColumnNest(GpuReductions):
             line = self._line(stack, height)
             lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
             column, part = self._remainder(block, wide), self._quotient(block, wide)
-            sums = self._sums(width)
+            sums = self._sums(width, self._found_together)
             with ExitStack() as inner:
                 g = self._bound(inner, "g", column * lanes + lane, groups, wide * lanes)
                 self._walk_rows(g, line, part, self._cells(sums))
@@ -61,8 +61,8 @@ class ColumnNest(GpuReductions):
                     folds = self._cells(sums, v)
                     self._column_result(folds, self._neighbours(self._nest.kept, g, v), g * width + v, part, parted)
                 return Launch(blocks=wide * split, threads=(lanes, height))
-            met = self._meet(sums, line, lane)
             threads, across = lanes * height, lanes * width
+            met = self._meet(sums, line, lane, across)
             rounds = -(-across // threads)
             k = self._round(stack, "k", rounds)
             j = self._bound(stack, "j", k * threads + line * lanes + lane, across, rounds * threads)
@@ -87,10 +87,10 @@ class ColumnNest(GpuReductions):
 
     # The running values of a thread: one for each of its neighbouring columns
 
-    def _sums(self, size: int) -> dict[Expr, Buffer]:
-        """Allocate the running values and set them to the identity."""
+    def _sums(self, size: int, exprs: Sequence[Expr]) -> dict[Expr, Buffer]:
+        """Allocate the running values of reductions and set them to the identity."""
         found = {}
-        for expr in self._found_together:
+        for expr in exprs:
             buffer = Buffer(name=f"{expr.name}_sums", dtype=expr.out.dtype.compute, size=size, role=Role.SCRATCH)
             self._values.emit(Alloc(buffer=buffer, origin=expr.name))
             found[expr] = buffer
@@ -250,32 +250,32 @@ class ColumnNest(GpuReductions):
 
     # Lines of a block meet
 
-    def _meet(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term) -> dict[Expr, Buffer]:
-        """Put the running values of all threads of a block where all of them can read."""
+    def _meet(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term, stride: int) -> dict[Expr, Buffer]:
+        """Put the running values of all threads of a block where all of them can read, ``stride`` places per line."""
         values, width = self._values, self.schedule.vector
         lanes, height = self.schedule.threads
         met = {}
         for expr, buffer in sums.items():
             shared = Buffer(
-                name=f"{expr.name}_lines", dtype=buffer.dtype, size=height * lanes * width, role=Role.SHARED,
+                name=f"{expr.name}_lines", dtype=buffer.dtype, size=height * stride, role=Role.SHARED,
             )
             values.emit(Alloc(buffer=shared, origin=expr.name))
             with self._each_slot(width) as v:
                 # Neighbours of a thread lie apart and those of different threads side by side: no bank is hit twice.
-                place = simplify((line * width + v) * lanes + lane, values.scope.ranges)
+                place = simplify(line * stride + v * lanes + lane, values.scope.ranges)
                 value = Load(buffer.dtype, buffer, v)
                 values.emit(Store(buffer=shared, position=place, value=value, origin=expr.name))
             met[expr] = shared
         values.emit(Barrier())
         return met
 
-    def _added_lines(self, met: Mapping[Expr, Buffer], place: Term, across: int, height: int) -> list[Fold]:
+    def _added_lines(self, met: Mapping[Expr, Buffer], place: Term, stride: int, height: int) -> list[Fold]:
         """Combine what the lines of a block found for one column, always in the same order."""
         folds = self._open(tuple(met))
 
         def visit(stack: ExitStack) -> Callable[[Fold], Term]:
             h = self._loop(stack, "h", height, ParallelType.serial)
-            at = simplify(h * across + place, self._values.scope.ranges)
+            at = simplify(h * stride + place, self._values.scope.ranges)
             return lambda fold: Load(fold.identity.dtype, met[fold.expr], at)
 
         self._add_up(folds, visit)

@@ -1,10 +1,10 @@
 """The loops of GPU kernels: one style per kind of nest."""
 
-from fuser_lab.codegen.gpu_columns import ColumnNest
 from fuser_lab.codegen.gpu_elements import ElementNest
+from fuser_lab.codegen.gpu_kept_columns import KeptColumnNest
 from fuser_lab.codegen.gpu_rows import RowNest
 from fuser_lab.codegen.gpu_tiles import TileNest
 
 
-class GpuNest(ElementNest, TileNest, RowNest, ColumnNest):
+class GpuNest(ElementNest, TileNest, RowNest, KeptColumnNest):
     """Writes nests for a GPU."""

@@ -10,7 +10,8 @@ from fuser_lab.codegen.gpu_backward import BackwardNest, backward_of, rows_nest,
 from fuser_lab.codegen.gpu_loops import GpuNest
 from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Kernel, Phase, Role
 from fuser_lab.codegen.layout import Layout, layout_of
-from fuser_lab.codegen.nests import fastest_is_reduced, nests_of
+from fuser_lab.codegen.nest_lowering import NestLowering
+from fuser_lab.codegen.nests import Nest, fastest_is_reduced, nests_of
 from fuser_lab.codegen.online import online_pair
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.values import call_text, level_of
@@ -77,10 +78,11 @@ def lower(
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
     lowering = _Lowering(buffers, layouts, target, name, Chooser(changes), device)
-    # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So the
-    # columns are read once for each result that others need, and what comes after is a nest of its own.
+    # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So
+    # columns that do not fit on chip are read once for each result that others need, and what comes after is a nest of
+    # its own.
     apart = target_of(target).has_blocks and scheduler is SchedulerType.OUTER_PERSISTENT
-    phases = lowering.passes_apart(segment) if apart else None
+    phases = (lowering.columns_kept(segment) or lowering.passes_apart(segment)) if apart else None
     if scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
         phases = lowering.rows_and_columns(segment)
     if phases is None:
@@ -127,6 +129,18 @@ class _Lowering:
         self._nests = nests
         first, rest = self._through_memory(segment, totals)
         return [*self.phases(first), *self.phases(rest)]
+
+    def columns_kept(self, segment: Fusion) -> list[Phase]:
+        """Return the phase of the only nest if a block keeps its columns on chip between passes; none otherwise."""
+        try:
+            (nest,) = nests_of(segment, self._buffers, self._layouts)
+        except (CodegenError, ValueError):
+            return []
+        writer = self._writer(segment, nest)
+        if not writer.schedule.keeps_columns:
+            return []
+        self._nests += 1
+        return list(writer.phases())
 
     def passes_apart(self, segment: Fusion) -> list[Phase]:
         """Return phases with the reductions that need no other first, their results in memory, then the rest."""
@@ -186,21 +200,24 @@ class _Lowering:
         return first, rest
 
     def _direct(self, segment: Fusion) -> list[Phase]:
-        writer = GpuNest if self._has_blocks else CpuNest
         phases: list[Phase] = []
         nests = self._nests
         for nest in nests_of(segment, self._buffers, self._layouts):
-            base = self._name if self._nests == 0 else f"{self._name}_{self._nests}"
-            with_given = partial(self._chooser.with_given, self._nests, self._target)
+            lowered = self._writer(segment, nest)
             self._nests += 1
-            lowered = writer(
-                segment, nest, self._buffers, self._layouts, self._target, base, with_given, self._device,
-            )
-            if self._has_blocks and lowered.space.is_walked_again:
+            again = lowered.space.is_walked_again and not lowered.schedule.keeps_columns
+            if self._has_blocks and again:
                 self._nests = nests
                 return self.passes_apart(segment)
             phases.extend(lowered.phases())
         return phases
+
+    def _writer(self, segment: Fusion, nest: Nest) -> NestLowering:
+        """Return what writes the next nest."""
+        writer = GpuNest if self._has_blocks else CpuNest
+        base = self._name if self._nests == 0 else f"{self._name}_{self._nests}"
+        with_given = partial(self._chooser.with_given, self._nests, self._target)
+        return writer(segment, nest, self._buffers, self._layouts, self._target, base, with_given, self._device)
 
 
 def _first_reductions(fusion: Fusion) -> tuple[TensorView, ...]:

@@ -26,6 +26,8 @@ BACKWARD_WORDS = 64  # registers of a thread for column sums and the row that ad
 MEETING_BYTES = 40 << 10  # of shared memory in which the threads of a block meet
 SHORT = 16  # elements of a column that one thread reduces by itself
 MANY = 256  # threads of each multiprocessor from which these need no others beside them
+MEETING_PAD = 1  # places of each lane between the lines that kept columns meet in
+LINE_BYTES = 128  # of memory that threads side by side read together
 BLOCK_BYTES = 4 << 10  # that a block reads at least: a multiprocessor starts one in about 140 cycles
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
 
@@ -248,6 +250,35 @@ def column_loops(space: Space) -> LoopSchedule:
         style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split, online=online,
         evict=eviction(space) if not small else Evict.NORMAL,
         reasons=tuple(reasons),
+    )
+
+
+def kept_column_loops(space: Space) -> LoopSchedule | None:
+    """Return the loops of columns that a block keeps in registers between passes; None where they do not fit."""
+    width, depth = space.vector, max(space.depth, 1)
+    each = width * space.streams  # elements of a row that a thread keeps
+    groups = -(-space.rows // width)
+    if not space.input_bytes or not space.rows:
+        return None
+    lanes, height = _power_of_two(min(WARP * 4, groups)), 1
+    if depth * each > ELEMENTS:
+        height = _power_of_two(-(-depth * each // ELEMENTS))
+        # Whole lines of memory, or two of the four sectors of each where a block then has the threads it needs.
+        lanes = min(_power_of_two(max(LINE_BYTES * space.streams // (width * space.input_bytes), 1)), WARP)
+        if lanes * height > MOST_THREADS and lanes > 1:
+            lanes //= 2
+        height = min(max(height, LEAST_THREADS // lanes), MOST_THREADS // lanes)
+    steps = _power_of_two(-(-depth // height))
+    kept = steps * each
+    meeting = lanes * height * (width + MEETING_PAD) * space.sum_bytes if height > 1 else 0
+    blocks = -(-groups // lanes)
+    if kept > 2 * ELEMENTS or meeting > MEETING_BYTES or blocks < space.device.sms:
+        return None
+    registers = 64 if kept <= ELEMENTS else 128  # one for each element, which is not converted again, and as many more
+    reason = f"columns stay in registers: {steps} rows of {width} columns for each of {lanes} x {height} threads"
+    return LoopSchedule(
+        style=Style.COLUMNS, threads=(lanes, height), vector=width, registers=steps, persistent=True, values=False,
+        resident=max(space.device.registers // (registers * lanes * height), 1), reasons=(reason,),
     )
 
 

@@ -54,6 +54,7 @@ _BITS = 63  # of a whole number
 _FLAGS = ("constants", "parallel", "persistent", "specialized")
 # Of rows that add to column sums on the way, on a GPU and on a CPU.
 BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")
+KEPT_COLUMN_NAMES = ("threads", "vector", "specialized")
 BANDS_NAMES = ("grain", "parallel", "specialized")
 
 
@@ -109,7 +110,8 @@ class Chooser:
         self, number: int, target: str, space: Space, chosen: LoopSchedule, names: tuple[str, ...] | None = None,
     ) -> LoopSchedule:
         """Return chosen loops with what was given by hand, where that is legal; the choice keeps why it is not."""
-        names = _NAMES[target_of(target).form, chosen.style] if names is None else names
+        if names is None:
+            names = KEPT_COLUMN_NAMES if chosen.keeps_columns else _NAMES[target_of(target).form, chosen.style]
         chosen = replace(chosen, reasons=(*self._notes, *chosen.reasons)) if self._notes else chosen
         self._notes = []
         values = self._changes.get(number, ())
@@ -233,7 +235,16 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
         nbytes = x * y * vector * max(space.sum_bytes, 1)
         if y > 1 and nbytes > _MEETING:
             return f"{x * y} threads meet in {nbytes} bytes of shared memory, more than {_MEETING}"
+        words = steps_of_columns(space, schedule) * vector * space.input_bytes // 4
+        if schedule.persistent and words > _REGISTER_WORDS:
+            return f"{x * y} threads would each keep {words} registers of columns, more than {_REGISTER_WORDS}"
     return _illegal_row(space, chosen, schedule) if style is Style.ROWS else ""
+
+
+def steps_of_columns(space: Space, schedule: LoopSchedule) -> int:
+    """Return the rows that each thread keeps of its columns: a power of two, so that few kernels serve all depths."""
+    rows = -(-max(space.depth, 1) // schedule.threads[1])
+    return 1 << max(rows - 1, 0).bit_length()
 
 
 def _illegal_tile(schedule: LoopSchedule, chosen: LoopSchedule) -> str:
@@ -293,6 +304,8 @@ def _followed(
     if schedule.style is Style.ELEMENTS and "blocks" not in given:
         chunks = -(-space.rows // schedule.vector)
         return replace(schedule, blocks=max(min(-(-chunks // (x * schedule.unroll)), _MOST_BLOCKS), 1))
+    if schedule.keeps_columns:
+        return replace(schedule, registers=steps_of_columns(space, schedule))
     if schedule.style is not Style.ROWS:
         return schedule
     if "resident" not in given and schedule.threads != chosen.threads:

@@ -172,3 +172,8 @@ class LoopSchedule:
     evict: Evict = Evict.NORMAL
     specialized: bool = False
     reasons: tuple[str, ...] = ()
+
+    @property
+    def keeps_columns(self) -> bool:
+        """Whether blocks of a GPU keep columns on chip between passes."""
+        return self.style is Style.COLUMNS and self.persistent

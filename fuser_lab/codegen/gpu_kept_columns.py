@@ -1,0 +1,156 @@
+"""Columns that a block of a GPU keeps in registers between passes, as a softmax over an outer axis needs them.
+
+    each thread loads its rows of a few neighbouring columns
+    for each pass:
+        each thread reduces what it holds; the lines of the block meet in shared memory
+    each thread computes and stores what depends on the results
+
+Memory is read once, where one kernel per pass reads it again. nvFuser's outer persistent scheduler does the same.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from fuser_lab.codegen.gpu_columns import ColumnNest
+from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
+from fuser_lab.codegen.nest_lowering import Fold
+from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.ir import Expr, TensorView
+from fuser_lab.ir.term import Term, apply, index
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.gpu_loops import MEETING_PAD
+
+
+@dataclass(frozen=True, slots=True)
+class _Mine:
+    """The group of neighbouring columns of a thread, of how many, and a bound of its number."""
+
+    group: Term
+    groups: int
+    reach: int
+
+
+class KeptColumnNest(ColumnNest):
+    """Writes nests whose kept axes are the fastest in memory and whose columns are needed again."""
+
+    def _columns(self) -> Launch:
+        return self._kept_columns() if self.schedule.persistent else super()._columns()
+
+    def _kept_columns(self) -> Launch:
+        values, width = self._values, self.schedule.vector
+        lanes, height = self.schedule.threads
+        groups = self.space.rows // width
+        wide = max(-(-groups // lanes), 1)
+        with ExitStack() as stack:
+            block = self._loop(stack, "block", wide, ParallelType.grid_x)
+            line = self._line(stack, height)
+            lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
+            mine = _Mine(block * lanes + lane, groups, wide * lanes)
+            words = {saved.tensor: self._room(saved.tensor, "column") for saved in self._saved}
+            known: list[Fold] = []
+            for number in range(self._passes):
+                exprs = [e for e in self._nest.reductions if self._levels.get(e.inputs[0], 0) == number]
+                stored = [tv for tv in self._nest.full if self._levels.get(tv, 0) == number]
+                if not exprs and not stored:
+                    continue
+                sums = self._sums(width, exprs)
+                with ExitStack() as inner:
+                    g = self._bound(inner, "g", mine.group, mine.groups, mine.reach)
+                    self._pass(number, g, line, self._cells(sums), stored, words, known)
+                if height > 1 and sums:
+                    sums = self._met(sums, line, lane)
+                known.extend(self._cells(sums))
+            if self._nest.rows:
+                with ExitStack() as inner:
+                    if height > 1:
+                        inner.enter_context(values.guard(apply("eq", line, 0)))
+                    g = self._bound(inner, "g", mine.group, mine.groups, mine.reach)
+                    v = inner.enter_context(self._each_neighbour())
+                    places = self._neighbours(self._nest.kept, g, v)
+                    self._close(_at(known, v), places)
+                    self._row_stores(self._nest.rows, places)
+        return Launch(blocks=wide, threads=(lanes, height))
+
+    def _room(self, tensor: TensorView, suffix: str) -> Buffer:
+        return self._words(tensor, self.schedule.registers * self.schedule.vector, suffix)
+
+    def _pass(
+        self, number: int, g: Term, line: Term, folds: Sequence[Fold], stored: Sequence[TensorView],
+        words: Mapping[TensorView, Buffer], known: Sequence[Fold],
+    ) -> None:
+        """Write what a pass computes of the rows of a thread, its loads first."""
+        nest, values, width = self._nest, self._values, self.schedule.vector
+        before = dict(values.given)
+        needed = inputs_needed(
+            self._fusion, nest, self._buffers, self._layouts, self._levels, number, self._saved,
+        )
+        widths = {tv: self._width_of(tv, nest.kept[-1]) for tv in needed}
+        here = {tv: words.get(tv) or self._room(tv, "next") for tv, size in widths.items() if size}
+        if here:
+            with self._each_row(line) as (u, q):
+                first = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, index(0))}
+                for tensor, buffer in here.items():
+                    self._fetch(tensor, widths[tensor], buffer, first, u * width)
+        kept = {s.tensor: words[s.tensor] for s in self._saved if s.written < number}
+        with self._each_row(line) as (u, q), self._each_neighbour() as v:
+            places = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, v)}
+            for tensor, buffer in {**kept, **here}.items():
+                self._know(tensor, buffer, places, u * width + v)
+            self._close(_at(known, v), places)
+            self._point(places, _at(folds, v), stored, (), index(0))
+        values.given = before
+
+    @contextmanager
+    def _each_row(self, line: Term) -> Iterator[tuple[Term, Term]]:
+        """Open a loop over the rows of a thread: which of its own, and which of the column."""
+        steps, height = self.schedule.registers, self.schedule.threads[1]
+        # Where depth is an argument, kernels for depths that fill all steps are the same as for others.
+        general = self.space.reduces_outermost and not self.schedule.specialized
+        with ExitStack() as stack:
+            u = self._round(stack, "u", steps)
+            yield u, self._bound(stack, "q", u * height + line, self.space.depth, steps * height + general)
+
+    def _met(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term) -> dict[Expr, Buffer]:
+        """Return the results of all lines of a block for the columns of each thread."""
+        values, width = self._values, self.schedule.vector
+        lanes, height = self.schedule.threads
+        threads, across = lanes * height, lanes * width
+        stride = across + MEETING_PAD * lanes  # lines of a warp put theirs into different banks
+        met = self._meet(sums, line, lane, stride)
+        shared = {
+            expr: Buffer(name=f"{expr.name}_columns", dtype=buffer.dtype, size=across, role=Role.SHARED)
+            for expr, buffer in sums.items()
+        }
+        for expr, buffer in shared.items():
+            values.emit(Alloc(buffer=buffer, origin=expr.name))
+        rounds = -(-across // threads)
+        with ExitStack() as stack:
+            k = self._round(stack, "k", rounds)
+            j = self._bound(stack, "j", k * threads + line * lanes + lane, across, rounds * threads)
+            place = self._remainder(j, width) * lanes + self._quotient(j, width)
+            for fold in self._added_lines(met, place, stride, height):
+                buffer = shared[fold.expr]
+                values.emit(Store(buffer=buffer, position=j, value=fold.total, origin=fold.expr.name))
+        values.emit(Barrier())
+        found = {}
+        for expr, buffer in shared.items():
+            own = Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=Role.SCRATCH)
+            values.emit(Alloc(buffer=own, origin=expr.name))
+            with self._each_slot(width) as v:
+                at = simplify(lane * width + v, values.scope.ranges)
+                values.emit(
+                    Store(buffer=own, position=v, value=Load(buffer.dtype, buffer, at), origin=expr.name),
+                )
+            found[expr] = own
+        return found
+
+
+def _at(folds: Sequence[Fold], place: Term) -> list[Fold]:
+    """Return folds with the running value of one of the columns of a thread."""
+    found = []
+    for fold in folds:
+        assert isinstance(fold.total, Load)
+        found.append(replace(fold, total=Load(fold.total.dtype, fold.total.buffer, place)))
+    return found

@@ -1,0 +1,89 @@
+"""Columns that a block keeps in registers between passes: read once, whatever their number, length and alignment."""
+
+from typing import Any
+
+import pytest
+from backend.fusions import D, S, build, numbers
+from unit.codegen.test_gpu_memory import ONE_SM, kernel_of, loads, run, schedules
+
+import fuser_lab as fl
+from fuser_lab.codegen.generate import generate
+from fuser_lab.errors import ScheduleError
+from fuser_lab.schedule.state import Style
+
+
+def softmax(axis: int) -> Any:
+    def record(fd: Any, x: Any) -> Any:
+        f = fd.ops.cast(x, D.Double if x.dtype is D.Double else D.Float)
+        e = fd.ops.exp(fd.ops.sub(f, fd.ops.max(f, [axis], keepdim=True)))
+        return fd.ops.cast(fd.ops.truediv(e, fd.ops.sum(e, [axis], keepdim=True)), x.dtype)
+
+    return record
+
+
+def norm(fd: Any, x: Any, residual: Any, weight: Any) -> Any:
+    """Normalize over axis 1 of three; the means are a result, too, and the residual is read by the last pass only."""
+    f = fd.ops.cast(x, D.Float)
+    mean = fd.ops.mul(fd.ops.sum(f, [1], keepdim=True), 1.0 / x.size(1))
+    d = fd.ops.sub(f, mean)
+    scale = fd.ops.rsqrt(fd.ops.sum(fd.ops.mul(d, d), [1], keepdim=True))
+    y = fd.ops.mul(fd.ops.mul(d, scale), fd.ops.broadcast_in_dim(weight, x.shape(), [1]))
+    return fd.ops.cast(fd.ops.add(y, fd.ops.cast(residual, D.Float)), x.dtype), fd.ops.squeeze(mean, [1])
+
+
+@pytest.mark.parametrize(("record", "shapes", "dtype"), [
+    (softmax(0), [(5, 2048)], D.Float),
+    (softmax(0), [(37, 513)], D.BFloat16),
+    (softmax(1), [(3, 96, 160)], D.BFloat16),
+    (softmax(1), [(2, 2, 300)], D.Float),
+    (softmax(1), [(2, 300, 63)], D.Half),
+    (softmax(0), [(1000, 40)], D.Float),
+    (softmax(1), [(4, 130, 33)], D.Double),
+    (norm, [(3, 48, 96), (3, 48, 96), (48,)], D.Float),
+    (norm, [(2, 200, 72), (2, 200, 72), (200,)], D.BFloat16),
+])
+def test_each_element_is_read_once(record: Any, shapes: list[tuple[int, ...]], dtype: D) -> None:
+    fusion = build(record, shapes, dtype)
+    kernel = run(fusion, S.OUTER_PERSISTENT, [numbers(shape, dtype) for shape in shapes], ONE_SM)
+    (schedule,) = schedules(kernel)
+    assert schedule.keeps_columns
+    assert len(kernel.phases) == 1
+    assert not kernel.workspace
+
+
+def test_threads_read_lines_of_memory_and_a_block_has_the_whole_column() -> None:
+    kernel = kernel_of(softmax(1), [(64, 512, 2048)], D.BFloat16, S.OUTER_PERSISTENT)
+    (schedule,) = schedules(kernel)
+    assert schedule.threads == (4, 128)
+    assert (schedule.vector, schedule.registers, schedule.resident) == (8, 4, 2)
+    assert [(s.count, s.width) for s in loads(kernel)] == [(8, 8)]
+
+
+@pytest.mark.parametrize("shape", [(16384, 4096), (512, 256)], ids=["too long", "too few columns"])
+def test_columns_that_do_not_fit_are_read_once_for_each_result(shape: tuple[int, int]) -> None:
+    kernel = kernel_of(softmax(0), [shape], D.BFloat16, S.OUTER_PERSISTENT)
+    assert len(kernel.phases) > 1
+    assert not any(schedule.keeps_columns for schedule in schedules(kernel))
+
+
+def test_depths_share_kernels() -> None:
+    names = set()
+    for depth in range(100, 500):
+        generated = generate(build(softmax(0), [(depth, 32768)], D.Float), S.OUTER_PERSISTENT, "cuda")
+        assert all(schedule.keeps_columns for schedule in schedules(generated.kernel_ir))
+        lines = generated.source.splitlines()
+        names.add("\n".join(line for line in lines if not line.lstrip().startswith("#")))
+    assert len(names) <= 6
+
+
+def test_parameters_by_hand_keep_the_columns() -> None:
+    with fl.FusionDefinition() as fd:
+        fd.add_output(softmax(0)(fd, fd.define_tensor([256, 65536], contiguity=True, dtype=D.Float)))
+    plan = fl.segment(fd, [fl.spec((256, 65536), "float32")])
+    (nest,) = plan.segments[0].params("cuda")
+    assert nest.schedule.style is Style.COLUMNS
+    assert set(nest.values) == {"threads", "vector", "specialized"}
+    (changed,) = plan.with_params(0, threads=(8, 32)).segments[0].params("cuda")
+    assert (changed.schedule.threads, changed.schedule.registers) == ((8, 32), 8)
+    with pytest.raises(ScheduleError, match="registers of columns"):
+        plan.with_params(0, threads=(8, 1))
