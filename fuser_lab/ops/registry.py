@@ -144,7 +144,9 @@ class OpDef:
     (reductions) is set, or none for ops that only a library evaluates.
 
     ``library(torch, *tensors, **attrs)`` is the same meaning in torch, for segments without a kernel whose tensors are
-    torch's; without it they are evaluated by ``reference`` on copies. ``axes(expr, result)`` gives, for each tensor
+    torch's; without it they are evaluated by ``reference`` on copies. ``into(torch, out, *tensors, **attrs)`` writes
+    its result into a tensor and returns whether torch does that for these operands; without it the result is copied.
+    ``axes(expr, result)`` gives, for each tensor
     operand, the pairs (position in its axes, position in the root axes of that result) that are one axis; without it
     operands and result correspond position by position. ``samples`` are legal calls and ``misuses`` illegal ones:
     tests and tables are made from them.
@@ -160,6 +162,7 @@ class OpDef:
     element: Callable[[Element], Term] | None = None
     combine: Combine | None = None
     library: Callable[..., Any] | None = None
+    into: Callable[..., bool] | None = None
     axes: AxisRule | None = None
     samples: tuple[Sample, ...] = ()
     misuses: tuple[Misuse, ...] = ()

@@ -110,6 +110,18 @@ def _torch_product(torch: Any, x: Any, dim: int) -> Any:
     return torch.cumprod(x, dim, dtype=x.dtype)
 
 
+def _torch_into(fn: str) -> Callable[..., bool]:
+    """Return what writes running sums or products into a tensor."""
+
+    def into(torch: Any, out: Any, x: Any, init: Any = None, *, dim: int) -> bool:
+        if init is not None or x.dtype in {torch.bool, torch.uint64}:
+            return False
+        getattr(torch, fn)(x, dim, dtype=x.dtype, out=out)
+        return True
+
+    return into
+
+
 def _torch_largest(torch: Any, x: Any, dim: int) -> Any:
     return unordered(torch, torch.cummax(ordered(torch, x), dim).values, x.dtype)
 
@@ -120,6 +132,7 @@ def _torch_smallest(torch: Any, x: Any, dim: int) -> Any:
 
 def _scan(
     name: str, ufunc: "np.ufunc", library: Callable[[Any, Any, int], Any], doc: str, *, needs_order: bool = False,
+    into: Callable[..., bool] | None = None,
 ) -> OpDef:
     def frontend(rec: Recorder, arg: Operand, dim: int, init: Operand = None) -> Val:
         tensor = rec.tensor(arg, name, "arg")
@@ -184,6 +197,7 @@ def _scan(
         infer=_infer,
         reference=reference,
         library=on_torch,
+        into=into,
         axes=axes_of_first,
         samples=samples,
         misuses=misuses,
@@ -193,7 +207,12 @@ def _scan(
 
 
 _AND_INIT = "; init precedes the first element."
-CUMSUM = _scan("cumsum", np.add, _torch_sum, f"Running sums along dim, in arg's dtype{_AND_INIT}")
-CUMPROD = _scan("cumprod", np.multiply, _torch_product, f"Running products along dim, in arg's dtype{_AND_INIT}")
+CUMSUM = _scan(
+    "cumsum", np.add, _torch_sum, f"Running sums along dim, in arg's dtype{_AND_INIT}", into=_torch_into("cumsum"),
+)
+CUMPROD = _scan(
+    "cumprod", np.multiply, _torch_product, f"Running products along dim, in arg's dtype{_AND_INIT}",
+    into=_torch_into("cumprod"),
+)
 CUMMIN = _scan("cummin", np.minimum, _torch_smallest, f"Running minima along dim{_AND_INIT}", needs_order=True)
 CUMMAX = _scan("cummax", np.maximum, _torch_largest, f"Running maxima along dim{_AND_INIT}", needs_order=True)

@@ -12,11 +12,16 @@ from fuser_lab.interpreter.numpy_eval import constant, evaluate_expr
 from fuser_lab.ir import Expr, Fusion, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.positions import indexed_axis
-from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, to_numpy, torch_module
+from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, may_overlap, to_numpy, torch_module
 
 
-def evaluate_segment(fusion: Fusion, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outputs of a segment by name; operands are NumPy arrays or torch tensors, by name, and numbers."""
+def evaluate_segment(
+    fusion: Fusion, given: Mapping[str, Any], into: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the outputs of a segment by name; operands are NumPy arrays or torch tensors, by name, and numbers.
+
+    ``into`` are tensors for outputs: what torch writes there is returned as that tensor.
+    """
     known: dict[Val, Any] = {
         value: number_of(given[value.name], value.dtype) if isinstance(value, Scalar) else given[value.name]
         for value in fusion.inputs
@@ -26,6 +31,10 @@ def evaluate_segment(fusion: Fusion, given: Mapping[str, Any]) -> dict[str, Any]
     device = next((device for device in devices if device.type != "cpu"), next(iter(devices), None))
     for expr in fusion.exprs:
         operands = [known[v] if v in known else constant(v) for v in expr.inputs]
+        target = (into or {}).get(expr.outputs[0].name)
+        if target is not None and device is not None and _written(expr, operands, target):
+            known[expr.outputs[0]] = target
+            continue
         results = evaluate_expr(expr, operands) if device is None else _torch_expr(expr, operands, device)
         known.update(zip(expr.outputs, results, strict=True))
     return {tv.name: known[tv] for tv in fusion.outputs}
@@ -146,6 +155,18 @@ def _torch_expr(expr: Expr, operands: Sequence[Any], device: Any) -> tuple[Any, 
     plain = [to_numpy(x) if is_torch(x) else x for x in operands]
     results = evaluate_expr(expr, plain)
     return tuple(from_numpy_as("torch", _owned(x)).to(device) for x in results)
+
+
+def _written(expr: Expr, operands: Sequence[Any], target: Any) -> bool:
+    """Whether torch has written the result of an expression into a tensor."""
+    into = OPS[expr.op.name].into
+    if into is None or not all(is_torch(x) for x in (target, operands[0])):
+        return False
+    if target.dtype is not operands[0].dtype or 0 in target.stride() or target.requires_grad:
+        return False
+    if any(is_torch(x) and (x.requires_grad or may_overlap(x, target)) for x in operands):
+        return False
+    return into(torch_module(), target, *operands, **dict(expr.attrs))
 
 
 def _owned(array: Any) -> Any:

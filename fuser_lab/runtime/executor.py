@@ -19,7 +19,7 @@ from fuser_lab.runtime.ready import DirectRun
 from fuser_lab.runtime.repeats import ready_runs_of, repeated
 from fuser_lab.runtime.run_memory import RunMemory, is_exhausted
 from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Segment, Step
-from fuser_lab.runtime.variants import KernelOptions, Variant, Variants
+from fuser_lab.runtime.variants import KernelOptions, NestedRun, Variant, Variants
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.targets import Later, find, names
 
@@ -39,7 +39,7 @@ class PreparedPlan:
         self._parts = parts_of(fusion, self.segments)
         options = KernelOptions(
             allow_fallback=allow_fallback, evaluate_refused=evaluate_refused, changes=changes or {},
-            schedules=schedules or {}, shared=shared,
+            schedules=schedules or {}, shared=shared, nested=self._nested,
         )
         self._variants = Variants(self._parts, memory, options)
         self._run_memory = RunMemory(self._parts, memory, self._release)
@@ -211,6 +211,10 @@ class PreparedPlan:
         else:
             return
         raise self._run_memory.exhausted(max(step.fusion.tensors.values(), key=lambda tv: tv.nbytes))
+
+    def _nested(self, fusion: Fusion, segments: Sequence[Segment]) -> NestedRun:
+        """Return what runs a segment of this plan that is cut further."""
+        return PreparedPlan(fusion, segments, self.memory, allow_fallback=True, evaluate_refused=True).run
 
     def _release(self) -> None:
         """Let go of everything kept for other runs."""

@@ -3,14 +3,16 @@
 import itertools
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.varying import SharedKernels
+from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.scheduling import RULES
 from fuser_lab.dtypes import DataType
@@ -26,9 +28,11 @@ from fuser_lab.runtime.evaluate import evaluate_segment
 from fuser_lab.runtime.lending import View, views_of
 from fuser_lab.runtime.memory import Call, Memory
 from fuser_lab.runtime.parts import PlanParts
-from fuser_lab.runtime.steps import Step
+from fuser_lab.runtime.steps import Segment, Step
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.targets import target_of
 
 # Of each tensor input: strides in elements, and the alignment of its memory in bytes.
@@ -41,13 +45,20 @@ _KEPT_IDLE = 2  # environments with storage, per variant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelOptions:
-    """How the kernels of a plan are made; `fuser_lab.runtime.executor.prepare` says what each field means."""
+    """How the kernels of a plan are made; `fuser_lab.runtime.executor.prepare` says what each field means.
+
+    ``nested`` prepares a segment as a plan of its own, on the same device.
+    """
 
     allow_fallback: bool
     evaluate_refused: bool = False
     changes: Mapping[int, Sequence[LoopChange]] = field(default_factory=dict)
     schedules: Mapping[int, Sequence[Transform]] = field(default_factory=dict)
     shared: SharedKernels | None = None
+    nested: "Callable[[Fusion, Sequence[Segment]], NestedRun] | None" = None
+
+
+NestedRun = Callable[[Sequence[Any], Sequence[Any]], object]  # runs a plan of its own on inputs, into outputs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -202,25 +213,52 @@ class Variants:
                         raise
                     warn(f"{error} The array library evaluates the segment.", EvaluationWarning)
                     step = replace(step, generated=None, evaluated_because=str(error))  # noqa: PLW2901
-            found.append((step, (self._evaluation(step.fusion),)))
+            found.append((step, (self._evaluation(step),)))
         return tuple(step for step, _ in found), tuple(calls for _, calls in found)
 
-    def _evaluation(self, segment: Fusion) -> Call:
-        memory, needed = self._memory, self._parts.needed
+    def _evaluation(self, step: Step) -> Call:
+        segment, memory, needed = step.fusion, self._memory, self._parts.needed
+        if step.scheduler is SchedulerType.GREEDY and not self._on_host and self._options.nested is not None:
+            return self._in_parts(segment, self._options.nested)
         tensors = [v.name for v in segment.inputs if isinstance(v, TensorView)]
         scalars = [v.name for v in segment.inputs if not isinstance(v, TensorView)]
-        by_torch = self._on_host and _is_faster_by_torch(segment)
+        on_host = self._on_host
+        by_torch = on_host and _is_faster_by_torch(segment)
         targets = [tv.name for tv in segment.outputs if tv.name in needed and tv not in segment.inputs]
 
         def call(env: Environment) -> None:
             values = {name: env.arrays[name] for name in tensors} | {name: env.arguments[name] for name in scalars}
             if by_torch and env.library == "torch":
                 values = shared_with_torch(values)
-            results = evaluate_segment(segment, values)
+            into = {} if on_host else {name: env.arrays[name] for name in targets}
+            results = evaluate_segment(segment, values, into)
             for name in targets:
-                memory.copy(env.arrays[name], results[name])
+                if results[name] is not into.get(name):
+                    memory.copy(env.arrays[name], results[name])
 
         return call
+
+
+    def _in_parts(self, segment: Fusion, nested: Callable[[Fusion, Sequence[Segment]], NestedRun]) -> Call:
+        """Return what runs a segment on the device op by op where torch has the op, and by kernels for all others."""
+        whole, parts = without_greedy(segment, self._memory.gpu)
+        run = nested(whole, parts)
+        needed = self._parts.needed
+
+        def call(env: Environment) -> None:
+            given = [
+                env.arrays[v.name] if isinstance(v, TensorView) else env.arguments[v.name] for v in segment.inputs
+            ]
+            run(given, [env.arrays[tv.name] if tv.name in needed else None for tv in segment.outputs])
+
+        return call
+
+
+def without_greedy(segment: Fusion, device: Device) -> tuple[Fusion, tuple[Segment, ...]]:
+    """Return a segment of the scheduler Greedy, which has no kernels here, cut without it: scans and sorts alone."""
+    oracle = SchedulerRegistry(device, frozenset({SchedulerType.GREEDY}))
+    found = segment_fusion(segment, oracle)
+    return found.fusion, tuple((group.candidate.narrowed, group.scheduler) for group in found.groups)
 
 
 def _kernels_of(steps: Sequence[Step]) -> tuple[GeneratedKernel, ...]:

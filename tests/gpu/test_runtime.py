@@ -168,6 +168,25 @@ def test_a_captured_plan_replays_what_its_inputs_hold() -> None:
         plan.captured([given.cpu().numpy()])
 
 
+def test_running_sums_are_captured_with_the_kernels_around_them() -> None:
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([256, 1024], contiguity=True, dtype=fl.DataType.Float)
+        fd.add_output(fd.ops.mul(fd.ops.cumsum(fd.ops.exp(x), 1), 0.5))
+    x = torch.randn(256, 1024, device="cuda")
+    bound = fl.segment(fd, [x]).prepared("cuda").bind([x])
+    for step in bound.steps:
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for step in bound.steps:
+            step()
+    for _ in range(3):
+        x.copy_(torch.randn(256, 1024, device="cuda"))
+        graph.replay()
+        torch.testing.assert_close(bound.outputs[0], x.exp().cumsum(1) * 0.5)
+
+
 def test_random_numbers_are_not_frozen_into_a_graph() -> None:
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([-1], contiguity=[True], dtype=fl.DataType.Float)

@@ -1,0 +1,138 @@
+"""On a device, what a segment of the scheduler Greedy computes is computed there: by torch, and by kernels of ours."""
+
+import pytest
+from needs import needs
+from stand_in_gpu import stand_in_gpu
+
+import fuser_lab as fl
+from fuser_lab import DataType, FusionDefinition
+from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.runtime import evaluate
+from fuser_lab.runtime.executor import prepare
+
+torch = needs("torch")
+GREEDY = SchedulerType.GREEDY
+
+
+def prepared(plan):
+    return prepare(plan.fusion, [(one.fusion, one.scheduler) for one in plan.segments], "cuda:0")
+
+
+@pytest.fixture
+def no_copies(monkeypatch):
+    """Fail if anything that the library evaluates is taken to the host."""
+
+    def refused(array):
+        msg = f"a tensor of {tuple(array.shape)} is copied to the host."
+        raise AssertionError(msg)
+
+    monkeypatch.setattr(evaluate, "to_numpy", refused)
+
+
+def rows():
+    """Rows of which no two elements are equal, exact in BFloat16."""
+    return torch.stack([torch.randperm(64) for _ in range(16)]) - 30.0
+
+
+def running_sums():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16, 64], contiguity=True)
+        fd.add_output(fd.ops.mul(fd.ops.cumsum(fd.ops.abs(x), 1), 0.5))
+    return fd, lambda: [rows()], lambda x: [x.abs().cumsum(1) * 0.5]
+
+
+def sorted_and_scattered():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16, 64], contiguity=True)
+        places = fd.ops.argsort(fd.ops.neg(x), 1)
+        fd.add_output(fd.ops.add(places, 1))
+        fd.add_output(fd.ops.mul(fd.ops.scatter(x, places, fd.ops.relu(x), 1), 2.0))
+
+    def wanted(x):
+        places = torch.argsort(-x, dim=1)
+        return [places + 1, x.scatter(1, places, x.relu()) * 2]
+
+    return fd, lambda: [rows()], wanted
+
+
+def largest():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16, 64], contiguity=True, dtype=DataType.BFloat16)
+        values, places = fd.ops.topk(fd.ops.mul(fd.ops.cast(x, dtype=DataType.Float), 2.0), fd.define_scalar(4), 1)
+        fd.add_output(fd.ops.neg(values))
+        fd.add_output(places)
+
+    def wanted(x):
+        values, places = (x.float() * 2).topk(4, 1)
+        return [-values, places]
+
+    return fd, lambda: [rows().bfloat16()], wanted
+
+
+def with_a_number():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16, 64], contiguity=True)
+        factor = fd.define_scalar(dtype=DataType.Double)
+        fd.add_output(fd.ops.mul(fd.ops.cumsum(fd.ops.mul(x, factor), 1), 0.5))
+    return fd, lambda: [rows(), 2.0], lambda x, factor: [(x * factor).cumsum(1) * 0.5]
+
+
+@pytest.mark.usefixtures("no_copies")
+@pytest.mark.parametrize("make", [running_sums, sorted_and_scattered, largest, with_a_number])
+def test_nothing_goes_through_the_host(make):
+    fd, inputs, wanted = make()
+    plan = fl.segment(fd, inputs())
+    assert GREEDY in [one.scheduler for one in plan.segments]
+    with stand_in_gpu() as launched:
+        run = prepared(plan)
+        for seed in range(3):
+            torch.manual_seed(seed)
+            given = inputs()
+            outputs = run.run(given)
+            into = [torch.full_like(one, 7) for one in outputs]
+            run.run(given, into)
+            for a, b, c in zip(outputs, into, wanted(*given), strict=True):
+                torch.testing.assert_close(a, c)
+                torch.testing.assert_close(b, a, rtol=0, atol=0)
+    assert launched.phases, "kernels compute what torch is not asked for"
+
+
+@pytest.mark.usefixtures("no_copies")
+def test_segments_around_it_read_and_write_the_same_memory():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16, 64], contiguity=True)
+        shares = fd.ops.softmax(x, 1)
+        sums = fd.ops.mul(fd.ops.cumsum(shares, 1), 0.5)
+        fd.add_output(fd.ops.sum(sums, [0]))
+        fd.add_output(sums)
+    plan = fl.segment(fd)
+    assert len(plan.segments) > 1
+    with stand_in_gpu():
+        run = prepared(plan)
+        for seed in range(3):
+            torch.manual_seed(seed)
+            x = torch.randn(16, 64)
+            bound = run.bind([x])
+            for step in bound.steps:
+                step()
+            bound.finish()
+            wanted = x.softmax(1).cumsum(1) * 0.5
+            for a, b in zip(bound.outputs, [wanted.sum(0), wanted], strict=True):
+                torch.testing.assert_close(a, b)
+
+
+def test_running_sums_are_written_where_they_belong(monkeypatch):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16, 64], contiguity=True)
+        fd.add_output(fd.ops.cumsum(x, 1))
+        fd.add_output(fd.ops.cumprod(x, 0))
+        fd.add_output(fd.ops.cumsum(x, 0, fd.define_scalar(2.0)))
+    plan = fl.segment(fd)
+    x, copied = rows() / 30, []
+    with stand_in_gpu():
+        run = prepared(plan)
+        copy = type(run.memory).copy
+        monkeypatch.setattr(type(run.memory), "copy", lambda memory, *two: (copied.append(two), copy(memory, *two)))
+        got = run.run([x])
+    torch.testing.assert_close(got, [x.cumsum(1), x.cumprod(0), x.cumsum(0) + 2], rtol=1e-5, atol=1e-5)
+    assert len(copied) == 1, "only torch's sums have nothing that precedes them"
