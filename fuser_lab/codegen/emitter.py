@@ -40,7 +40,7 @@ INFIX = {
 }
 _INTEGER_CALLS = {"shl": "shift_left", "shr": "shift_right", "gcd": "common_divisor"}
 _STRENGTH = {"*": 6, "//": 6, "%": 6, "+": 5, "-": 5, "<<": 4, ">>": 4, "&": 3, "^": 2, "|": 1}
-_ATOM, _WEAKEST = 9, 0
+ATOM, _WEAKEST = 9, 0
 
 TYPE_NAMES = {
     DataType.Double: "float64",
@@ -240,11 +240,11 @@ class Emitter:
         """Return the text and how strongly it binds."""
         match term:
             case Const(dtype, value):
-                return self.constant(dtype, value), _ATOM
+                return self.constant(dtype, value), ATOM
             case Var(_, name):
-                return name, _ATOM
+                return name, ATOM
             case Load():
-                return self.loaded(term), _ATOM
+                return self.loaded(term), ATOM
             case Apply():
                 return self.apply(term)
             case _:
@@ -305,13 +305,13 @@ class Emitter:
             parts = [self._argument(a, 1) for a in args]
             return f"{parts[1]} if {parts[0]} else {parts[2]}", _WEAKEST
         if fn == "cast":
-            return self._cast(args[0], dtype), _ATOM
+            return self._cast(args[0], dtype), ATOM
         if fn in COMPARISONS:
             return f"{self._argument(args[0], 1)} {INFIX[fn]} {self._argument(args[1], 1)}", _WEAKEST
         if dtype is DataType.Bool and operand is DataType.Bool:
             return self._logic(fn, args)
         if dtype is DataType.Index and fn in {"min", "max"}:
-            return self._call(fn, args), _ATOM
+            return self._call(fn, args), ATOM
         if operand.is_integral or operand is DataType.Bool:
             special = self._whole(term)
             if special is not None:
@@ -319,13 +319,13 @@ class Emitter:
         if fn == "neg":
             return f"-{self._argument(args[0], 7)}", 7
         if fn == "abs" and not operand.is_complex:
-            return self._call("abs", args), _ATOM
+            return self._call("abs", args), ATOM
         if fn in {"real", "imag"}:
-            return f"{self._argument(args[0], 8)}.{fn}", _ATOM
+            return f"{self._argument(args[0], 8)}.{fn}", ATOM
         if fn == "complex":
-            return f"{TYPE_NAMES[dtype]}({self._call('complex', args)})", _ATOM
+            return f"{TYPE_NAMES[dtype]}({self._call('complex', args)})", ATOM
         if operand.is_complex and fn in self.complex_calls:
-            return f"{TYPE_NAMES[dtype]}({self._call(self.complex_calls[fn], args)})", _ATOM
+            return f"{TYPE_NAMES[dtype]}({self._call(self.complex_calls[fn], args)})", ATOM
         if fn == "div":
             return f"{self._argument(args[0], 6)} / {self._argument(args[1], 7)}", 6
         if fn == "pow":
@@ -336,7 +336,7 @@ class Emitter:
             return self._infix("%", args)
         if fn == "not":
             return f"~{self._argument(args[0], 7)}", 7
-        return self.function(term), _ATOM
+        return self.function(term), ATOM
 
     def _infix(self, sign: str, args: tuple[Term, ...]) -> tuple[str, int]:
         strength = _STRENGTH[sign]
@@ -357,7 +357,7 @@ class Emitter:
         if sign is None:
             # As C++: computed as integers, and true if not zero.
             widened = Apply(DataType.Int, fn, tuple(Apply(DataType.Int, "cast", (a,)) for a in args))
-            return self._cast(widened, DataType.Bool), _ATOM
+            return self._cast(widened, DataType.Bool), ATOM
         if sign == "!=":
             return f"{self._argument(args[0], 1)} != {self._argument(args[1], 1)}", _WEAKEST
         return self._infix(sign, args)
@@ -369,7 +369,7 @@ class Emitter:
         if fn in {"floor", "ceil", "round", "trunc"}:
             return self._strong(args[0])
         if fn in {"isnan", "isinf", "isfinite"}:
-            return str(fn == "isfinite"), _ATOM
+            return str(fn == "isfinite"), ATOM
         if dtype is DataType.Index:
             return None
         if fn == "div":
@@ -385,10 +385,10 @@ class Emitter:
         elif fn in {"shl", "shr", "gcd"}:
             text = self._call(_INTEGER_CALLS[fn], args)
             if fn == "gcd":
-                return f"{TYPE_NAMES[dtype]}({text})", _ATOM
+                return f"{TYPE_NAMES[dtype]}({text})", ATOM
             text = f"{text[:-1]}, {8 * dtype.itemsize})"
         elif fn == "signbit":
-            return ("False", _ATOM) if unsigned else (f"{self._argument(args[0], 1)} < 0", _WEAKEST)
+            return ("False", ATOM) if unsigned else (f"{self._argument(args[0], 1)} < 0", _WEAKEST)
         elif dtype is DataType.Int or fn not in {"neg", "abs", "not", *INFIX}:
             return None
         elif fn in INFIX:
@@ -397,7 +397,7 @@ class Emitter:
             sign = {"neg": "-", "not": "~"}.get(fn)
             text = self._call("abs", args) if sign is None else f"{sign}{self._argument(args[0], 7)}"
         # Numba computes small integers in int64; the wrap-around of the dtype is part of the meaning.
-        return (text if dtype is DataType.Int else f"{TYPE_NAMES[dtype]}({text})"), _ATOM
+        return (text if dtype is DataType.Int else f"{TYPE_NAMES[dtype]}({text})"), ATOM
 
     def _cast(self, value: Term, dtype: DataType) -> str:
         text, source = self.term(value), value.dtype

@@ -4,8 +4,18 @@ The source imports numba.cuda but printing it does not: kernels can be read on a
 """
 
 import re
+from dataclasses import replace
 
-from fuser_lab.codegen.emitter import COMPLEX_FUNCTIONS, CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
+from fuser_lab.codegen.emitter import (
+    ATOM,
+    COMPLEX_FUNCTIONS,
+    CONVERSIONS,
+    REDUCED,
+    TYPE_NAMES,
+    Emitter,
+    storage_name,
+    used_names,
+)
 from fuser_lab.codegen.index_math import Range, linear, range_of, substitute
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
@@ -21,10 +31,12 @@ from fuser_lab.codegen.kernel_ir import (
     Uniforms,
     VectorLoad,
     VectorStore,
+    walk,
 )
+from fuser_lab.codegen.narrow_values import NarrowValues, narrow_values
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir.term import Apply, Term, Var, index
+from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Evict
 from fuser_lab.targets import Form
@@ -38,13 +50,16 @@ _COMPLEX = {
     **{name: f"cmath.{name}" for name in ("acos", "asin", "asinh", "atan", "atanh")},
 }
 COMPLEX_INTRINSICS = tuple(name for name in _COMPLEX.values() if "." not in name)
+_PAIRED = {DataType.Float8_e4m3fn: "e4m3", DataType.Float8_e5m2: "e5m2"}  # converted two at a time
 _INTRINSICS = (
     *CONVERSIONS,
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
     "index32", "load_lasting", "load_streamed", "load_vector", "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
-    "philox_uniforms", "quotient", "store_vector",
+    "philox_uniforms", "quotient", "small_to_float", "store_vector",
+    *(f"{name}_among" for name in _PAIRED.values()),
+    *(f"store_{name}" for name in _PAIRED.values()),
 )
 _LOOPS = {
     ParallelType.grid_x: "blockIdx.x", ParallelType.block_x: "threadIdx.x", ParallelType.block_y: "threadIdx.y",
@@ -58,6 +73,8 @@ _LIBRARY = {
 }
 # Our own for float32, made of the hardware's exp2 and reciprocal.
 _FAST = {"exp": "fast_exp", "tanh": "fast_tanh", "one_plus_tanh": "one_plus_tanh", "sigmoid": "fast_sigmoid"}
+# What replaces numbers beyond a bound by it: ``bound if x < bound else x``.
+_BOUNDS = {"lt": "maximum", "le": "maximum", "gt": "minimum", "ge": "minimum"}
 _BY_MATH = frozenset(
     {
         "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "exp", "expm1",
@@ -75,6 +92,20 @@ def pointed_name(buffer: Buffer) -> str:
     return "uint8" if buffer.dtype is DataType.Bool else storage_name(buffer)
 
 
+def _small_integers(phase: Phase) -> frozenset[str]:
+    """Return the names of values that are Char, Byte or Short wherever they are set."""
+    small, others = set[str](), set[str]()
+    for statement in walk(phase.body):
+        match statement:
+            case Let(name=name, value=value):
+                (small if value.dtype.is_small_integer else others).add(name)
+            case Reduce(name=name) | Loop(var=name):
+                others.add(name)
+            case _:
+                pass
+    return frozenset(small - others)
+
+
 def _memory(phase: Phase) -> str:
     return f" and {phase.launch.shared} bytes of shared memory" if phase.launch.shared else ""
 
@@ -89,12 +120,19 @@ class CudaEmitter(Emitter):
 
     def loaded(self, load: Load) -> str:
         """Return an element of a buffer in its compute type."""
+        buffer = load.buffer
+        if buffer.dtype in _PAIRED and buffer.role is Role.WORDS and buffer.size % 2 == 0:
+            return f"{_PAIRED[buffer.dtype]}_among({buffer.name}, {self.subscript(load.position)})"
         text = super().loaded(load)
-        pointed = load.buffer.dtype is DataType.Bool and load.buffer.role is not Role.SCRATCH
+        pointed = buffer.dtype is DataType.Bool and buffer.role is not Role.SCRATCH
         return f"({text} != 0)" if pointed else text
 
     def stored(self, buffer: Buffer, value: Term) -> str:
         """Return a value as it is stored."""
+        if buffer.name in self._narrow.wide or self._is_in(self._narrow.copied):
+            return self.term(value)
+        if self._is_in(self._narrow.unrounded):
+            return f"float_to_{REDUCED[buffer.dtype]}({self.term(value)})"
         text = super().stored(buffer, value)
         return f"uint8({text})" if buffer.dtype is DataType.Bool and buffer.role is not Role.SCRATCH else text
 
@@ -139,7 +177,21 @@ class CudaEmitter(Emitter):
             if low >= 0 and high < _WORDS and isinstance(statement.value, Apply) and statement.value.fn != "cast":
                 self._line(f"{statement.name} = index32({self.term(statement.value)})", statement.origin)
                 return
-        super()._statement(statement)
+        super()._statement(self._narrowed(statement))
+
+    def _narrowed(self, statement: Statement) -> Statement:
+        """Return a Let without a rounding that the stores do, or of a word that is copied."""
+        match statement:
+            case Let(value=Apply(_, _, (operand,))) if self._is_in(self._narrow.unrounded):
+                return replace(statement, value=cast(operand, DataType.Float))
+            case Let(value=Load(_, buffer, position)) if self._is_in(self._narrow.copied):
+                word = Var(buffer.dtype, f"{buffer.name}[{self.subscript(position)}]")
+                return replace(statement, value=word)
+            case _:
+                return statement
+
+    def _is_in(self, places: frozenset[int]) -> bool:
+        return self._place is not None and self._place[1] in places
 
     def _range(self, term: Term) -> Range:
         """Return the least and the largest value of an index, for the sizes of this run."""
@@ -155,7 +207,8 @@ class CudaEmitter(Emitter):
         else:
             # Words are moved four bytes at a time; alignment matters only where they do not end up in registers.
             aligned = ", alignment=8" if buffer.role is Role.WORDS and buffer.dtype.itemsize < 4 else ""
-            text = f"cuda.local.array({buffer.size}, {kind}{aligned})"
+            wide = buffer.name in self._narrow.wide
+            text = f"cuda.local.array({buffer.size}, {'float32' if wide else kind + aligned})"
         self._line(f"{buffer.name} = {text}", statement.origin)
 
     def vector(self, statement: VectorLoad | VectorStore) -> None:
@@ -163,6 +216,8 @@ class CudaEmitter(Emitter):
         name = "store_vector"
         if isinstance(statement, VectorLoad):
             name = _LOADS[statement.evict]
+        elif statement.words.name in self._narrow.wide:
+            name = f"store_{_PAIRED[statement.buffer.dtype]}"
         memory = f"{statement.buffer.name}, {self.term(statement.position)}"
         words = f"{statement.words.name}, {self.term(statement.slot)}"
         self._line(f"{name}({memory}, {words}, {statement.count}, {statement.width})", statement.origin)
@@ -230,9 +285,38 @@ class CudaEmitter(Emitter):
     def prologue(self, phase: Phase) -> None:
         """Remember the shape of a block, and that no index is known yet."""
         self._threads_x = phase.launch.threads[0]
+        self._small = _small_integers(phase)
+        self._narrow: NarrowValues = narrow_values(phase.body, frozenset(_PAIRED))
         self._ranges: dict[str, Range] = {}
         sizes = (size for size in phase.sizes if size.dtype is DataType.Index)
         self._sizes = {size.name: index(size.value) for size in sizes}
+
+    def apply(self, term: Apply) -> tuple[str, int]:
+        """Return a function application and how strongly it binds."""
+        match term:
+            case Apply(_, "select", (Apply(_, fn, (x, Const(DataType.Float, bound) as limit)), y, z)) if (
+                fn in _BOUNDS and y == limit and z == x and bound != 0
+            ):
+                # One instruction, NaN kept in both; only of zeros it might choose another one.
+                return self._call(_BOUNDS[fn], (x, limit)), ATOM
+            case _:
+                return super().apply(term)
+
+    def _cast(self, value: Term, dtype: DataType) -> str:
+        if TYPE_NAMES[dtype] == "float32" and self._has_few_bits(value):
+            text = f"small_to_float({self.term(value)})"
+            return f"round_{REDUCED[dtype]}({text})" if dtype.is_reduced_float else text
+        return super()._cast(value, dtype)
+
+    def _has_few_bits(self, value: Term) -> bool:
+        """Whether a value is a small integer, which operands are not typed as: they are widened to Int32."""
+        match value:
+            case Var(_, name):
+                return name in self._small
+            case Load(_, buffer):
+                return buffer.dtype.is_small_integer
+            case _:
+                return value.dtype.is_small_integer
 
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""

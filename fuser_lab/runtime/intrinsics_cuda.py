@@ -2,11 +2,13 @@
 
 import cmath
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 from numba import cuda
 from numba.cuda import types
+from numba.cuda.core import targetconfig
 from numba.cuda.extending import intrinsic
 
 from fuser_lab.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
@@ -15,7 +17,7 @@ from fuser_lab.runtime.complex_functions import complex_functions
 _KEY_0, _KEY_1 = PHILOX_KEY_STEPS
 _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
 
-_WORD, _BITS, _FLOAT = ir.IntType(16), ir.IntType(32), ir.FloatType()
+_BYTE, _WORD, _BITS, _FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType()
 
 
 @intrinsic
@@ -59,6 +61,16 @@ def _load_with(hint: tuple[str, str], lanes: int) -> str:
     )
 
 
+def _outside(context: Any, builder: Any, signature: Any, args: Any, vector: Any) -> Any:
+    """Return a pointer to the vectors at a position, the second argument, of memory, the first."""
+    at = context.cast(builder, args[1], signature.args[1], types.int64)
+    if isinstance(signature.args[0], types.Array):  # shared memory of the block
+        start = context.make_array(signature.args[0])(context, builder, value=args[0]).data
+        return builder.bitcast(builder.gep(start, [at]), vector.as_pointer())
+    place = builder.bitcast(builder.gep(args[0], [at]), vector.as_pointer())
+    return builder.addrspacecast(place, vector.as_pointer(addrspace=1))
+
+
 def _vector(storing: bool, hint: tuple[str, str] | None = None) -> Any:
     """Return `load_vector` or `store_vector`: the loop over accesses, each moved part by part from and to registers.
 
@@ -75,14 +87,7 @@ def _vector(storing: bool, hint: tuple[str, str] | None = None) -> Any:
         nbytes = per_access * (kind.bitwidth // 8)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            at = context.cast(builder, args[1], signature.args[1], types.int64)
-            if isinstance(memory, types.Array):  # shared memory of the block
-                start = context.make_array(signature.args[0])(context, builder, value=args[0]).data
-                outside = builder.bitcast(builder.gep(start, [at]), vector.as_pointer())
-            else:
-                outside = builder.addrspacecast(
-                    builder.bitcast(builder.gep(args[0], [at]), vector.as_pointer()), vector.as_pointer(addrspace=1),
-                )
+            outside = _outside(context, builder, signature, args, vector)
             array = context.make_array(signature.args[2])(context, builder, value=args[2])
             first = context.cast(builder, args[3], signature.args[3], types.int64)
             inside = builder.bitcast(builder.gep(array.data, [first]), part.as_pointer())
@@ -210,6 +215,20 @@ float_to_int32 = _truncation(types.int32, "s32")
 float_to_int64 = _truncation(types.int64, "s64")
 float_to_uint64 = _truncation(types.uint64, "u64")
 
+@intrinsic
+def small_to_float(context: Any, x: Any) -> Any:
+    """Return an integer between -2**22 and 2**22 as float32.
+
+    It is added to the bits of 1.5 * 2**23, which is subtracted: a conversion instruction has an eighth of their rate.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        shifted = builder.bitcast(builder.add(args[0], ir.Constant(_BITS, 0x4B400000)), _FLOAT)
+        return builder.fsub(shifted, ir.Constant(_FLOAT, 12582912.0))
+
+    return types.float32(types.int32), generate
+
+
 _exp2 = _assembly("ex2.approx.ftz.f32 $0, $1;", types.float32, types.float32, "=f,f")
 _reciprocal = _assembly("rcp.approx.ftz.f32 $0, $1;", types.float32, types.float32, "=f,f")
 _LOG2_E = 1.4426950408889634
@@ -281,9 +300,8 @@ def round_half(x: Any) -> Any:
     return half_to_float(float_to_half(x))
 
 
-@cuda.jit(device=True)
-def e4m3_to_float(bits: Any) -> Any:
-    """Return the float32 value of a Float8_e4m3fn given as uint8."""
+def _e4m3_widened(bits: Any) -> Any:
+    """Return the float32 value of a Float8_e4m3fn given as uint8, by arithmetic."""
     magnitude = types.uint32(bits) & types.uint32(0x7F)
     sign = types.uint32((types.uint32(bits) & types.uint32(0x80)) << types.uint32(8))
     # The same fields as those of a float16, with an exponent that counts from 7 instead of 15.
@@ -311,9 +329,8 @@ def _small_float(x: Any, mantissa: Any, bias: Any) -> Any:
     return normal
 
 
-@cuda.jit(device=True)
-def float_to_e4m3(x: Any) -> Any:
-    """Return a float32 rounded to Float8_e4m3fn (to nearest even, NaN kept, at most 448), as uint8."""
+def _e4m3_narrowed(x: Any) -> Any:
+    """Return a float32 rounded to Float8_e4m3fn as uint8, by arithmetic."""
     sign = types.uint32((_bits_of_float(x) >> types.uint32(24)) & types.uint32(0x80))
     limited = abs(x) if abs(x) <= types.float32(448.0) else types.float32(448.0)  # noqa: FURB136
     rounded = _small_float(limited, types.uint32(3), types.uint32(7))
@@ -322,21 +339,13 @@ def float_to_e4m3(x: Any) -> Any:
     return types.uint8(sign | rounded)
 
 
-@cuda.jit(device=True)
-def round_e4m3(x: Any) -> Any:
-    """Return a float32 rounded to the nearest Float8_e4m3fn value, still as float32."""
-    return e4m3_to_float(float_to_e4m3(x))
-
-
-@cuda.jit(device=True)
-def e5m2_to_float(bits: Any) -> Any:
+def _e5m2_widened(bits: Any) -> Any:
     """Return the float32 value of a Float8_e5m2, the upper half of a float16, given as uint8."""
     return half_to_float(types.uint16(types.uint32(bits) << types.uint32(8)))
 
 
-@cuda.jit(device=True)
-def float_to_e5m2(x: Any) -> Any:
-    """Return a float32 rounded to Float8_e5m2 (to nearest even, NaN kept), as uint8."""
+def _e5m2_narrowed(x: Any) -> Any:
+    """Return a float32 rounded to Float8_e5m2 as uint8, by arithmetic."""
     sign = types.uint32((_bits_of_float(x) >> types.uint32(24)) & types.uint32(0x80))
     rounded = _small_float(x, types.uint32(2), types.uint32(15))
     rounded = min(rounded, types.uint32(0x7C))
@@ -345,7 +354,172 @@ def float_to_e5m2(x: Any) -> Any:
     return types.uint8(sign | rounded)
 
 
-@cuda.jit(device=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Float8:
+    """A float of 8 bits that instructions convert two at a time, of a uint16 with the first element in its low byte.
+
+    ``infinite_from`` is the least magnitude that becomes infinite, where there is an infinity: the instruction gives
+    the largest number instead, whose bits are the next smaller. ``widened`` and ``narrowed`` are for other devices.
+    """
+
+    letters: str
+    widened: Any
+    narrowed: Any
+    infinite_from: float | None = None
+
+    def wide(self, context: Any, builder: Any, pair: Any, second: Any) -> Any:
+        """Return one of a pair's elements as float32; ``second`` is a bit."""
+        if not _converts_float8():
+            shift = builder.select(second, ir.Constant(_WORD, 8), ir.Constant(_WORD, 0))
+            byte = builder.trunc(builder.lshr(pair, shift), _BYTE)
+            return context.compile_internal(builder, self.widened, types.float32(types.uint8), [byte])
+        kind = ir.FunctionType(_BITS, [_WORD])
+        halves = builder.call(ir.InlineAsm(kind, f"cvt.rn.f16x2.{self.letters}x2 $0, $1;", "=r,h"), [pair])
+        upper = builder.trunc(builder.lshr(halves, ir.Constant(_BITS, 16)), _WORD)
+        half = builder.select(second, upper, builder.trunc(halves, _WORD))
+        return builder.call(ir.InlineAsm(ir.FunctionType(_FLOAT, [_WORD]), "cvt.f32.f16 $0, $1;", "=f,h"), [half])
+
+    def narrow(self, context: Any, builder: Any, numbers: list[Any]) -> Any:
+        """Return one or two float32 numbers as a pair, rounded to nearest even."""
+        if not _converts_float8():
+            rule = types.uint8(types.float32)
+            words = [
+                builder.zext(context.compile_internal(builder, self.narrowed, rule, [x]), _WORD) for x in numbers
+            ]
+            return words[0] if len(words) == 1 else builder.or_(words[0], builder.shl(words[1], ir.Constant(_WORD, 8)))
+        kind = ir.FunctionType(_WORD, [_FLOAT, _FLOAT])
+        first, second = numbers[0], numbers[1] if len(numbers) > 1 else ir.Constant(_FLOAT, 0.0)
+        text = f"cvt.rn.satfinite.{self.letters}x2.f32 $0, $1, $2;"
+        pair = builder.call(ir.InlineAsm(kind, text, "=h,f,f"), [second, first])
+        if self.infinite_from is None:
+            return pair
+        for place, number in enumerate(numbers):
+            size = builder.bitcast(builder.and_(builder.bitcast(number, _BITS), ir.Constant(_BITS, 0x7FFFFFFF)), _FLOAT)
+            beyond = builder.fcmp_ordered(">=", size, ir.Constant(_FLOAT, self.infinite_from))
+            step = ir.Constant(_WORD, 1 << 8 * place)
+            pair = builder.add(pair, builder.select(beyond, step, ir.Constant(_WORD, 0)))
+        return pair
+
+
+_PAIRS_FROM = 8, 9  # compute capability
+
+
+def _converts_float8() -> bool:
+    """Whether the device that a kernel is compiled for has instructions for 8-bit floats.
+
+    To be asked while the kernel itself is lowered: Numba compiles a device function once, for the first device.
+    """
+    return tuple(targetconfig.ConfigStack().top().compute_capability) >= _PAIRS_FROM
+
+
+_E4M3 = _Float8(letters="e4m3", widened=_e4m3_widened, narrowed=_e4m3_narrowed)
+_E5M2 = _Float8(
+    letters="e5m2", widened=_e5m2_widened, narrowed=_e5m2_narrowed,
+    infinite_from=61440.0,  # half-way from the largest number to the next power of two: even is the latter
+)
+
+
+def _widening(form: _Float8) -> Any:
+    """Return a function that widens an 8-bit float given as uint8 to float32."""
+
+    def rule(context: Any, bits: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return form.wide(context, builder, builder.zext(args[0], _WORD), ir.Constant(ir.IntType(1), 0))
+
+        return types.float32(types.uint8), generate
+
+    return intrinsic(rule)
+
+
+def _widening_among(form: _Float8) -> Any:
+    """Return a function that widens ``words[place]``, a thread's uint8s, of which there is an even number.
+
+    It converts two neighbours; the compiler does so once for both.
+    """
+
+    def rule(context: Any, words: Any, place: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            wide = ir.IntType(64)
+            start = context.make_array(signature.args[0])(context, builder, value=args[0]).data
+            at = context.cast(builder, args[1], signature.args[1], types.int64)
+            first = builder.gep(start, [builder.and_(at, ir.Constant(wide, -2))])
+            pair = builder.load(builder.bitcast(first, _WORD.as_pointer()), align=2)
+            return form.wide(context, builder, pair, builder.trunc(at, ir.IntType(1)))
+
+        return types.float32(words, place), generate
+
+    return intrinsic(rule)
+
+
+def _narrowing(form: _Float8) -> Any:
+    """Return a function that rounds a float32 to an 8-bit float, to nearest even with NaN kept, as uint8."""
+
+    def rule(context: Any, x: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.trunc(form.narrow(context, builder, args), _BYTE)
+
+        return types.uint8(types.float32), generate
+
+    return intrinsic(rule)
+
+
+def _storing(form: _Float8) -> Any:
+    """Return `store_vector` for words that are float32 yet: they are rounded two at a time."""
+
+    def rule(context: Any, memory: Any, position: Any, words: Any, slot: Any, count: Any, width: Any) -> Any:
+        if not hasattr(count, "literal_value"):
+            return None  # asked again with literals as types
+        per_access = width.literal_value
+        part, lanes, accesses = _moved(memory.dtype, count.literal_value, per_access)
+        vector = ir.VectorType(part, lanes) if lanes > 1 else part
+        pairs = per_access // lanes // 2  # in a part
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            wide = ir.IntType(64)
+            outside = _outside(context, builder, signature, args, vector)
+            start = context.make_array(signature.args[2])(context, builder, value=args[2]).data
+            first = context.cast(builder, args[3], signature.args[3], types.int64)
+
+            def number(place: int) -> Any:
+                return builder.load(builder.gep(start, [builder.add(first, ir.Constant(wide, place))]))
+
+            def word(place: int) -> Any:
+                whole: Any = ir.Constant(part, 0)
+                for pair in range(pairs):
+                    both = [number(place + 2 * pair), number(place + 2 * pair + 1)]
+                    moved = builder.zext(form.narrow(context, builder, both), part)
+                    whole = builder.or_(whole, builder.shl(moved, ir.Constant(part, 16 * pair)))
+                return whole
+
+            for access in range(accesses):
+                parts = [word(access * per_access + k * 2 * pairs) for k in range(lanes)]
+                value = parts[0]
+                if lanes > 1:
+                    value = ir.Constant(vector, ir.Undefined)
+                    for k, each in enumerate(parts):
+                        value = builder.insert_element(value, each, ir.Constant(_BITS, k))
+                builder.store(value, builder.gep(outside, [ir.Constant(wide, access)]), align=per_access)
+            return context.get_dummy_value()
+
+        return types.void(memory, position, words, slot, count, width), generate
+
+    return intrinsic(rule)
+
+
+# Float8_e4m3fn has no infinity: what is too large becomes its largest number, 448.
+e4m3_to_float, e5m2_to_float = _widening(_E4M3), _widening(_E5M2)
+e4m3_among, e5m2_among = _widening_among(_E4M3), _widening_among(_E5M2)
+float_to_e4m3, float_to_e5m2 = _narrowing(_E4M3), _narrowing(_E5M2)
+store_e4m3, store_e5m2 = _storing(_E4M3), _storing(_E5M2)
+
+
+@cuda.jit(device=True, inline="always")
+def round_e4m3(x: Any) -> Any:
+    """Return a float32 rounded to the nearest Float8_e4m3fn value, still as float32."""
+    return e4m3_to_float(float_to_e4m3(x))
+
+
+@cuda.jit(device=True, inline="always")
 def round_e5m2(x: Any) -> Any:
     """Return a float32 rounded to the nearest Float8_e5m2 value, still as float32."""
     return e5m2_to_float(float_to_e5m2(x))
