@@ -20,7 +20,10 @@ from fuser_lab.codegen.vectorize import ACCESS_BYTES, Access
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Term, index
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.gpu_elements import tile_sides
 from fuser_lab.schedule.state import Space
+
+_BANKS = 8  # vectors of 16 bytes that the banks of shared memory hold side by side
 
 
 class TileNest(TransposingNest, GpuReductions):
@@ -44,8 +47,8 @@ class TileNest(TransposingNest, GpuReductions):
     def _tiles(self) -> Launch:
         tiled, schedule, values = self._tiled, self.schedule, self._values
         assert tiled is not None
-        tile = schedule.tile
-        over, down = -(-tiled.along.extent // tile), -(-tiled.across.extent // tile)
+        sides = {axis: self._side(axis) for axis in (tiled.along, tiled.across)}
+        over, down = (-(-axis.extent // side) for axis, side in sides.items())
         blocks = over * down * prod(a.extent for a in tiled.others)
         shared = self._tiles_of((*tiled.inputs, *tiled.outputs))
         with ExitStack() as stack:
@@ -54,10 +57,10 @@ class TileNest(TransposingNest, GpuReductions):
             for buffer in shared.values():
                 values.emit(Alloc(buffer=buffer))
             corner = {
-                tiled.along: self._number(stack, "tile_along", self._remainder(block, over), over) * tile,
+                tiled.along: self._number(stack, "tile_along", self._remainder(block, over), over) * sides[tiled.along],
                 tiled.across: self._number(
                     stack, "tile_across", self._remainder(self._quotient(block, over), down), down,
-                ) * tile,
+                ) * sides[tiled.across],
             }
             rest = self._quotient(block, over * down)
             if tiled.others:
@@ -107,9 +110,16 @@ class TileNest(TransposingNest, GpuReductions):
                     values.emit(Store(buffer=self._buffers[tensor.name], position=position, value=value))
         return Launch(blocks=blocks, threads=schedule.threads)
 
+    def _side(self, axis: Axis) -> int:
+        """Return the elements of a tile along one of its two axes."""
+        (side,) = tile_sides(self.schedule.tile, (axis.extent,))
+        return side
+
     def _tiles_of(self, tensors: Sequence[TensorView]) -> dict[TensorView, Buffer]:
         """Return the shared memory of tensors' tiles, in rows along ``along``."""
-        area = self.schedule.tile**2
+        tiled = self._tiled
+        assert tiled is not None
+        area = self._side(tiled.along) * self._side(tiled.across)
         dynamic = area * sum(tv.dtype.itemsize for tv in tensors) > LARGEST_STATIC
         found, end = {}, 0
         self._tile_first: dict[TensorView, int] = {}
@@ -126,12 +136,18 @@ class TileNest(TransposingNest, GpuReductions):
     def _cell(self, tensor: TensorView, across: Term, along: Term) -> Term:
         """Return the place of an element in a tile.
 
-        Each row begins one vector further on, and what leaves it comes back at its front: threads that write the same
-        column of neighbouring rows reach other banks, and a vector of a row is one access.
+        Each row begins one vector further on than the one ``vector`` rows before it, and what leaves it comes back at
+        its front: threads that write the same column of such rows reach other banks, and a vector of a row is one
+        access. Rows of less than `_BANKS` vectors share a longer one.
         """
-        vector, tile = self.schedule.vector, self.schedule.tile
-        group = self._remainder(self._quotient(along, vector) + self._quotient(across, vector), tile // vector)
-        place = across * tile + group * vector + self._remainder(along, vector) + self._tile_first[tensor]
+        tiled, vector = self._tiled, self.schedule.vector
+        assert tiled is not None
+        row = self._side(tiled.along) // vector
+        shared = max(_BANKS // row, 1)  # rows; at most ``vector``, so that they are moved equally
+        group = self._remainder(across, shared) * row + self._quotient(along, vector) + self._quotient(across, vector)
+        group = self._remainder(group, shared * row)
+        start = self._quotient(across, shared) * (shared * row)
+        place = (start + group) * vector + self._remainder(along, vector) + self._tile_first[tensor]
         return simplify(place, self._values.scope.ranges)
 
     def _number(self, stack: ExitStack, name: str, term: Term, count: int) -> Term:
@@ -167,8 +183,8 @@ class TileNest(TransposingNest, GpuReductions):
         """
         tiled, schedule, values = self._tiled, self.schedule, self._values
         assert tiled is not None
-        tile, threads = schedule.tile, schedule.threads[0]
-        chunks = tile * tile // vector
+        side, threads = self._side(fast), schedule.threads[0]
+        chunks = side * self._side(slow) // vector
         rounds = -(-chunks // threads)
         with ExitStack() as stack:
             chunk: Term = thread
@@ -176,8 +192,8 @@ class TileNest(TransposingNest, GpuReductions):
                 chunk = chunk + self._loop(stack, "u", rounds, ParallelType.unroll) * threads
             if rounds * threads > chunks:
                 stack.enter_context(values.guard(chunk < chunks))
-            row = self._quotient(chunk, tile // vector)
-            start = simplify(self._remainder(chunk, tile // vector) * vector, values.scope.ranges)
+            row = self._quotient(chunk, side // vector)
+            start = simplify(self._remainder(chunk, side // vector) * vector, values.scope.ranges)
             if fetch is not None:
                 fetch(row, start)
             v = self._loop(stack, "v", vector, ParallelType.vectorize) if vector > 1 else index(0)

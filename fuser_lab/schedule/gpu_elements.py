@@ -1,5 +1,8 @@
 """Choose the loops of GPU nests without reductions, by extents and sizes only."""
 
+from collections.abc import Sequence
+from math import prod
+
 from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
@@ -39,6 +42,11 @@ def element_loops(space: Space) -> LoopSchedule:
     )
 
 
+def tile_sides(tile: int, extents: Sequence[int]) -> tuple[int, ...]:
+    """Return the sides of tiles over axes of these extents: an axis that is shorter makes its side shorter."""
+    return tuple(min(tile, 1 << (extent - 1).bit_length()) for extent in extents)
+
+
 def _tiles(space: Space) -> LoopSchedule:
     tile = min(max(TILE_BYTES // space.itemsize, SMALLEST_TILE), LARGEST_TILE)
     large = 2 * tile
@@ -46,12 +54,14 @@ def _tiles(space: Space) -> LoopSchedule:
     if many and large**2 * space.transposed_bytes <= min(LARGE_TILE_BYTES, space.device.shared_per_block):
         tile = large
     # Several vectors per thread, all loaded before the first is used.
-    threads = max(min(tile * tile // (2 * space.vector), TILE_THREADS), WARP)
     across, along = space.transposed
+    sides = tile_sides(tile, space.transposed)
+    threads = max(min(prod(sides) // (2 * space.vector), TILE_THREADS), WARP)
     return LoopSchedule(
         style=Style.TILES, threads=(threads, 1), tile=tile, vector=space.vector, evict=eviction(space),
         reasons=(
             f"some tensors are contiguous along an axis of {across}, others along one of {along}",
-            f"tiles of {tile}: rows of {tile * space.itemsize} bytes",
+            f"tiles of {tile}: rows of {tile * space.itemsize} bytes" if min(sides) == tile
+            else f"tiles of {sides[0]} x {sides[1]}: one of the axes is shorter than {tile}",
         ),
     )

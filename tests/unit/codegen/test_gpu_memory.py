@@ -1,6 +1,8 @@
 """What GPU kernels do for the memory's sake: hints to the L2 cache, turned tiles, columns that go by once."""
 
 import math
+import re
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -141,6 +143,45 @@ def test_turned_tiles_of_both_sizes(shape: tuple[int, int], dtype: Any) -> None:
     inputs = [numbers(shape, dtype), numbers(shape[::-1], dtype, 1)]
     tiles = {schedules(run(fusion, S.TRANSPOSE, inputs, device))[0].tile for device in (H200, ONE_SM)}
     assert len(tiles) == 2
+
+
+SHORT = [(1 << 9, 16), (16, 1 << 9), (300, 24), (17, 300), (20, 31)]
+
+
+@pytest.mark.parametrize("shape", SHORT, ids=str)
+@pytest.mark.parametrize("dtype", [D.Char, D.BFloat16, D.Float, D.Double], ids=lambda d: d.name)
+def test_tiles_are_no_longer_than_an_axis(shape: tuple[int, int], dtype: Any) -> None:
+    shapes = [(3, *shape), (3, *shape[::-1])]
+
+    def record(fd: Any, x: Any, y: Any) -> Any:
+        return fd.ops.cast(fd.ops.add(fd.ops.permute(x, [0, 2, 1]), y), dtype)
+
+    inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
+    kernel = run(build(record, shapes, dtype), S.TRANSPOSE, inputs)
+    (schedule,) = schedules(kernel)
+    (tile,) = (s.buffer for p in kernel.phases for s in walk(p.body)
+               if isinstance(s, Alloc) and s.buffer.role is Role.SHARED)
+    sides = [min(schedule.tile, 1 << (n - 1).bit_length()) for n in shape]
+    assert tile.size == math.prod(sides)
+    # Each thread moves two vectors unless a warp is more than that.
+    assert schedule.threads == (max(tile.size // (2 * schedule.vector), 32), 1)
+
+
+@pytest.mark.parametrize("columns", [16, 32, 64, 128])
+@pytest.mark.parametrize("dtype", [D.BFloat16, D.Float], ids=lambda d: d.name)
+def test_a_warp_writes_a_tile_in_one_access_for_each_element(columns: int, dtype: Any) -> None:
+    shapes = [(64, 128, columns), (64, columns, 128)]
+
+    def record(fd: Any, x: Any, y: Any) -> Any:
+        return fd.ops.cast(fd.ops.add(x, fd.ops.permute(y, [0, 2, 1])), dtype)
+
+    source = generate(build(record, shapes, dtype), S.TRANSPOSE, "cuda").source
+    cell = re.search(r"T1_tile\[(.*)\] = ", source)
+    assert cell is not None
+    for place in range(8 * dtype.itemsize // 4):
+        cells = [eval(cell[1], {"thread": n, "u": 0, "v": place}) for n in range(32)]
+        words = {c * dtype.itemsize // 4 for c in cells}
+        assert max(Counter(word % 32 for word in words).values()) == 1
 
 
 def test_a_result_that_is_turned_goes_through_a_tile_too() -> None:
