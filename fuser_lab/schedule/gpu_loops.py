@@ -28,7 +28,7 @@ SHORT = 16  # elements of a column that one thread reduces by itself
 MANY = 256  # threads of each multiprocessor from which these need no others beside them
 MEETING_PAD = 1  # places of each lane between the lines that kept columns meet in
 LINE_BYTES = 128  # of memory that threads side by side read together
-BLOCK_BYTES = 4 << 10  # that a block reads at least: a multiprocessor starts one in about 140 cycles
+BLOCK_BYTES = 4 << 10  # that a block reads and writes at least: a multiprocessor starts one in about 140 cycles
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
 
 
@@ -41,7 +41,7 @@ def row_loops(space: Space) -> LoopSchedule:
     if groups * width <= WARP * WARP_ELEMENTS and space.rows > 1:
         lanes = _power_of_two(min(WARP, groups))
         steps = -(-groups // lanes)
-        together = _rows_of_block(lanes, depth * max(space.read_bytes, 1))
+        together = _rows_of_block(lanes, depth * space.read_bytes + space.stored_bytes // space.rows)
         reasons = [f"{depth} elements fit {lanes} lanes, which need no barrier"]
         if together * lanes > LEAST_THREADS:
             reasons.append(f"{together} rows per block: with fewer, blocks would end sooner than others start")
@@ -74,7 +74,7 @@ def _rows_of_block(lanes: int, nbytes: int) -> int:
 
     The first of small blocks to end make room for others, but each takes time to start, whatever it reads.
     """
-    threads = LEAST_THREADS
+    threads, nbytes = LEAST_THREADS, max(nbytes, 1)
     while threads < MOST_THREADS // 2 and threads // lanes * nbytes < BLOCK_BYTES:
         threads *= 2
     return max(threads // lanes, 1)
