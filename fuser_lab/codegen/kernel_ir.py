@@ -47,7 +47,6 @@ class Scope(enum.Enum):
     THREAD = "thread"
     WARP = "warp"
     BLOCK = "block"
-    GRID = "grid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

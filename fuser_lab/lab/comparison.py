@@ -4,20 +4,16 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
-from fuser_lab.report import records, save
-from fuser_lab.report.html import table_html
-from fuser_lab.report.tables import Table, table_text
+from fuser_lab.report import records
+from fuser_lab.report.tables import Table
 from fuser_lab.report.units import seconds_label, three_digits
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fuser_lab.report.view import View
 
 _RESAMPLES: Final = 2000
 _SEED: Final = 20260101
@@ -64,12 +60,14 @@ class ComparedRow:
         return "tie" if self.tie else "faster" if self.ratio < 1 else "slower"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Comparison(View):
     """Rows that two measurements share, in the order of the first, then those that one of them alone has.
 
     ``confidence`` is that of the intervals, ``changes`` what differs between the environments: name, before, after.
     """
+
+    what: ClassVar[str] = "a comparison"
 
     rows: tuple[ComparedRow, ...]
     confidence: float
@@ -83,34 +81,6 @@ class Comparison:
         if not self.changes:
             return f"{said} The environment is the same."
         return f"{said} Changed: {'; '.join(f'{name} {_shown(a)} -> {_shown(b)}' for name, a, b in self.changes)}."
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return one line per row, times in microseconds."""
-        import pandas as pd
-
-        found = self._records()
-        return pd.DataFrame(found.rows, columns=list(found.columns))
-
-    def save(self, path: str | Path) -> Path:
-        """Write the table as .csv, .json, .html or .txt, and return the path.
-
-        Raises
-        ------
-        InputError
-            If the extension is none of these.
-        """
-        writers = save.table_writers(self._table(), self._records, self._data, note=self.note, title="comparison")
-        return save.save("a comparison", path, writers)
-
-    def __str__(self) -> str:
-        """Return the table as text."""
-        return f"{table_text(self._table())}\n{self.note}"
-
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the table as text and as HTML."""
-        return {"text/plain": str(self), "text/html": table_html(self._table(), note=self.note)}
 
     def _table(self) -> Table:
         columns = ("plan", "segment", "before", "after", "ratio", "interval", "verdict")

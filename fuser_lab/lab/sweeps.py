@@ -37,6 +37,7 @@ from fuser_lab.lab.tasks import Case, Task, Work, case_of, schedule_of, tasks_of
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import definition_of, device_of
 from fuser_lab.report.html import table_html
+from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import plural, seconds_label
 from fuser_lab.runtime.interrupts import progress_bar
@@ -50,7 +51,7 @@ Progress = Callable[[int, int, Task], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepResult:
+class SweepResult(Shown):
     """What a run of a sweep did: tasks ``done`` now, those ``kept`` from an earlier run, and failures with reasons."""
 
     done: int
@@ -72,9 +73,9 @@ class SweepResult:
 
     __repr__ = __str__
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the same as text and as HTML."""
-        return {"text/plain": str(self), "text/html": table_html(self._table(), note=self.note)}
+    def _repr_html_(self) -> str:
+        """Return the same as HTML."""
+        return table_html(self._table(), note=self.note)
 
     def _table(self) -> Table:
         first: dict[str, Task] = {}

@@ -11,6 +11,7 @@ from fuser_lab.lab.records import loaded_timings, timings_data
 from fuser_lab.plan import Plan
 from fuser_lab.report import html, plots, records, save, timing_table
 from fuser_lab.report.bars import bars_svg
+from fuser_lab.report.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _PLAN = instance(Plan)
 
 
-class Timings(measured.Timings):
+class Timings(Shown, measured.Timings):
     """Measured times of plans: one row per segment, a total row per plan, NaN for what was not measured."""
 
     @takes(verbose=FLAG)
@@ -109,10 +110,14 @@ class Timings(measured.Timings):
         """Return the table as text, with the conditions of the measurement."""
         return timing_table.timings_text(self)
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the table as text, as static HTML with bars below, and the bars as a picture."""
+    def _repr_html_(self) -> str:
+        """Return the table with bars below."""
         table = html.table_html(timing_table.timing_table(self), note=timing_table.timing_note(self))
-        return {"text/plain": repr(self), "text/html": table + self.bars(), "image/svg+xml": self.bars()}
+        return table + self.bars()
+
+    def _picture(self) -> str:
+        """Return the bars."""
+        return self.bars()
 
 
 def shown(found: measured.Timings) -> Timings:

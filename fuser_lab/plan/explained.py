@@ -16,6 +16,7 @@ from fuser_lab.plan.code import FORMS, PlanCode
 from fuser_lab.plan.definitions import SegmentDefinitions
 from fuser_lab.report import certificates
 from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
+from fuser_lab.report.shown import Shown
 from fuser_lab.segmentation import Certificate, Why, certify, why
 from fuser_lab.segmentation.fastest import predicted, time_model_of
 from fuser_lab.segmentation.layouts import Layouts, layouts_of
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCertificate(Certificate):
+class ShownCertificate(Shown, Certificate):
     """A certificate that a notebook shows with tables."""
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return text and static HTML."""
-        return {"text/plain": str(self), "text/html": certificates.certificate_html(self)}
+    def _repr_html_(self) -> str:
+        """Return static HTML."""
+        return certificates.certificate_html(self)
 
 
 class ExplainedPlan(PlanBase):

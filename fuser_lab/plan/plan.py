@@ -12,13 +12,14 @@ from fuser_lab.ir import Fusion
 from fuser_lab.plan.accepted import RUNS_ON
 from fuser_lab.plan.editable import EditablePlan
 from fuser_lab.report import html, save, svg, text
+from fuser_lab.report.shown import Shown
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
     from fuser_lab.runtime.executor import PreparedPlan
 
 
-class Plan(EditablePlan):
+class Plan(Shown, EditablePlan):
     """A fusion cut into segments. Immutable: every edit returns a new plan; keeping the old one is the undo.
 
     Plans are equal, and have the same ``hash``, if their fusion, partition, schedulers, order, options and target are.
@@ -132,6 +133,10 @@ class Plan(EditablePlan):
         """Return the text; a notebook shows the picture."""
         return text.plan_text(self)
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return text and static HTML, and the picture as SVG for what does not show HTML."""
-        return {"text/plain": str(self), "text/html": html.plan_html(self), "image/svg+xml": svg.plan_svg(self)}
+    def _repr_html_(self) -> str:
+        """Return the picture and the tables."""
+        return html.plan_html(self)
+
+    def _picture(self) -> str:
+        """Return the picture."""
+        return svg.plan_svg(self)

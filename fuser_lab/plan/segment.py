@@ -16,6 +16,7 @@ from fuser_lab.ir.transform import Transform
 from fuser_lab.plan.accepted import TARGET
 from fuser_lab.report import html, save, svg
 from fuser_lab.report.fusions import fusion_view
+from fuser_lab.report.shown import Shown
 from fuser_lab.report.subject import PlanLike
 from fuser_lab.report.units import tensor_bytes
 from fuser_lab.schedule.parameters import LoopChange, NestChoice
@@ -76,7 +77,7 @@ class SegmentsPlan(PlanLike, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(Shown):
     """One segment of a plan, which becomes one kernel.
 
     ``bytes_in`` and ``bytes_out`` count each tensor once; ``bytes_crossing`` is the part of both that passes between
@@ -347,10 +348,9 @@ class Segment:
             source = str(error)
         return html.segment_html(self.plan, self.index, source)
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the segment for a notebook: text, HTML and its picture."""
-        view = fusion_view(self.fusion, title=f"segment {self.index} of {self.plan.name}")
-        return {"text/plain": repr(self), "text/html": self._repr_html_(), "image/svg+xml": svg.view_svg(view)}
+    def _picture(self) -> str:
+        """Return the picture of its expressions."""
+        return svg.view_svg(fusion_view(self.fusion, title=f"segment {self.index} of {self.plan.name}"))
 
 
 def expr_names(exprs: Sequence[Expr]) -> tuple[str, ...]:

@@ -3,17 +3,21 @@
 from pathlib import Path
 
 from fuser_lab.events import DecisionLog
-from fuser_lab.report import html, save, text
+from fuser_lab.report import html, save
 from fuser_lab.report.log_picture import decisions_svg
+from fuser_lab.report.shown import Shown
 
 
-class ShownLog(DecisionLog):
+class ShownLog(Shown, DecisionLog):
     """A decision log with an HTML view and `save`."""
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the attempts as text, as static HTML, and as a picture."""
-        shown = {"text/html": html.decisions_html(self), "image/svg+xml": decisions_svg(self)}
-        return {"text/plain": text.decisions_text(self), **shown}
+    def _repr_html_(self) -> str:
+        """Return the attempts as static HTML."""
+        return html.decisions_html(self)
+
+    def _picture(self) -> str:
+        """Return the attempts as a picture."""
+        return decisions_svg(self)
 
     def save(self, path: str | Path) -> Path:
         """Write the log as .json (lines, which `from_json` reads), .csv, .html, .svg, .png or .txt; return the path.

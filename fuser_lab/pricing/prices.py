@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from fuser_lab.api import time
-from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, PATH, TEXT, instance, listed, optional, shown, takes, whole
+from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, instance, listed, optional, shown, takes, whole
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS, with_lifted
 from fuser_lab.cost.amounts import bytes_label, seconds_label
 from fuser_lab.cost.device import Device
@@ -22,17 +21,13 @@ from fuser_lab.lab.corpus import Corpus, CorpusEntry
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import has_arrays, segment
 from fuser_lab.pricing.rule_lifting import LIFTABLE, moved_bytes, predicted_seconds, segmented_by
-from fuser_lab.report import save
-from fuser_lab.report.html import table_html
 from fuser_lab.report.records import Records
-from fuser_lab.report.tables import Table, table_text
+from fuser_lab.report.tables import Table
 from fuser_lab.report.units import plural
+from fuser_lab.report.view import View
 from fuser_lab.search.shrinking import shrink
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.version import __version__
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ALL = "all together"
 _OTHER_KIND = frozenset(code.value for code in OTHER_KIND)
@@ -101,8 +96,8 @@ class RulePrice:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Prices(View):
     """The rules that refused a merge in some fusions, the most expensive first.
 
     Attributes
@@ -118,6 +113,8 @@ class Prices:
     target
         Name of the device that the predictions are for.
     """
+
+    what: ClassVar[str] = "prices"
 
     rows: tuple[RulePrice, ...]
     together: RulePrice
@@ -172,24 +169,8 @@ class Prices:
             raise InputError(msg)
         return _issue(row, row.example, self, most_plans)
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return one row per rule, and one for all together; bytes, and times in microseconds."""
-        import pandas as pd
-
-        found = self._records()
-        return pd.DataFrame.from_records(list(found.rows), columns=list(found.columns))
-
-    @takes(path=PATH)
-    def save(self, path: str | Path) -> Path:
-        """Write the table as .csv, .json, .html or .txt, and return the path.
-
-        Raises
-        ------
-        InputError
-            If the extension is none of these.
-        """
-        writers = save.table_writers(self._table(), self._records, self.to_dict, note=self.note, title="prices")
-        return save.save("prices", path, writers)
+    def _data(self) -> dict[str, Any]:
+        return self.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table for JSON; times in microseconds, None where nothing was measured."""
@@ -208,14 +189,6 @@ class Prices:
             f"{plural(self.fusions, 'fusion')}, predicted at {seconds_label(self.seconds)} under nvFuser's rules. The "
             f"model of bytes and launches predicts the gain of lifting one rule alone, for {self.target}."
         )
-
-    def __repr__(self) -> str:
-        """Return the table as text."""
-        return f"{table_text(self._table())}\n{self.note}"
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the table as text and as HTML."""
-        return {"text/plain": repr(self), "text/html": table_html(self._table(), note=self.note)}
 
     def _table(self) -> Table:
         columns = ["rule", "fusions", "gaining", "refusals", "bytes", "time", "example", "measured", "note"]

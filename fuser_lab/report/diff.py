@@ -10,6 +10,7 @@ from fuser_lab.report.difference import Crossing, Difference, Move, Side
 from fuser_lab.report.html import document, table_html
 from fuser_lab.report.records import Records, words
 from fuser_lab.report.save import picture_writers, save, table_writers
+from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import bytes_label
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanDiff(Difference):
+class PlanDiff(Shown, Difference):
     """The difference of two plans of one definition, as a notebook shows it; false where they are cut alike."""
 
     def table(self) -> Table:
@@ -62,9 +63,9 @@ class PlanDiff(Difference):
         """Return the text; a notebook shows a table."""
         return str(self)
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the changes as text, as a picture, and as static HTML with both picture and table."""
-        return {"text/plain": str(self), "text/html": self._repr_html_(), "image/svg+xml": diff_svg(self)}
+    def _picture(self) -> str:
+        """Return the changes as a picture."""
+        return diff_svg(self)
 
     def _repr_html_(self) -> str:
         """Return the picture, and the changes as a table."""

@@ -12,11 +12,10 @@ from fuser_lab.report.passes import CHANGED
 from fuser_lab.report.svg import view_element
 from fuser_lab.report.tables import decision_reason, layout_table, line_table, segment_table, table_element
 from fuser_lab.report.units import bytes_label, plural
-from fuser_lab.report.view_model import view_decisions, view_plan, view_verdicts
+from fuser_lab.report.view_model import view_decisions, view_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Any
 
     from fuser_lab.events import Attempt
     from fuser_lab.report.passes import PassView
@@ -64,11 +63,6 @@ def segment_html(plan: PlanLike, index: int, source: str = "") -> str:
 def decisions_html(log: Iterable[Attempt]) -> str:
     """Return a decision log."""
     return fragment(*_decision_parts(view_decisions(log), opened=True))
-
-
-def why_html(text: str, verdicts: Iterable[Any] = ()) -> str:
-    """Return an answer to "why": one sentence, and what each scheduler said."""
-    return fragment(element("p", text), _verdict_list(view_verdicts(verdicts)))
 
 
 def table_html(table: Table, *, note: str = "") -> str:

@@ -34,15 +34,6 @@ def to_html(root: Element) -> str:
     return tostring(root, encoding="unicode", method="html").replace(_LESS, "&lt;")
 
 
-def cleaned(root: Element) -> Element:
-    """Return the tree with every text and attribute cleaned."""
-    for part in root.iter():
-        part.text = clean(part.text) if part.text else None
-        for key, value in part.items():
-            part.set(key, clean(value))
-    return root
-
-
 def clean(text: str) -> str:
     """Return the text without characters that XML cannot hold."""
     if text.isprintable():  # as nearly all are; no printable character is outside XML

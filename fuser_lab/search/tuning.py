@@ -22,6 +22,7 @@ from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.planning import flattened
 from fuser_lab.report import html
 from fuser_lab.report.bars import Bar, bars_svg
+from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import seconds_label
 from fuser_lab.runtime import store
@@ -72,7 +73,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuning:
+class Tuning(Shown):
     """The result of a search: ``plan`` has the best parameters, ``trials`` are all candidates.
 
     ``kept`` are the segments whose trials were read from disk; ``complete`` is False if the search ended early.
@@ -135,10 +136,9 @@ class Tuning:
         """Return the table as text."""
         return f"{table_text(self.table())}\n{self._said()}"
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the trials as text, table and bars."""
-        shown = html.table_html(self.table(), note=self._said()) + self.svg()
-        return {"text/plain": repr(self), "text/html": shown}
+    def _repr_html_(self) -> str:
+        """Return the trials as table and bars."""
+        return html.table_html(self.table(), note=self._said()) + self.svg()
 
     def _said(self) -> str:
         kept = f" Read from disk for {', '.join(f'S{n}' for n in sorted(self.kept))}." if self.kept else ""

@@ -14,6 +14,7 @@ from fuser_lab.json_text import json_text
 from fuser_lab.report import save
 from fuser_lab.report.html import table_html
 from fuser_lab.report.records import Records
+from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class AnswerSheet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassAnswers:
+class ClassAnswers(Shown):
     """The predictions of several readers; it shows one row per question."""
 
     sheets: tuple[AnswerSheet, ...]
@@ -115,9 +116,9 @@ class ClassAnswers:
         """Return the table as text."""
         return f"{table_text(self._table)}\n{self._note}"
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return text and static HTML."""
-        return {"text/plain": repr(self), "text/html": table_html(self._table, note=self._note)}
+    def _repr_html_(self) -> str:
+        """Return static HTML."""
+        return table_html(self._table, note=self._note)
 
 
 @takes(paths=(PATH | listed(PATH, "a list of paths")).worded("a file, a folder of .json files, or a list of files"))

@@ -25,6 +25,7 @@ from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.plan import Segment
 from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
+from fuser_lab.report.shown import Shown
 from fuser_lab.teaching.answer_sheets import Answer, AnswerSheet, read_answers
 
 INVITATION = "Replace None with your prediction, then run the next cell."
@@ -34,7 +35,7 @@ _SHOW = "Skip the question and show the answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Shown):
     """A prediction compared with the answer.
 
     Attributes
@@ -101,14 +102,14 @@ class Outcome:
             return f"✓ As predicted: {answer}."
         return f"✗ Predicted: {shown(self.predicted)}. The answer: {answer}."
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return text and static HTML; a hidden answer is behind a summary that skips the question."""
+    def _repr_html_(self) -> str:
+        """Return static HTML; a hidden answer is behind a summary that skips the question."""
         name = {None: "accent", True: "good", False: "bad"}[self.right]
         note = _note(self._verdict, self._reason, colour=name)
         if self.hidden:
             held = _note(HIDDEN, "", colour="accent")
             note = f'{held}<details class="fl-skip"><summary>{_SHOW}</summary>{note}</details>'
-        return {"text/plain": repr(self), "text/html": note}
+        return note
 
     def _ipython_display_(self) -> None:
         """Display the outcome, and again once the reader has answered or skipped the question."""
@@ -135,7 +136,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class Prediction(Shown):
     """A question, and what the reader predicts before seeing the answer."""
 
     question: str
@@ -226,9 +227,9 @@ class Prediction:
         state = f"? {self.unclear}" if self.unclear else state
         return f"{self.question}{options}", state
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return text and static HTML."""
-        return {"text/plain": repr(self), "text/html": _note(*self._lines, colour="accent")}
+    def _repr_html_(self) -> str:
+        """Return static HTML."""
+        return _note(*self._lines, colour="accent")
 
     def _ipython_display_(self) -> None:
         """Display the question; in a live notebook with a control, which hides the text shown by a saved notebook."""
@@ -248,7 +249,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class Score(Shown):
     """How many predictions are right."""
 
     outcomes: tuple[Outcome, ...]
@@ -302,8 +303,8 @@ class Score:
         count = len(self.outcomes)
         return f"{self.right} of {count} questions answered correctly, {count - self.predicted} without a prediction."
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return text and static HTML."""
+    def _repr_html_(self) -> str:
+        """Return static HTML."""
         rows = [
             element(
                 "tr", element("td", _mark(o, nothing="–")), element("td", o.question),
@@ -311,8 +312,7 @@ class Score:
             )
             for o in self._now
         ]
-        page = element("div", element("p", self._line), element("table", *rows))
-        return {"text/plain": repr(self), "text/html": to_html(page)}
+        return to_html(element("div", element("p", self._line), element("table", *rows)))
 
 
 @takes(question=TEXT, choices=optional(listed(ANYTHING, "a list of choices", lazy=True)))
@@ -352,7 +352,7 @@ def on_gpu(inputs: Sequence[Any]) -> list[Any] | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class Played(Shown):
     """The steps of a segment's kernel, which a notebook shows as a player and elsewhere are text."""
 
     title: str
@@ -362,11 +362,11 @@ class Played:
         """Return the first steps, a line each."""
         return str(self.steps)
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the steps as text, and as a page of its own that needs no kernel."""
+    def _repr_html_(self) -> str:
+        """Return the steps as a page of its own that needs no kernel."""
         from fuser_lab_widgets.playing import player_html
 
-        return {"text/plain": repr(self), "text/html": player_html(self.steps, self.title)}
+        return player_html(self.steps, self.title)
 
 
 @takes(segment=instance(Segment), target=one_of("cpu", "cuda"))

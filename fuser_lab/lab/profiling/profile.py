@@ -18,7 +18,6 @@ from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.profiling import ncu
 from fuser_lab.lab.profiling.counters import LINE, counted
 from fuser_lab.lab.profiling.ncu import KernelCounters
-from fuser_lab.lab.views.view import View
 from fuser_lab.passes import PASSES
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.planning import described_input, flattened, has_arrays
@@ -26,6 +25,7 @@ from fuser_lab.report.plots import Load, loads
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import bytes_label, seconds_label
+from fuser_lab.report.view import View
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.schedule.registry import SCHEDULERS

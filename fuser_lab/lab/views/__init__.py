@@ -16,7 +16,7 @@ from fuser_lab.lab.views.orders import (
     order_sensitivity,
 )
 from fuser_lab.lab.views.regressions import Regression, Regressions, regressions
-from fuser_lab.lab.views.view import View
+from fuser_lab.report.view import View
 
 __all__ = [
     "Frontier", "FrontierRow", "HeatMap", "History", "HistoryRow", "MemoryOrder", "MemoryOrders", "OrderSensitivity",

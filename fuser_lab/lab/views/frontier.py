@@ -10,13 +10,13 @@ from fuser_lab.cost import measured_times as measured
 from fuser_lab.cost.measured_times import TimingRow
 from fuser_lab.errors import InputError
 from fuser_lab.lab.comparison import compared_rows
-from fuser_lab.lab.views.view import View
 from fuser_lab.plan import Plan
 from fuser_lab.report.memory_plot import memory_steps
 from fuser_lab.report.points_plot import Axis, Point, points_svg
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import bytes_label, seconds_label
+from fuser_lab.report.view import View
 
 _UNITS = {"bytes": ("peak memory", bytes_label), "seconds": ("compile time", seconds_label)}
 

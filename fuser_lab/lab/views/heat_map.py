@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from fuser_lab.arguments import ANYTHING, TEXT, takes
 from fuser_lab.errors import InputError
 from fuser_lab.lab.views.rows import is_seconds, number, reader, rows_of
-from fuser_lab.lab.views.view import View
 from fuser_lab.report.heat_plot import heat_svg
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import seconds_label, three_digits
+from fuser_lab.report.view import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Final
 from fuser_lab.arguments import ANYTHING, TEXT, brief, optional, takes, whole
 from fuser_lab.errors import InputError
 from fuser_lab.lab.views.rows import Row, is_missing, number, rows_of
-from fuser_lab.lab.views.view import View
 from fuser_lab.report.points_plot import Axis, Point, points_svg
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import seconds_label, three_digits
+from fuser_lab.report.view import View
 
 _SHORT: Final = 10  # characters of a commit
 

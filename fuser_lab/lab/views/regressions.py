@@ -12,10 +12,10 @@ from fuser_lab.errors import InputError
 from fuser_lab.lab.comparison import ComparedRow, compared_rows
 from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.views.rows import Row, is_missing, number, rows_of, samples
-from fuser_lab.lab.views.view import View
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import plural, seconds_label, three_digits
+from fuser_lab.report.view import View
 
 _UNSAVED = "+"  # at the end of a commit: files of the working directory differ from it
 

@@ -1,20 +1,21 @@
-"""What every view of measurements is: a table, its numbers, and often a picture."""
+"""What a result that is a table has: its numbers, files, a text, and often a picture."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fuser_lab.arguments import PATH, takes
 from fuser_lab.report import save
 from fuser_lab.report.html import table_html
 from fuser_lab.report.records import Records
+from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class View(ABC):
+class View(Shown, ABC):
     """Data with a table and, where there is one, a picture; immutable."""
 
     __slots__ = ()
@@ -58,7 +59,8 @@ class View(ABC):
         writers = save.table_writers(self._table(), self._records, self._data, note=self.note, title=self.what)
         return save.save(self.what, path, (save.picture_writers(self.svg) if self.svg() else {}) | writers)
 
-    def _data(self) -> list[dict[str, object]]:
+    def _data(self) -> Any:
+        """Return what is written as JSON."""
         found = self._records()
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
