@@ -29,7 +29,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.nest_lowering import Fold, Places, WithGivenNamed
 from fuser_lab.codegen.nests import Nest, nests_of
-from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.codegen.persistence import Saved, inputs_needed
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, IterType, OpKind, TensorDomain, TensorView, Val
@@ -173,6 +173,16 @@ class BackwardNest(RowNest):
         if found is not None:
             self.schedule = found
             self._saved = self._chosen_saved()
+
+    def _chosen_saved(self) -> tuple[Saved, ...]:
+        """Return what is kept of a row, or, in a single pass, its inputs: all of them are on their way at once."""
+        saved = super()._chosen_saved()
+        if saved or self._passes > 1:
+            return saved
+        rows = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
+        return tuple(
+            Saved(tensor=tv, written=0) for tv in rows if self._varies(tv) and self._width_of(tv, self._fast)
+        )
 
     def apply_given(self, with_given: WithGivenNamed) -> None:
         """Put in what was given by hand."""

@@ -185,8 +185,8 @@ def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSche
     while shared < len(sums) and per_thread * (sum(sums[shared:]) + space.input_bytes) // 4 > BACKWARD_WORDS:
         shared += 1
     halved = per_thread * (sum(sums) + space.input_bytes + constant) // 8
-    ahead = shared > 0 and halved <= BACKWARD_WORDS and 2 * lanes <= min(groups, MOST_THREADS)
-    if ahead:
+    doubled = ahead = shared > 0 and halved <= BACKWARD_WORDS and 2 * lanes <= min(groups, MOST_THREADS)
+    if doubled:
         lanes, steps, shared = 2 * lanes, -(-groups // (2 * lanes)), 0
         per_thread = steps * width
     resident, nbytes = max(MOST_THREADS // lanes, 1), sum(sums[:shared]) * per_thread * lanes
@@ -196,12 +196,17 @@ def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSche
     if lanes > MOST_THREADS or not fits or nbytes > shared_room(space.device, resident):
         return None
     keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
+    # In a single pass nothing but the next row hides the wait for this one.
+    next_row = per_thread * (sum(sums[shared:]) + 2 * space.input_bytes + constant * keeps) // 4
+    ahead = ahead or (space.passes == 1 and next_row <= BACKWARD_WORDS)
     blocks = space.device.sms * resident
     reasons = [f"{blocks} blocks iterate over the rows, {per_thread} columns for each of {lanes} threads"]
     if shared:
         reasons.append(f"{shared} of {len(sums)} column sums are in shared memory: registers hold the row")
-    elif ahead:
+    elif doubled:
         reasons.append("twice the threads, so that registers hold all column sums and the next row")
+    elif ahead:
+        reasons.append("registers hold all column sums and the next row")
     return LoopSchedule(
         style=Style.ROWS, threads=(lanes, 1), blocks=blocks, vector=width, persistent=True, registers=steps,
         unroll=2 if ahead else 1, shared=shared, values=False, constants=keeps, resident=min(resident, 16),

@@ -24,7 +24,7 @@ LIFTABLE: tuple[ReasonCode, ...] = (
     ReasonCode.NOT_ENOUGH_BLOCKS, ReasonCode.COLUMNS_TOO_LARGE, ReasonCode.COLUMNS_NOT_WELFORD,
     ReasonCode.COLUMNS_NOT_VECTORIZED, ReasonCode.COLUMNS_NO_GRID, ReasonCode.NOT_ENOUGH_COLUMNS,
     ReasonCode.NOT_COMPLEMENTARY, ReasonCode.NO_SHARED_INPUT, ReasonCode.SHARED_CONSUMER, ReasonCode.CONNECTED_BESIDES,
-    ReasonCode.OUTER_BEFORE_INNER, ReasonCode.ROWS_AND_SUMS_TOO_LARGE,
+    ReasonCode.OUTER_BEFORE_INNER, ReasonCode.ROWS_AND_SUMS_TOO_LARGE, ReasonCode.NO_PERSISTENT_BUFFER,
 )
 
 
@@ -80,7 +80,17 @@ def opened(
     chooses tiles where they are faster.
     """
     by_type = {scheduler.type: scheduler for scheduler in schedulers}
-    return (*schedulers, *(OpenScheduler(by_type[kind], lifted, lowering) for kind in _ORDER))
+    return (*schedulers, *(OpenScheduler(by_type[kind], _lifted_of(kind, lifted), lowering) for kind in _ORDER))
+
+
+def _lifted_of(kind: SchedulerType, lifted: tuple[ReasonCode, ...]) -> tuple[ReasonCode, ...]:
+    """Return the rules that are lifted for a scheduler.
+
+    Rows and columns are one walk whether rows are kept or not; what else keeps nothing is a Reduction.
+    """
+    if kind is SchedulerType.INNER_OUTER_PERSISTENT:
+        return lifted
+    return tuple(code for code in lifted if code is not ReasonCode.NO_PERSISTENT_BUFFER)
 
 
 _ORDER = (

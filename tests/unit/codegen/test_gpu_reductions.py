@@ -301,6 +301,22 @@ def test_rows_and_columns_are_right_whatever_is_chosen(
             check(build(backward, shapes, dtype), S.INNER_OUTER_PERSISTENT, inputs)
 
 
+def both_sums(fd: Any, x: Any, weight: Any) -> Any:
+    product = fd.ops.mul(fd.ops.cast(x, D.Float), fd.ops.broadcast_in_dim(fd.ops.cast(weight, D.Float), x.shape(), [1]))
+    return fd.ops.sum(product, [1]), fd.ops.sum(product, [0])
+
+
+@pytest.mark.parametrize("shape", [(37, 520), (40, 64), (300, 77), (5, 2048)], ids=str)
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16])
+def test_rows_and_columns_in_one_pass_have_the_next_row_on_its_way(shape: tuple[int, int], dtype: D) -> None:
+    shapes = [shape, shape[1:]]
+    inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
+    kernel = check(build(both_sums, shapes, dtype), S.INNER_OUTER_PERSISTENT, inputs)
+    assert kernel.nests[0].schedule.unroll == 2
+    kept = {s.buffer.name for s in walk(kernel.phases[0].body) if isinstance(s, Alloc)}
+    assert [name for name in kept if name.endswith("_next_row")] == ["T0_next_row"]
+
+
 SPACES = st.builds(
     Space,
     kept=st.tuples(st.integers(1, 1 << 17)), reduced=st.tuples(st.integers(1, 1 << 18)),

@@ -1,5 +1,7 @@
 """Open schedulers accept what nvFuser refuses and one kernel of ours computes, and name the rules that it breaks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from thorough import share
@@ -7,7 +9,9 @@ from thorough import share
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.codegen.one_kernel import with_lifted
+from fuser_lab.cost.device import H200
 from fuser_lab.cost.reasons import ReasonCode
+from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.events import DecisionLog
 from fuser_lab.interpreter import evaluate
 from fuser_lab.report.explain import explain_data, explain_text
@@ -68,6 +72,20 @@ def sums_over_both_axes(fd, ops):
     fd.add_output(ops.sum(ops.exp(ops.sum(tensor(fd, 40, 24), dims=[1])), dims=[0]))
 
 
+def sums_of_both_kinds(fd, ops):
+    x = tensor(fd, 600, 40)
+    fd.add_output(ops.sum(x, dims=[1]))
+    fd.add_output(ops.sum(x, dims=[0]))
+
+
+def moments_of_both_kinds(fd, ops):
+    x, y = tensor(fd, 600, 24), tensor(fd, 600, 24)
+    product = ops.mul(x, ops.exp(y))
+    fd.add_output(ops.max(product, dims=[1]))
+    fd.add_output(ops.neg(ops.sum(product, dims=[0])))
+    fd.add_output(ops.sum(ops.mul(x, x), dims=[0]))
+
+
 def slice_of_totals(fd, ops):
     fd.add_output(ops.neg(ops.slice(ops.sum(tensor(fd, 40, 24), dims=[1]), [3], [40])))
 
@@ -111,6 +129,39 @@ def test_one_kernel_where_nvfuser_makes_several(body):
     for target in TARGETS:
         for got, right in zip(lock_step(plan, given, target), wanted, strict=True):
             np.testing.assert_allclose(got, right, rtol=2e-5, atol=2e-5)
+
+
+FEW = replace(H200, name="two multiprocessors", sms=2)  # few blocks, which write few parts of column sums
+
+
+@pytest.mark.parametrize("body", [sums_of_both_kinds, moments_of_both_kinds], ids=lambda body: body.__name__)
+def test_rows_and_columns_are_one_walk_though_no_row_is_kept(body):
+    fd = defined(body)
+    given = arrays(fd)
+    for asked, accepted in ((fl.SCHEDULERS, False), (fl.OPEN_SCHEDULERS, True)):
+        plan = fl.segment(fd, given, strategy=together, schedulers=asked, target=FEW)
+        assert (plan.segments[0].scheduler is SchedulerType.INNER_OUTER_PERSISTENT) == accepted
+    assert plan.segments[0].beyond == ("no_persistent_buffer",)
+    assert fl.segment(fd, given, strategy=together, schedulers=fl.OPEN_SCHEDULERS).segments[0].scheduler is None
+    for target in TARGETS:
+        for got, right in zip(lock_step(plan, given, target), evaluate(plan.fusion, given), strict=True):
+            np.testing.assert_allclose(got, right, rtol=2e-5, atol=2e-4)
+
+
+def together(fusion, oracle):
+    """All expressions as one segment."""
+    return [[expr.name for expr in fusion.tensor_exprs]]
+
+
+def test_the_fastest_plan_reads_rows_and_columns_once():
+    with FusionDefinition() as fd:
+        x = tensor(fd, 16384, 8192, dtype=DataType.BFloat16)
+        wide = fd.ops.cast(x, dtype=DataType.Float)
+        for dim in (0, 1):
+            fd.add_output(fd.ops.sum(wide, dims=[dim]))
+    plan = fl.segment(fd, strategy="fastest")
+    assert [segment.scheduler for segment in plan.segments] == [SchedulerType.INNER_OUTER_PERSISTENT]
+    assert plan.predicted_time().seconds < 0.7 * fl.segment(fd).predicted_time().seconds
 
 
 def test_random_fusions_have_right_kernels():
