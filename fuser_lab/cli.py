@@ -202,7 +202,7 @@ def _agree(arguments: argparse.Namespace) -> int:
             unread += 1
             rows.append({"file": file, "error": str(error)})
             if not arguments.json:
-                print(f"{file}: {error}", flush=True)
+                print(str(error) if str(error).startswith(f"{file} ") else f"{file}: {error}", flush=True)
             continue
         for place, (dump, agreement) in enumerate(found):
             label = file if len(found) == 1 else f"{file}[{place}]"

@@ -94,7 +94,8 @@ def check_tensor(position: int, value: TensorView, given: Described) -> TensorSp
     """Return the description of a tensor input, or raise InputError with what was expected and given."""
     expected = f"Expected input {position}, {value},"
     if not isinstance(given, TensorSpec):
-        msg = f"{expected} to be an at::Tensor but got scalar {shown(given)}."
+        example = "array" if value.ndim == 0 else f"array with {value.ndim} {'axis' if value.ndim == 1 else 'axes'}"
+        msg = f"{expected} to be an at::Tensor but got scalar {shown(given)}. Pass an {example}, or an fl.spec(...)."
         raise InputError(msg)
     if given.dtype is not value.dtype and {given.dtype, value.dtype} != {DataType.Int, DataType.Index}:
         msg = (

@@ -51,10 +51,13 @@ def retime(ledger: str | Path, row: str) -> Retimed:
     Raises
     ------
     InputError
-        If the ledger has no such row.
+        If there is no such ledger, or it has no such row.
     UnsupportedError
         If the row is of an edited plan, of options other than the default, or has no plan.
     """
+    if not Path(ledger).is_dir():
+        msg = f"retime: there is no ledger {brief(str(ledger))}; give the folder that a sweep wrote."
+        raise InputError(msg)
     found = Ledger(ledger).sql("SELECT * FROM rows WHERE id = ?", [row]).to_dict("records")
     if not found:
         msg = f"retime: {brief(str(ledger))} has no row {brief(row)!r}."

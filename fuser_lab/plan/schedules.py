@@ -1,6 +1,7 @@
 """The schedule of a plan's segment as transforms: what its scheduler proposes, and what a user gives instead."""
 
 import html
+import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +112,22 @@ def kept(fusion: Fusion, transforms: Sequence[Transform]) -> SegmentSchedule:
     return SegmentSchedule(fusion=decompose(fusion), transforms=tuple(transforms))
 
 
+def _check_takes_one(function: Callable[..., object]) -> None:
+    """Raise for a function that cannot be called with one argument; an error inside it keeps its own message."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        msg = (
+            "with_schedule: schedule must be a function of one argument, the definition of the segment, given "
+            f"{getattr(function, '__name__', type(function).__name__)}{signature} ({error})."
+        )
+        raise ArgumentTypeError(msg) from None
+
+
 def given_schedule(fusion: Fusion, given: Given, taken: Collection[str]) -> SegmentSchedule:
     """Return the schedule that a user gives for a segment, after its kernel has been generated for dense inputs.
 
@@ -144,6 +161,7 @@ def given_schedule(fusion: Fusion, given: Given, taken: Collection[str]) -> Segm
     elif isinstance(given, list | tuple) and all(isinstance(one, Transform) for one in given):
         hand.extend(given)
     elif callable(given):
+        _check_takes_one(given)
         given(builder)
     else:
         msg = (

@@ -1,5 +1,7 @@
 """A captured model in a notebook: its map, the explorer of a region, the user's lines in what is told."""
 
+import threading
+
 import pytest
 from fuser_lab_widgets import answers
 from needs import needs
@@ -52,6 +54,27 @@ def test_the_explorer_of_a_region_opens_from_the_map(found):
     assert "What the cuts cost" in shown.map.view["below"]
     shown.map._received(shown.map, {"type": "out", "id": leaf.id}, [])
     assert leaf.id not in shown.map.boxes()
+
+
+def test_costs_that_are_found_while_the_map_is_drawn_are_shown(found, monkeypatch):
+    pytest.importorskip("anywidget", reason="needs the notebook packages")
+    from fuser_lab_widgets import model_panels
+
+    shown, write, main = fl.explore(found), model_panels.costs, threading.current_thread()
+    known, written = found.costs(), threading.Event()
+
+    def slowly(*given, **options):
+        text = write(*given, **options)
+        if threading.current_thread() is main:
+            written.set()
+            shown.map.wait(0.5)  # the thread has the costs, and draws if it may
+        return text
+
+    monkeypatch.setattr(model_panels, "costs", slowly)
+    monkeypatch.setattr(type(found), "costs", lambda _: known if written.wait(60) else None)
+    shown.map._received(shown.map, {"type": "costs"}, [])
+    shown.map.wait(300)
+    assert "What the cuts cost" in shown.map.view["below"]
 
 
 def test_why_and_pictures_tell_the_users_line(found):

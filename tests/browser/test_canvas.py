@@ -224,3 +224,15 @@ def test_axe_finds_nothing_in_any_panel(open_stage, plans, theme):
         expect(stage.root.locator(panel).first).to_be_visible()
     found["all panels"] = serious_findings(stage.page)
     assert {state: said for state, said in found.items() if said} == {}
+
+
+def test_a_button_of_the_inspector_keeps_the_focus_only_while_it_is_of_the_same_plan(open_stage):
+    stage = open_stage(two_norms())
+    stage.root.locator(".fl-edge.fl-inside .fl-hit").first.dispatch_event("click", {"shiftKey": True})
+    cut = stage.root.locator(".fx-inspector").get_by_role("button", name="Cut at")
+    cut.focus()
+    again = "(more) => window.model.take({ answer: { ...window.model.state.answer, ...more } })"
+    stage.page.evaluate(again, {"adopt": True})
+    expect(cut).to_be_focused()
+    stage.page.evaluate(again, {"plan": -1})
+    expect(cut).not_to_be_focused()

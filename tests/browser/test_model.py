@@ -5,8 +5,11 @@ from browser.accessibility import serious_findings
 from browser.test_accessibility import RULES
 from browser.test_explorer import PAINTED, crowding
 from browser.waiting import eventually, expect, until
+from fuser_lab_widgets import assets
 from machine import allowed
 from needs import needs
+
+from fuser_lab.json_text import json_text
 
 pytestmark = pytest.mark.browser
 torch = needs("torch")
@@ -150,6 +153,58 @@ def test_axe_finds_nothing_serious_in_the_map_and_keys_reach_all_of_it(open_expl
     found["an open region"] = findings()
     assert {state: said for state, said in found.items() if said} == {}
     assert desk.complaints == []
+
+
+# The script of the map in a bare page; what it sends waits until the test hands it to Python.
+BARE = """<!DOCTYPE html><html lang="en"><body data-jp-theme-light="true"><main></main><script type="module">
+const { default: widget } = await import(URL.createObjectURL(new Blob([%s], { type: "text/javascript" })));
+window.sent = [];
+const runs = [];
+const send = (event) => window.sent.push(event);
+const model = { get: () => window.view, on: (_, run) => runs.push(run), off() {}, send };
+window.show = (view) => {
+  window.view = view;
+  if (runs.length) runs.forEach((run) => run());
+  else widget.render({ model, el: document.querySelector("main") });
+};
+</script></body></html>"""
+
+
+def test_an_answer_that_comes_late_does_not_take_the_focus(browser):
+    names = {}
+    exec(MODEL, names)
+    shown = names["shown"].map
+    page = browser.new_page()
+    page.set_content(BARE % json_text(assets.map_script()).replace("</", "<\\/"))
+    page.wait_for_function("() => window.show")
+
+    def show():
+        page.evaluate("(view) => window.show(view)", shown.view)
+
+    def answer():
+        for event in page.evaluate("() => window.sent.splice(0)"):
+            shown._received(shown, event, [])
+        shown.wait(60)
+        show()
+
+    show()
+    costs = page.get_by_role("button", name="what the cuts cost")
+    box = page.locator(".fl-mapbox[tabindex='0']")
+    box.focus()
+    page.keyboard.press("Enter")
+    costs.focus()
+    answer()
+    expect(costs).to_be_focused()
+    page.keyboard.press("Enter")
+    answer()
+    page.get_by_text("What the cuts cost:").wait_for()
+    expect(costs).to_be_focused()  # its bar was drawn again
+    expect(costs).to_have_attribute("aria-pressed", "true")
+    page.locator("[data-box]").first.focus()
+    page.keyboard.press("Enter")
+    answer()
+    expect(page.locator("[data-box]").first).to_be_focused()
+    page.close()
 
 
 LARGE = """\

@@ -153,3 +153,14 @@ def test_output_that_cannot_be_written_is_said(tmp_path):
         )
     assert done.returncode == 1
     assert done.stderr == "fuser_lab: the output cannot be written: No space left on device.\n"
+
+
+def test_a_file_or_a_ledger_that_is_not_there_is_named_once(capsys, tmp_path):
+    gone = str(tmp_path / "gone")
+    assert cli.main(["agree", gone]) != 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{gone} cannot be read: No such file or directory."
+    assert cli.main(["retime", gone, "r1", "--below", "1"]) == 125
+    assert capsys.readouterr().err.strip() == (
+        f"fuser_lab: retime: there is no ledger {gone}; give the folder that a sweep wrote."
+    )
+    assert not (tmp_path / "gone").exists()

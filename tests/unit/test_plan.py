@@ -329,3 +329,22 @@ def test_the_definition_is_not_bound_again_to_explain_an_edited_plan(monkeypatch
     edited = plan.cut(names[0])
     assert str(edited.why(names[0], names[-1])) != said
     assert bound == []
+
+
+@pytest.mark.parametrize("schedule", [lambda: 1, lambda _a, _b: 1])
+def test_a_schedule_is_a_function_of_one_argument(schedule):
+    plan = fl.segment(defined(), SPECS)
+    with pytest.raises(ArgumentTypeError, match="a function of one argument, the definition of the segm"):
+        plan.with_schedule(0, schedule)
+
+
+def test_an_error_in_the_function_of_a_schedule_is_not_replaced():
+    plan = fl.segment(defined(), SPECS)
+    with pytest.raises(TypeError, match="unsupported operand") as raised:
+        plan.with_schedule(0, lambda _: 1 + "")
+    assert not isinstance(raised.value, fl.FuserLabError)
+
+
+def test_a_number_in_place_of_an_array_is_told_what_to_give():
+    with pytest.raises(InputError, match=r"got scalar 1\. Pass an array with 2 axes, or an fl\.spec\(\.\.\.\)\.$"):
+        fl.segment(defined(), [1, SPECS[0]])

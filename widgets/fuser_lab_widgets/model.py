@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -45,6 +46,7 @@ class ModelMap(anywidget.AnyWidget):
         self._asked = False
         self._costs: ModelCosts | None = None
         self._problem = ""
+        self._lock = threading.RLock()  # a thread that has found the costs draws too; the last to draw knows all
         self.on_msg(self._received)
         self._draw()
 
@@ -60,13 +62,14 @@ class ModelMap(anywidget.AnyWidget):
 
     def press(self, box: str) -> None:
         """Select a box, as a click does; a module also opens or closes."""
-        found = self.boxes().get(box)
-        if found is None:
-            return
-        if found.kind == "module" and found.id:
-            self._opened[self._chosen] ^= {found.id}
-        self._selected = found.id
-        self._draw()
+        with self._lock:
+            found = self.boxes().get(box)
+            if found is None:
+                return
+            if found.kind == "module" and found.id:
+                self._opened[self._chosen] ^= {found.id}
+            self._selected = found.id
+            self._draw()
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the costs are computed."""
@@ -79,8 +82,9 @@ class ModelMap(anywidget.AnyWidget):
 
     def say(self, status: str) -> None:
         """Show a sentence in the status line."""
-        self._status = status
-        self._draw()
+        with self._lock:
+            self._status = status
+            self._draw()
 
     def _draw(self) -> None:
         one, whole = self._maps[self._chosen], self.whole
@@ -105,10 +109,11 @@ class ModelMap(anywidget.AnyWidget):
         act = acts.get(str(event.get("type")))
         if act is None:
             return
-        try:
-            act(event)
-        except Exception as error:  # noqa: BLE001 - an error in a callback would vanish; the user has to see it
-            self.say(f"{type(error).__name__}: {error}")
+        with self._lock:
+            try:
+                act(event)
+            except Exception as error:  # noqa: BLE001 - an error in a callback would vanish; the user has to see it
+                self.say(f"{type(error).__name__}: {error}")
 
     def _out(self, event: Mapping[str, Any]) -> None:
         """Close the module around a box, and select it."""
@@ -137,8 +142,9 @@ class ModelMap(anywidget.AnyWidget):
         self._draw()
 
     def _found(self, costs: ModelCosts | None, problem: str) -> None:
-        self._costs, self._problem = costs, problem
-        self._draw()
+        with self._lock:
+            self._costs, self._problem = costs, problem
+            self._draw()
 
     def _region(self, event: Mapping[str, Any]) -> None:
         kinds = [graph.kind for graph in self._model.graphs]

@@ -41,6 +41,26 @@ export function enter(item) {
   item?.focus({ preventScroll: true });
 }
 
+/** Draw a part of the page again: what has the focus in it keeps it, if what is drawn has the same control. */
+export function redraw(part, draw) {
+  const focused = part.contains(document.activeElement) ? document.activeElement : null;
+  draw();
+  if (!focused || part.contains(focused)) return;
+  const words = controlText(focused);
+  enter([...part.querySelectorAll(focused.localName)].find((one) => controlText(one) === words));
+}
+
+/** What tells a control from others: what it sends, and its name. */
+function controlText(item) {
+  return JSON.stringify([{ ...item.dataset }, item.getAttribute("aria-label"), item.textContent]);
+}
+
+/** Whether something, or nothing at all, has the focus: whatever has it instead was chosen by the user. */
+export function mayEnter(part) {
+  const { activeElement } = document;
+  return activeElement === null || activeElement === document.body || part.contains(activeElement);
+}
+
 /** Scroll a list, and nothing around it, so that a line of it is well in view. */
 export function centre(list, line) {
   list.scrollTop += line.getBoundingClientRect().top - list.getBoundingClientRect().top - list.clientHeight / 3;

@@ -1,6 +1,6 @@
 // The graph on the canvas: draws scenes, marks what is selected, and takes clicks and keys in the picture.
 
-import { enter, flag, h, isStill } from "./dom.js";
+import { enter, flag, h, isStill, mayEnter } from "./dom.js";
 import { Heat } from "./heat.js";
 import { Overview } from "./overview.js";
 import { Picture } from "./picture.js";
@@ -104,8 +104,8 @@ export class Graph {
   keepFocus(focused) {
     if (!focused || document.activeElement?.dataset.id === focused) return;
     // Focus makes the page lay out the picture: in a large one after it was shown.
-    if (this.items.length > LARGE) requestAnimationFrame(() => this.focus(focused));
-    else this.focus(focused);
+    if (this.items.length <= LARGE) this.focus(focused);
+    else requestAnimationFrame(() => (document.activeElement === this.explorer.root || mayEnter(this.canvas)) && this.focus(focused));
   }
 
   /** Let things glide from where they were, unless the user asked for less motion. */

@@ -1,6 +1,6 @@
 // The inspector: what Python answers about what is selected, and the plan as code.
 
-import { button, choice, h, option } from "./dom.js";
+import { button, choice, h, option, redraw } from "./dom.js";
 import { fragment } from "./link.js";
 import { MODES } from "./modes.js";
 import { facts, verdicts } from "./pieces.js";
@@ -14,6 +14,13 @@ export class Inspector {
   }
 
   draw() {
+    const { id, plan } = this.channel.get("answer");
+    if (id === this.shown?.id && plan === this.shown?.plan) redraw(this.element, () => this.write());
+    else this.write(); // a button of the same name would make another edit
+    this.shown = { id, plan };
+  }
+
+  write() {
     const { previews } = this.explorer;
     const answer = this.channel.get("answer");
     this.element.scrollTop = 0;

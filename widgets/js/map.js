@@ -1,5 +1,7 @@
 // The map of a model in the page: Python draws, this sends what the user clicks and keys, and keeps the focus.
 
+import { mayEnter, redraw } from "./dom.js";
+
 const PARTS = ["bar", "picture", "side", "below"];
 const LEAST = 11; // pixels: smaller words are not drawn
 const TALLEST = 25; // pixels of the drawing that a name may be enlarged to, so that it stays in its box
@@ -74,17 +76,18 @@ function render({ model, el }) {
   };
   const draw = () => {
     const view = model.get("view");
+    const follows = mayEnter(parts.picture); // else the user went on while Python worked
     for (const name of PARTS) {
       if (shown[name] === view[name]) continue;
       shown[name] = view[name];
-      parts[name].innerHTML = view[name];
+      redraw(parts[name], () => (parts[name].innerHTML = view[name]));
     }
     status.textContent = view.status;
     for (const one of boxes()) one.classList.toggle("fm-selected", one.dataset.box === view.selected);
     scale();
     const first = box(view.selected) || boxes()[0];
     if (first) first.setAttribute("tabindex", "0");
-    if (wanted && first) focusBox(box(wanted) || first);
+    if (wanted && first && follows) focusBox(box(wanted) || first);
     wanted = "";
     root.dispatchEvent(new CustomEvent("fuser-lab-drawn", { bubbles: true }));
   };

@@ -1,6 +1,6 @@
 // The tabs below the graph. Python names them; those that it does not write itself are drawn by a module of this table.
 
-import { flag, h, split } from "./dom.js";
+import { flag, h, redraw, split } from "./dom.js";
 import { SegmentsTab } from "./tabs/segments.js";
 import { SourceTab } from "./tabs/source.js";
 import { TimingsTab } from "./tabs/timings.js";
@@ -59,8 +59,10 @@ export class Tabs {
   /** Draw the open tab; given names, only if it is one of these. */
   draw(...only) {
     if (!this.explorer.panels.tables.shown || (only.length && !only.includes(this.current))) return;
-    const made = this.views.get(this.current).draw(this.panel);
-    if (made) this.panel.replaceChildren(...made);
+    redraw(this.panel, () => {
+      const made = this.views.get(this.current).draw(this.panel);
+      if (made) this.panel.replaceChildren(...made);
+    });
     this.mark();
   }
 
