@@ -62,7 +62,7 @@ class ColumnNest(GpuReductions):
                     self._column_result(folds, self._neighbours(self._nest.kept, g, v), g * width + v, part, parted)
                 return Launch(blocks=wide * split, threads=(lanes, height))
             threads, across = lanes * height, lanes * width
-            met = self._meet(sums, line, lane, across)
+            met = self._meet(sums, line, lane)
             rounds = -(-across // threads)
             k = self._round(stack, "k", rounds)
             j = self._bound(stack, "j", k * threads + line * lanes + lane, across, rounds * threads)
@@ -250,19 +250,19 @@ class ColumnNest(GpuReductions):
 
     # Lines of a block meet
 
-    def _meet(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term, stride: int) -> dict[Expr, Buffer]:
-        """Put the running values of all threads of a block where all of them can read, ``stride`` places per line."""
+    def _meet(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term) -> dict[Expr, Buffer]:
+        """Put the running values of all threads of a block where all of them can read."""
         values, width = self._values, self.schedule.vector
         lanes, height = self.schedule.threads
         met = {}
         for expr, buffer in sums.items():
             shared = Buffer(
-                name=f"{expr.name}_lines", dtype=buffer.dtype, size=height * stride, role=Role.SHARED,
+                name=f"{expr.name}_lines", dtype=buffer.dtype, size=height * lanes * width, role=Role.SHARED,
             )
             values.emit(Alloc(buffer=shared, origin=expr.name))
             with self._each_slot(width) as v:
                 # Neighbours of a thread lie apart and those of different threads side by side: no bank is hit twice.
-                place = simplify(line * stride + v * lanes + lane, values.scope.ranges)
+                place = simplify((line * width + v) * lanes + lane, values.scope.ranges)
                 value = Load(buffer.dtype, buffer, v)
                 values.emit(Store(buffer=shared, position=place, value=value, origin=expr.name))
             met[expr] = shared

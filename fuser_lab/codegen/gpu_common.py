@@ -115,6 +115,7 @@ class GpuReductions(NestLowering):
             value_bytes=values,
             constant_bytes=sum(tv.dtype.itemsize for tv in later - first),
             sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in self._nest.reductions),
+            widest_sum=max(expr.out.dtype.compute.itemsize for expr in self._nest.reductions),
         )
 
     def _chosen_saved(self) -> tuple[Saved, ...]:

@@ -8,7 +8,7 @@
 Memory is read once, where one kernel per pass reads it again. nvFuser's outer persistent scheduler does the same.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,6 @@ from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.gpu_loops import MEETING_PAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,23 +116,20 @@ class KeptColumnNest(ColumnNest):
         values, width = self._values, self.schedule.vector
         lanes, height = self.schedule.threads
         threads, across = lanes * height, lanes * width
-        stride = across + MEETING_PAD * lanes  # lines of a warp put theirs into different banks
-        met = self._meet(sums, line, lane, stride)
-        shared = {
-            expr: Buffer(name=f"{expr.name}_columns", dtype=buffer.dtype, size=across, role=Role.SHARED)
-            for expr, buffer in sums.items()
-        }
-        for expr, buffer in shared.items():
-            values.emit(Alloc(buffer=buffer, origin=expr.name))
-        rounds = -(-across // threads)
-        with ExitStack() as stack:
-            k = self._round(stack, "k", rounds)
-            j = self._bound(stack, "j", k * threads + line * lanes + lane, across, rounds * threads)
-            place = self._remainder(j, width) * lanes + self._quotient(j, width)
-            for fold in self._added_lines(met, place, stride, height):
-                buffer = shared[fold.expr]
-                values.emit(Store(buffer=buffer, position=j, value=fold.total, origin=fold.expr.name))
+        thread, parts = line * lanes + lane, threads // across
+        # The columns of a thread side by side, so that they are moved together.
+        met = {expr: self._put(buffer, expr, thread) for expr, buffer in sums.items()}
         values.emit(Barrier())
+        if 1 < parts < height:
+            # All threads add a few lines each, so that none has to add all of them.
+            lines = height // parts
+
+            def first(j: Term) -> Term:
+                return self._quotient(j, across) * (lines * across) + self._remainder(j, across)
+
+            met = self._combined(met, "parts", threads, thread, first, lines)
+            height = parts
+        shared = self._combined(met, "columns", across, thread, lambda j: j, height)
         found = {}
         for expr, buffer in shared.items():
             own = Buffer(name=f"{expr.name}_own", dtype=buffer.dtype, size=width, role=Role.SCRATCH)
@@ -145,6 +141,40 @@ class KeptColumnNest(ColumnNest):
                 )
             found[expr] = own
         return found
+
+    def _put(self, sums: Buffer, expr: Expr, thread: Term) -> Buffer:
+        """Put the running values of all threads into shared memory."""
+        values, width = self._values, self.schedule.vector
+        lanes, height = self.schedule.threads
+        shared = Buffer(name=f"{expr.name}_lines", dtype=sums.dtype, size=height * lanes * width, role=Role.SHARED)
+        values.emit(Alloc(buffer=shared, origin=expr.name))
+        with self._each_slot(width) as v:
+            at = simplify(thread * width + v, values.scope.ranges)
+            values.emit(Store(buffer=shared, position=at, value=Load(sums.dtype, sums, v), origin=expr.name))
+        return shared
+
+    def _combined(
+        self, met: Mapping[Expr, Buffer], word: str, count: int, thread: Term, place: Callable[[Term], Term],
+        height: int,
+    ) -> dict[Expr, Buffer]:
+        """Return ``count`` values in shared memory: the j-th combines ``height`` lines from ``place(j)`` on."""
+        values = self._values
+        shared = {
+            expr: Buffer(name=f"{expr.name}_{word}", dtype=buffer.dtype, size=count, role=Role.SHARED)
+            for expr, buffer in met.items()
+        }
+        for expr, buffer in shared.items():
+            values.emit(Alloc(buffer=buffer, origin=expr.name))
+        lanes, lines = self.schedule.threads
+        rounds, across = -(-count // (lanes * lines)), lanes * self.schedule.vector
+        with ExitStack() as stack:
+            k = self._round(stack, "k", rounds)
+            j = self._bound(stack, "j", k * (lanes * lines) + thread, count, rounds * lanes * lines)
+            for fold in self._added_lines(met, place(j), across, height):
+                buffer = shared[fold.expr]
+                values.emit(Store(buffer=buffer, position=j, value=fold.total, origin=fold.expr.name))
+        values.emit(Barrier())
+        return shared
 
 
 def _at(folds: Sequence[Fold], place: Term) -> list[Fold]:

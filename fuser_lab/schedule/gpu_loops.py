@@ -24,9 +24,9 @@ RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions 
 CACHED = 32 << 10  # bytes that one block leaves to the first-level cache
 BACKWARD_WORDS = 64  # registers of a thread for column sums and the row that adds to them
 MEETING_BYTES = 40 << 10  # of shared memory in which the threads of a block meet
+MEETING_BUFFER = 16 << 10  # of them for the values of one reduction: shared memory that the kernel's text sizes
 SHORT = 16  # elements of a column that one thread reduces by itself
 MANY = 256  # threads of each multiprocessor from which these need no others beside them
-MEETING_PAD = 1  # places of each lane between the lines that kept columns meet in
 LINE_BYTES = 128  # of memory that threads side by side read together
 BLOCK_BYTES = 4 << 10  # that a block reads and writes at least: a multiprocessor starts one in about 140 cycles
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
@@ -275,9 +275,11 @@ def kept_column_loops(space: Space) -> LoopSchedule | None:
         height = min(max(height, LEAST_THREADS // lanes), MOST_THREADS // lanes)
     steps = _power_of_two(-(-depth // height))
     kept = steps * each
-    meeting = lanes * height * (width + MEETING_PAD) * space.sum_bytes if height > 1 else 0
+    meeting = lanes * height * width * space.sum_bytes if height > 1 else 0
     blocks = -(-groups // lanes)
     if kept > 2 * ELEMENTS or meeting > MEETING_BYTES or blocks < space.device.sms:
+        return None
+    if height > 1 and lanes * height * width * space.widest_sum > MEETING_BUFFER:
         return None
     registers = 64 if kept <= ELEMENTS else 128  # one for each element, which is not converted again, and as many more
     reason = f"columns stay in registers: {steps} rows of {width} columns for each of {lanes} x {height} threads"

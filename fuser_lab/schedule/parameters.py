@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fuser_lab.arguments import shown
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
-from fuser_lab.schedule.gpu_loops import row_room, shared_room
+from fuser_lab.schedule.gpu_loops import MEETING_BUFFER, row_room, shared_room
 from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from fuser_lab.targets import Form, target_of
@@ -235,6 +235,8 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
         nbytes = x * y * vector * max(space.sum_bytes, 1)
         if y > 1 and nbytes > _MEETING:
             return f"{x * y} threads meet in {nbytes} bytes of shared memory, more than {_MEETING}"
+        if schedule.persistent and y > 1 and x * y * vector * space.widest_sum > MEETING_BUFFER:
+            return f"{x * y} threads meet in more than {MEETING_BUFFER} bytes of shared memory for one reduction"
         words = steps_of_columns(space, schedule) * vector * space.input_bytes // 4
         if schedule.persistent and words > _REGISTER_WORDS:
             return f"{x * y} threads would each keep {words} registers of columns, more than {_REGISTER_WORDS}"

@@ -43,7 +43,8 @@ class Space:
     GPU, with reductions: ``streams`` is how many inputs are read element by element, ``read_bytes`` what an element
     of all of them takes; ``input_bytes`` what an element of
     a row takes that stays on chip between passes as inputs, ``value_bytes`` the same with what is expensive to compute
-    again, ``constant_bytes`` what only later passes read, ``sum_bytes`` the running values of one result; ``online``
+    again, ``constant_bytes`` what only later passes read, ``sum_bytes`` the running values of one result,
+    ``widest_sum`` the widest of them; ``online``
     says whether a maximum and the sum of exponentials relative to it are all that the first two passes compute.
     ``column_sums`` are the bytes of one column's running value, for each sum of columns that rows add to on the way;
     empty where rows do not. ``window`` is how many elements of a result lie side by side in memory, those of the next
@@ -68,6 +69,7 @@ class Space:
     online: bool = False
     value_bytes: int = 0
     sum_bytes: int = 0
+    widest_sum: int = 0
     repeats: int = 1
     transposed: tuple[int, int] = (0, 0)
     itemsize: int = 1

@@ -8,7 +8,9 @@ from unit.codegen.test_gpu_memory import ONE_SM, kernel_of, loads, run, schedule
 
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, walk
 from fuser_lab.errors import ScheduleError
+from fuser_lab.schedule.gpu_loops import MEETING_BUFFER
 from fuser_lab.schedule.state import Style
 
 
@@ -87,3 +89,19 @@ def test_parameters_by_hand_keep_the_columns() -> None:
     assert (changed.schedule.threads, changed.schedule.registers) == ((8, 32), 8)
     with pytest.raises(ScheduleError, match="registers of columns"):
         plan.with_params(0, threads=(8, 1))
+
+
+def test_buffers_in_which_lines_meet_have_memory_of_their_own() -> None:
+    """Buffers that the launch sizes begin at the same address: two reductions of a pass must have none of them."""
+    assert MEETING_BUFFER == LARGEST_STATIC
+
+    def moments(fd: Any, x: Any) -> Any:
+        f = fd.ops.cast(x, D.Double)
+        low, high = fd.ops.min(f, [0], keepdim=True), fd.ops.max(f, [0], keepdim=True)
+        return fd.ops.cast(fd.ops.truediv(fd.ops.sub(f, low), fd.ops.sub(high, low)), D.Float)
+
+    for dtype in (D.BFloat16, D.Double):
+        for depth in (100, 400, 900, 1500):
+            kernel = kernel_of(moments, [(depth, 1 << 16)], dtype, S.OUTER_PERSISTENT)
+            allocated = [s.buffer for p in kernel.phases for s in walk(p.body) if isinstance(s, Alloc)]
+            assert not any(buffer.is_dynamic for buffer in allocated)
