@@ -1,7 +1,8 @@
 """What the warps of a kernel execute: instructions, memory accesses and sectors, counted on a sample of them.
 
-A few warps of a few blocks walk the Kernel IR of a phase. The body of a long loop is walked once, in its middle, and
-what it does counts as often as the loop turns; index arithmetic is evaluated, so that the sectors of 32 bytes that the
+A few warps of a few blocks walk the Kernel IR of a phase. The body of a long loop is walked once, by each warp in another
+round, so that a condition which only some rounds fulfil holds for as large a part of the warps; what the body does
+counts as often as the loop turns. Index arithmetic is evaluated, so that the sectors of 32 bytes that the
 lanes of a warp touch together are known, and values that depend on data are not. What is counted belongs to one warp,
 on average, times the number of warps of the phase.
 """
@@ -56,6 +57,7 @@ _DOUBLE = 8  # times the instructions of a division or function of float64
 _ROUND = 12  # instructions of four numbers of the random generator, each
 _SHUFFLES = 5  # of a reduction over a warp
 _GOLDEN = (5**0.5 - 1) / 2
+_STEPS = (_GOLDEN, 0.7548776662466927, 0.5698402909980532)  # of loops in loops: no two are near a fraction
 _RANDOM = 2654435761  # Knuth's multiplicative hash
 _UNROLLED = 64  # turns up to which a compiler unrolls a loop
 _PARTLY = 4  # turns of a longer one that it takes together
@@ -176,6 +178,7 @@ class _Walk:
         self._times = 1.0  # that a warp which reaches the current statement executes it
         self._turns = 1.0  # of the inner loops that the compiler unrolls and hoists loads of
         self._walks = 1  # of the current statement
+        self._sampled = 0  # loops around it of which one round is walked
         self._neighbours = 1  # elements of a lane that a VECTORIZE loop takes together
         self._env: dict[str, Found] = {}
         for size in phase.sizes:
@@ -269,7 +272,7 @@ class _Walk:
                 pass
 
     def _loop(self, loop: Loop) -> None:
-        outside = dict(self._env), self._mask, self._times, self._neighbours, self._turns, self._walks
+        outside = dict(self._env), self._mask, self._times, self._neighbours, self._turns, self._walks, self._sampled
         start, stop = self._value(loop.start), self._value(loop.stop)
         place = self._places.get(loop.parallel)
         if place is not None:
@@ -278,7 +281,7 @@ class _Walk:
             first = np.zeros((1, 1, 1), np.int64) if start is None else start
             turns = np.ones((1, 1, 1), np.int64) if stop is None else np.maximum(stop - first, 0)
             self._serial(loop, first, turns)
-        self._env, self._mask, self._times, self._neighbours, self._turns, self._walks = outside
+        self._env, self._mask, self._times, self._neighbours, self._turns, self._walks, self._sampled = outside
 
     def _serial(self, loop: Loop, first: Whole, turns: Whole) -> None:
         most, together = int(turns.max()), self._turns * max(float(turns.max()), 1.0)
@@ -298,7 +301,14 @@ class _Walk:
             self._mask = self._mask & (turns > 0)
             often = np.where(self._mask, turns, 0).max(axis=(1, 2), initial=0)
             self._times *= float(often[often > 0].mean()) if often.any() else 0.0
-            self._round(loop, first + turns // 2, self._times)
+            self._round(loop, first + self._chosen_rounds(turns), self._times)
+
+    def _chosen_rounds(self, turns: Whole) -> Whole:
+        """Return a round of a loop for each warp, spread evenly, and apart from the rounds of loops around it."""
+        step = _STEPS[min(self._sampled, len(_STEPS) - 1)]
+        self._sampled += 1
+        parts = (np.arange(len(self._weights)) * step + 0.5) % 1
+        return np.asarray((turns * parts.reshape(-1, 1, 1)).astype(np.int64))
 
     def _round(self, loop: Loop, place: Whole, times: float) -> None:
         self._env[loop.var] = Found(place, times)

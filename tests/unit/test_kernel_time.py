@@ -127,6 +127,20 @@ def test_a_plan_is_predicted_as_its_kernels_are_scheduled() -> None:
     assert slow.time_bound().seconds == plan.time_bound().seconds
 
 
+@pytest.mark.parametrize(("shape", "dim"), [((24, 100000), 0), ((1000003, 3), 1), ((7, 1000003), 0)], ids=str)
+@pytest.mark.parametrize("unroll", [8, 16, 32])
+def test_rounds_that_exceed_the_depth_do_not_hide_what_is_read(shape, dim, unroll) -> None:
+    """A condition that only the first rounds of an unrolled loop fulfil does not hold in its middle."""
+    with fl.FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor(list(shape), contiguity=True), [dim]))
+    plan = fl.segment(fd).with_params(0, target="cuda", unroll=unroll)
+    (segment,) = plan.segments
+    found = kernel_features(segment.fusion, segment.kernel("cuda").kernel_ir)
+    nbytes = 4 * math.prod(shape)
+    assert 0.8 * nbytes < found.read <= nbytes
+    assert plan.predicted_time().seconds > 0.8 * nbytes / H200.bandwidth / 1e9
+
+
 def test_a_fit_needs_kernels_of_several_fusions() -> None:
     with pytest.raises(InputError, match="at least 30 measured kernels of several fusions are needed, given 3"):
         fitted(planted(3), H200)
