@@ -1,8 +1,8 @@
 """What the warps of a kernel execute: instructions, memory accesses and sectors, counted on a sample of them.
 
-A few warps of a few blocks walk the Kernel IR of a phase. The body of a long loop is walked once, by each warp in another
-round, so that a condition which only some rounds fulfil holds for as large a part of the warps; what the body does
-counts as often as the loop turns. Index arithmetic is evaluated, so that the sectors of 32 bytes that the
+A few warps of a few blocks walk the Kernel IR of a phase. The body of a long loop is walked once, by each warp in a
+round of its own, so that a condition which only some rounds fulfil holds for as large a part of the warps; what the
+body does counts as often as the loop turns. Index arithmetic is evaluated, so that the sectors of 32 bytes that the
 lanes of a warp touch together are known, and values that depend on data are not. What is counted belongs to one warp,
 on average, times the number of warps of the phase.
 """
