@@ -15,8 +15,8 @@ from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor, record
 from fuser_lab.bridge.traced import Node, call_of, held, is_node, plain, target_of
 from fuser_lab.definition.binding import bind
-from fuser_lab.definition.builder import describe_strides
 from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.definition.strides import describe_strides
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.passes import AllocationDomain
 from fuser_lab.plan import Plan

@@ -5,21 +5,23 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from difflib import get_close_matches
-from typing import Any, ClassVar, NoReturn, Self, overload
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
 from fuser_lab import arguments
 from fuser_lab.arguments import is_whole, shown
+from fuser_lab.definition.axis_numbers import AxisNumbers
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.known import KnownDefinitions
+from fuser_lab.definition.op_calls import Ops, check_arguments
 from fuser_lab.definition.record import EMIT
 from fuser_lab.definition.recording import Recording
 from fuser_lab.definition.scheduling import HandSchedule
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.state import Called
+from fuser_lab.definition.strides import describe_strides
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import (
     ArgumentTypeError,
@@ -27,8 +29,6 @@ from fuser_lab.errors import (
     DefinitionError,
     EmptyDefinitionError,
     StateError,
-    UnknownNameError,
-    UnsupportedError,
     VerificationError,
 )
 from fuser_lab.ir import (
@@ -46,119 +46,13 @@ from fuser_lab.ir import (
     allocation_of,
     scalars_in,
 )
-from fuser_lab.ops import COMPOSITES, OPS, Composite, OpDef
+from fuser_lab.ops import OpDef
 from fuser_lab.ops.arguments import check_range, element_type, flag, flags, listed, wholes
 from fuser_lab.ops.promotion import convert_number
 from fuser_lab.ops.registry import Result
-from fuser_lab.ops.unsupported import UNSUPPORTED, refusal
 
 MOST_AXES = 64  # of an array, in NumPy and in torch
 _VECTOR_SIZE = arguments.whole(0, 1 << 16)
-
-
-class AxisNumbers:
-    """Makes axes and size symbols with numbers that are new in one fusion."""
-
-    def __init__(self) -> None:
-        self._axes = 0
-        self._symbols = 0
-
-    def fresh(
-        self, extent: Extent, kind: IterType = IterType.ITERATION, expanded: Extent | None = None,
-    ) -> IterDomain:
-        """Return a new axis."""
-        axis = IterDomain(id=self._axes, extent=extent, kind=kind, expanded=expanded)
-        self._axes += 1
-        return axis
-
-    def copy(self, axis: IterDomain) -> IterDomain:
-        """Return a new axis with the extent, kind and expansion of another."""
-        return self.fresh(axis.extent, axis.kind, axis.expanded)
-
-    def symbol(self) -> Scalar:
-        """Return a new integer scalar."""
-        return self.scalar(DataType.Int)
-
-    def scalar(self, dtype: DataType) -> Scalar:
-        """Return a new scalar; the letter of its name tells its kind as in IR text."""
-        letter = "bifc"[dtype.kind] if dtype is not DataType.Double else "d"
-        scalar = Scalar(name=f"{letter}{self._symbols}", dtype=dtype)
-        self._symbols += 1
-        return scalar
-
-
-class Ops:
-    """The namespace ``fd.ops``: every registered op, recording into one definition."""
-
-    def __init__(self, builder: "FusionBuilder") -> None:
-        self._builder = builder
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return the op called ``name``."""
-        entry: OpDef | Composite | None = OPS.get(name) or COMPOSITES.get(name)
-        if entry is None:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            if name in UNSUPPORTED:
-                return _refused(name)
-            near = get_close_matches(name, dir(self), 1)
-            hint = f"did you mean {near[0]}?" if near else "dir(fd.ops) lists all ops."
-            msg = f"fd.ops has no op {name}; {hint}"
-            raise UnknownNameError(msg)
-        # Kept for all definitions: functions of each one's own would be garbage in cycles, which takes time to collect.
-        method = _method(entry)
-        setattr(Ops, name, method)
-        call: Callable[..., Any] = method.__get__(self)
-        return call
-
-    def __dir__(self) -> list[str]:
-        """Return the names of all ops."""
-        return sorted([*OPS, *COMPOSITES])
-
-
-def _refused(name: str) -> Callable[..., Any]:
-    def call(*_: Any, **__: Any) -> NoReturn:
-        raise UnsupportedError(refusal(name))
-
-    return call
-
-
-def _method(entry: OpDef | Composite) -> Any:
-    """Return an op as a method of `Ops`."""
-    name, frontend, signature = entry.name, entry.frontend, entry.signature
-
-    def call(self: Ops, /, *args: Any, **kwargs: Any) -> Any:
-        builder = self._builder
-        if not builder.is_open:
-            builder.require_open(f"fd.ops.{name}")
-        return builder.recorded(name, functools.partial(carry_out, builder), args, kwargs)
-
-    def carry_out(builder: FusionBuilder, /, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return builder.wrap(frontend(builder, *args, **kwargs))
-        except ArgumentTypeError:
-            raise
-        except TypeError:
-            # Python found arguments that the frontend does not take, or there is an error inside it.
-            _check_arguments(name, signature, args, kwargs)
-            raise
-
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = entry.doc
-    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY), *signature.parameters.values()]
-    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return call
-
-
-def _check_arguments(
-    name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: dict[str, Any],
-) -> inspect.BoundArguments:
-    """Return arguments by the parameters they are for, or raise ArgumentTypeError."""
-    try:
-        return signature.bind(*args, **kwargs)
-    except TypeError as error:
-        msg = f"{name}{signature}: {error}."
-        raise ArgumentTypeError(msg) from None
 
 
 def _axes(given: object, argument: str) -> list[int]:
@@ -395,7 +289,7 @@ class FusionBuilder(Recording):
             len(args) > 1 and _are_strides(args[1])
         )
         form = _STRIDED if strided else _SHAPED
-        given = _check_arguments("define_tensor", form, args, kwargs)
+        given = check_arguments("define_tensor", form, args, kwargs)
         given.apply_defaults()
         values = dict(given.arguments)
         if strided:
@@ -733,43 +627,3 @@ class FusionBuilder(Recording):
 def _are_strides(value: object) -> bool:
     """Whether the second argument of define_tensor is a list of strides rather than of contiguity flags."""
     return isinstance(value, list | tuple) and any(map(is_whole, value))
-
-
-def describe_strides(
-    sizes: object, strides: object, what: str = "define_tensor",
-) -> tuple[tuple[bool | None, ...], tuple[int, ...]]:
-    """Return (contiguity, stride_order) of a tensor with these sizes and strides, both lists of ints, in elements.
-
-    Stride-0 axes stay at their logical place; contiguity is None on axes of size 1 or stride 0.
-
-    Raises
-    ------
-    ArgumentTypeError
-        If they are not lists of ints.
-    DefinitionError
-        If the lengths differ or an entry is negative.
-    """
-    sizes = wholes(sizes, what, "sizes")
-    strides = wholes(strides, what, "strides")
-    if len(sizes) != len(strides):
-        msg = f"{what}: sizes has {len(sizes)} entries and strides {len(strides)}; they must agree."
-        raise DefinitionError(msg)
-    for name, given in (("sizes", sizes), ("strides", strides)):
-        if any(n < 0 for n in given):
-            msg = f"{what}: {name}={given} has a negative entry; {name} are 0 or more."
-            raise DefinitionError(msg)
-    order = sorted((i for i in range(len(sizes)) if strides[i]), key=lambda i: -strides[i])
-    for axis in (i for i in range(len(sizes)) if not strides[i]):
-        order.insert(axis, axis)
-    flags: list[bool | None] = []
-    expected = 1
-    for axis in reversed(order):
-        if sizes[axis] == 1 or not strides[axis]:
-            flags.append(None)
-            continue
-        flags.append(strides[axis] == expected)
-        expected = strides[axis] * sizes[axis]
-    ranks = [0] * len(order)
-    for rank, axis in enumerate(reversed(order)):
-        ranks[axis] = rank
-    return tuple(reversed(flags)), tuple(ranks)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.definition.builder import AxisNumbers
+from fuser_lab.definition.axis_numbers import AxisNumbers
 from fuser_lab.dtypes import narrowed, number_of
 from fuser_lab.errors import DefinitionError, InputError, VerificationError
 from fuser_lab.ir import (

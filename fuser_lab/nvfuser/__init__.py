@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fuser_lab.arguments import whole
 from fuser_lab.bindings.enums import LoadStoreOpType, MemoryType, ParallelType, SchedulerType
-from fuser_lab.definition.builder import describe_strides
+from fuser_lab.definition.strides import describe_strides
 from fuser_lab.dtypes import DataType
 from fuser_lab.nvfuser import nvfuser_version, pytorch_utils
 from fuser_lab.nvfuser.cache import (

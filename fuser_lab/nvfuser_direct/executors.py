@@ -123,7 +123,7 @@ def LruFusionCache(  # noqa: N802 - nvFuser's name
 
 def described_tensor(sizes: Sequence[int], strides: Sequence[int]) -> tuple[list[bool | None], list[int]]:
     """Return (contiguity, stride order) of a tensor of these sizes and strides, both in nvFuser's convention."""
-    from fuser_lab.definition.builder import describe_strides
+    from fuser_lab.definition.strides import describe_strides
 
     contiguity, order = describe_strides(sizes, strides, "compute_tensor_descriptor")
     return list(contiguity), list(order)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fuser_lab.definition.builder import AxisNumbers
+from fuser_lab.definition.axis_numbers import AxisNumbers
 from fuser_lab.definition.dump import SCALAR_DTYPES
 from fuser_lab.definition.dump.calls import Context, call_of
 from fuser_lab.definition.dump.terms import Axis, Value, listed_value, statement

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 from typing import Any, cast
 
-from fuser_lab.definition.builder import AxisNumbers
+from fuser_lab.definition.axis_numbers import AxisNumbers
 from fuser_lab.definition.dump.calls import Call, Context, call_of
 from fuser_lab.definition.dump.operands import constant, size_of
 from fuser_lab.definition.dump.sections import MOST_EXPRESSIONS, DumpText, MathText

@@ -8,7 +8,6 @@ from typing import Any
 import ml_dtypes
 
 from fuser_lab.arguments import brief, is_whole
-from fuser_lab.definition.builder import describe_strides
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.repro import spellings
 from fuser_lab.definition.repro.arguments import as_device
@@ -45,6 +44,7 @@ from fuser_lab.definition.repro.values import (
     said,
 )
 from fuser_lab.definition.spec import Fill, TensorSpec
+from fuser_lab.definition.strides import describe_strides
 from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ir import Number

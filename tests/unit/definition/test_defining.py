@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fuser_lab.definition.binding import bind
-from fuser_lab.definition.builder import FusionBuilder, describe_strides
+from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.spec import spec
+from fuser_lab.definition.strides import describe_strides
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnknownNameError
 from fuser_lab.interpreter import evaluate

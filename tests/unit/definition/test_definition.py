@@ -14,9 +14,10 @@ from thorough import tries
 
 from fuser_lab import FusionDefinition
 from fuser_lab.definition.binding import bind, default_inputs
-from fuser_lab.definition.builder import FusionBuilder, describe_strides
+from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.python_text import definition_text
 from fuser_lab.definition.spec import spec
+from fuser_lab.definition.strides import describe_strides
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, EmptyDefinitionError, InputError, StateError, UnsupportedError
 from fuser_lab.interpreter import evaluate
