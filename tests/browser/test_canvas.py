@@ -236,3 +236,20 @@ def test_a_button_of_the_inspector_keeps_the_focus_only_while_it_is_of_the_same_
     expect(cut).to_be_focused()
     stage.page.evaluate(again, {"plan": -1})
     expect(cut).not_to_be_focused()
+
+
+@pytest.mark.parametrize("width", [1110, 1280])
+def test_the_switches_take_one_row_beside_the_status(open_stage, width):
+    stage = open_stage(two_norms(), size=(width, 720))
+    at_reshapes = stage.root.get_by_role("button", name="at reshapes")
+    rows = """(group) => new Set([...group.children].filter((one) => one.getClientRects().length)
+      .map((one) => one.offsetTop)).size"""
+    beside = """(row) => row.querySelector('.fx-status').getBoundingClientRect().bottom
+      > row.querySelector('.fx-controls').getBoundingClientRect().top"""
+    edges = stage.root.locator(".fl-edge.fl-inside .fl-hit")
+    stage.click(edges.last)
+    expect(stage.status).to_contain_text("Cut at")
+    controls = stage.root.locator(".fx-told .fx-controls")
+    eventually(lambda: controls.evaluate(rows), 1)
+    assert stage.root.locator(".fx-told").evaluate(beside)
+    expect(at_reshapes).to_be_visible(visible=width > 1200)
