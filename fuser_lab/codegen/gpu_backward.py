@@ -151,6 +151,7 @@ def totals(segment: Fusion, cut: Backward, parts: int) -> tuple[Fusion, dict[Exp
 class BackwardNest(RowNest):
     """Writes rows with the sums of their columns."""
 
+    _may_divide = False
     _early = False  # what all rows share is loaded before the first of them
 
     def __init__(

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from fuser_lab.codegen.index_map import index_var
-from fuser_lab.codegen.index_math import simplify, substitute
+from fuser_lab.codegen.index_math import Ranges, simplify, substitute
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
@@ -44,6 +44,8 @@ class GpuReductions(NestLowering):
     """Writes what `RowNest` and `ColumnNest` share."""
 
     _lane: Var | None = None  # of the thread among those that share a row or stand side by side
+    _lead: TensorView | None = None  # whose rows begin anywhere in an access, and are divided where accesses begin
+    _begin: tuple[Term, Term] | None = None  # the access that such a row begins in, and the position that it begins at
     _early = True  # whether what later passes read may be loaded with the first
 
     def _vector(self) -> int:
@@ -164,6 +166,10 @@ class GpuReductions(NestLowering):
         if width == 1:
             return self._flat(axes, group)
         last = axes[-1]
+        if self._begin is not None and axes == self._nest.reduced:
+            first, start = self._begin
+            at = (first + group) * width + place - start
+            return {last.name: simplify(at, self._values.scope.ranges)}
         grouped = (*axes[:-1], Axis(name=last.name, extent=last.extent // width))
         places = flattened(grouped, group, self._values.scope.ranges)
         places[last.name] = simplify(places[last.name] * width + place, self._values.scope.ranges)
@@ -189,13 +195,28 @@ class GpuReductions(NestLowering):
         places, ranges = self._trial_places(fast, count)
         at = tuple(simplify(i, ranges) for i in self._nest.at(tensor, places))
         position = simplify(self._layouts[tensor].position(at), ranges)
-        return access_of(self._buffers[tensor.name], position, "v").width(count)
+        width = access_of(self._buffers[tensor.name], position, "v").width(count)
+        # Of a divided row single elements are read where it is known that they belong to it.
+        return width if not self._is_divided or width > 1 else 0
 
     def _trial_places(self, fast: Axis, count: int) -> tuple[Places, dict[str, tuple[int, int]]]:
         """Return an axis in groups of neighbours, and the ranges of all variables."""
         ranges = {a.name: (0, max(a.extent - 1, 0)) for a in self._nest.axes}
         ranges |= {"chunk": (0, max(fast.extent // count - 1, 0)), "v": (0, count - 1)}
-        return {fast.name: index_var("chunk") * count + index_var("v")}, ranges
+        if self._lead is None or not self._is_divided:
+            return {fast.name: index_var("chunk") * count + index_var("v")}, ranges
+        ranges["first"] = (0, self._buffers[self._lead.name].size // count)
+        start = self._start_of_row(self._lead, {}, ranges)
+        return {fast.name: (index_var("first") + index_var("chunk")) * count + index_var("v") - start}, ranges
+
+    @property
+    def _is_divided(self) -> bool:
+        return self._lead is not None and self.schedule.vector > 1
+
+    def _start_of_row(self, lead: TensorView, places: Places, ranges: Ranges) -> Term:
+        """Return the position of a row's first element in a tensor."""
+        at = self._nest.at(lead, {**places, self._nest.reduced[-1].name: index(0)})
+        return simplify(self._layouts[lead].position(tuple(simplify(i, ranges) for i in at)), ranges)
 
     def _neighbours_along(self, fast: Axis) -> int:
         """Return how many neighbours along an axis a thread takes: accesses of 16 bytes, or of all of them."""

@@ -5,22 +5,28 @@ before them in shared memory, and the first, if the row is longer still, are rea
 direction each time, so that the L2 cache still has what was read last.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from fuser_lab.codegen.gpu_common import GpuReductions
-from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.gpu_common import MOST_NEIGHBOURS, GpuReductions
+from fuser_lab.codegen.index_map import index_var
+from fuser_lab.codegen.index_math import linear, simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorStore
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
-from fuser_lab.codegen.nests import Axis
+from fuser_lab.codegen.nests import Axis, trial
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed
-from fuser_lab.codegen.vectorize import ACCESS_BYTES
+from fuser_lab.codegen.vectorize import ACCESS_BYTES, SMALL, accesses
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
-from fuser_lab.ir.term import Term, Var, apply, index
+from fuser_lab.ir.term import Apply, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Space
+
+_DIVIDED_FROM = 128  # elements of a row from which on its first and last access may be taken in part
+_NARROW_BYTES = 4  # of small inputs for each element: lanes read them far apart, each from another part of a line
+_WIDE_ENOUGH = 8  # bytes of an access that is made of neighbours from the row's first element on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,8 @@ class RowSection:
 class RowNest(GpuReductions):
     """Writes nests whose reduced axes are the fastest in memory."""
 
+    _ends: tuple[Term, Term] = (index(0), index(0))  # of a divided row
+    _may_divide = True  # whether groups of neighbours may begin elsewhere than rows
     _ahead: Mapping[TensorView, Buffer] = {}  # inputs that all rows share, loaded before the first of them
     _sent: Mapping[TensorView, tuple[int, Buffer]] = {}  # inputs of which the last row's passes load the next row
     _row_turn: tuple[Term, Term, int] = (index(0), index(0), 1)  # which of how many rows of a block is written
@@ -60,6 +68,8 @@ class RowNest(GpuReductions):
             # The guard stands where all blocks are full as well: kernels for other numbers of rows are the same.
             reach = blocks if height == 1 else max(blocks * height, count + 1)
             row = self._bound(stack, "row", position, count, reach) if count > 1 else index(0)
+            if self._is_divided:
+                self._divide(stack, row)
             if self._parts:
                 self._total_of_parts(row)
             else:
@@ -67,7 +77,118 @@ class RowNest(GpuReductions):
         return Launch(blocks=blocks, threads=(lanes, height))
 
     def _space(self) -> Space:
-        return replace(super()._space(), online=online_pair(self._fusion, self._nest, self._levels) is not None)
+        space = replace(super()._space(), online=online_pair(self._fusion, self._nest, self._levels) is not None)
+        found = self._divided(space.vector)
+        if found is None:
+            return space
+        self._lead, vector = found
+        return replace(space, vector=vector, shifted=True)
+
+    # Rows that begin anywhere in an access
+
+    def _divided(self, plain: int) -> tuple[TensorView, int] | None:
+        """Return the tensor at whose accesses rows are divided into groups, and the elements of a group.
+
+        None where groups that begin with the row are wide enough, with ``plain`` elements, or accesses to large tensors
+        begin at different places of a row.
+        """
+        nest = self._nest
+        fast = nest.reduced[-1] if nest.reduced else None
+        if not (self._may_divide and nest.reductions and self._inner_reduced) or fast is None:
+            return None
+        if len(nest.reduced) != 1 or fast.extent < _DIVIDED_FROM:
+            return None
+        given = self._fusion, nest, self._buffers, self._layouts
+        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
+        found = list(accesses(trial(*given, {}, ranges), fast.name))
+        near = [a.buffer for a in found if a.step == 1]
+        named = {tv.name: tv for tv in nest.index}
+        lead = named.get(max(near, key=lambda b: b.size * b.dtype.itemsize).name) if near else None
+        if lead is None or plain * lead.dtype.itemsize >= _WIDE_ENOUGH:
+            return None
+        largest = max(a.buffer.size * a.buffer.dtype.itemsize for a in found)
+        start = self._start_of_row(lead, {}, ranges)
+        if any(step < 0 for _, step in linear(start, ranges).parts):
+            return None  # the remainder of a negative number is another one on some targets
+        size = MOST_NEIGHBOURS
+        while size > plain:
+            reach = {"first": (0, self._buffers[lead.name].size // size), "chunk": (0, fast.extent // size + 1)}
+            places = {fast.name: (index_var("first") + index_var("chunk")) * size + index_var("v") - start}
+            tried = accesses(trial(*given, places, {**ranges, **reach, "v": (0, size - 1)}), "v")
+            moving = [a for a in tried if a.step]
+            large = [a for a in moving if a.buffer.size * a.buffer.dtype.itemsize * SMALL >= largest]
+            least = min((a.buffer.dtype.itemsize for a in large), default=ACCESS_BYTES)
+            narrow = [a for a in moving if a.width(size) < min(size, ACCESS_BYTES // a.buffer.dtype.itemsize)]
+            nbytes = sum({a.buffer: a.buffer.dtype.itemsize for a in narrow}.values())
+            if size * least <= ACCESS_BYTES and not set(narrow) & set(large) and nbytes <= _NARROW_BYTES:
+                return lead, size
+            size //= 2
+        return None
+
+    def _divide(self, stack: ExitStack, row: Term) -> None:
+        """Name the access that a row begins in, and where it begins and ends, counted from the access before that."""
+        lead, values, width = self._lead, self._values, self.schedule.vector
+        assert lead is not None
+        start = self._start_of_row(lead, self._flat(self._nest.kept, row), values.scope.ranges)
+        first = values.let("first", self._quotient(start, width))
+        before = self._remainder(start, width)
+        ends = simplify(before + width, values.scope.ranges), before + (width + self.space.depth)
+        low, high = (values.let(name, end) for name, end in zip(("low", "high"), ends, strict=True))
+        stack.enter_context(self._inlined({first.name: (0, self._buffers[lead.name].size // width)}))
+        self._begin, self._ends = (first, start), (low, high)
+
+    def _reach(self, group: Term) -> Term:
+        """Name the place after a group's last element, counted as the ends of a row: small numbers, none negative."""
+        return self._values.let("reach", simplify((group + 1) * self.schedule.vector, self._values.scope.ranges))
+
+    @contextmanager
+    def _within(self, reach: Term) -> Iterator[Term]:
+        """Open a loop over those elements of a group that a row has."""
+        values, width, (low, high) = self._values, self.schedule.vector, self._ends
+        with ExitStack() as stack:
+            v = stack.enter_context(values.loop(values.fresh("v"), width, ParallelType.serial))
+            place = values.let("place", reach + v)
+            for bound in (apply("ge", place, low), apply("lt", place, high)):
+                stack.enter_context(values.guard(bound))
+            yield v
+
+    def _fetch_group(
+        self, tensor: TensorView, width: int, words: Buffer, places: Places, group: Term, slot: Term,
+    ) -> None:
+        """Load a group of neighbours; where a divided row ends, the tensor may end as well."""
+        values, count, (low, high) = self._values, self.schedule.vector, self._ends
+        first = {**places, **self._neighbours(self._nest.reduced, group, index(0))}
+        if self._begin is None:
+            self._fetch(tensor, width, words, first, slot)
+            return
+        buffer = self._buffers[tensor.name]
+        position = self._layouts[tensor].position(values.simplified(self._nest.at(tensor, first)))
+        position = simplify(position, values.scope.ranges)
+        reach = self._reach(group)
+        beyond = apply("gt", reach + count, high)
+        if position != simplify((self._begin[0] + group) * count, values.scope.ranges):
+            # Other tensors begin elsewhere, and there may be nothing before a row.
+            beyond = Apply(DataType.Bool, "or", (apply("lt", reach, low), beyond))
+        # All threads fill their words, some of them in vain: LLVM keeps in memory what one of two choices fills.
+        self._load_group(buffer, Apply(DataType.Index, "select", (beyond, index(0), position)), width, words, slot)
+        with values.guard(beyond), self._within(reach) as v:
+            place, at = (simplify(term, values.scope.ranges) for term in (slot + v, position + v))
+            values.emit(Store(buffer=words, position=place, value=Load(words.dtype, buffer, at)))
+
+    def _each_of_group(self, group: Term, write: Callable[[Term], None]) -> None:
+        """Write what is done with each element of a group; of a divided row's first and last, with those of the row."""
+        values, width, (low, high) = self._values, self.schedule.vector, self._ends
+        if self._begin is None:
+            with self._each_neighbour() as v:
+                write(v)
+            return
+        reach = self._reach(group)
+        bounds = apply("ge", reach, low), apply("le", reach + width, high)
+        with values.guard(Apply(DataType.Bool, "and", bounds)), self._each_neighbour() as v:
+            write(v)
+        bounds = apply("lt", reach, low), apply("gt", reach + width, high)
+        with values.guard(Apply(DataType.Bool, "or", bounds)), self._within(reach) as v:
+            write(v)
 
     def _passes_over(self, row: Term, sections: Sequence[RowSection]) -> None:
         """Write the passes over one row, then the values that belong to the whole row."""
@@ -166,9 +287,12 @@ class RowNest(GpuReductions):
         )
         with ExitStack() as steps:
             group, u = visit(steps)
-            with self._each_neighbour() as v:
+
+            def compare(v: Term) -> None:
                 here = known_here(group, u, v)
                 self._update(newest, values.value(source, self._nest.at(source, here)))
+
+            self._each_of_group(group, compare)
         self._update(total, total.total * scale(seen, finite(newest.total)), replacing=True)
         self._update(largest, newest.total, replacing=True)
         at = values.simplified(self._nest.at(largest.expr.out, places))
@@ -212,7 +336,7 @@ class RowNest(GpuReductions):
     @property
     def _row_groups(self) -> int:
         """Groups of neighbours in a row."""
-        return self.space.depth // self.schedule.vector
+        return self.space.groups(self.schedule.vector)
 
     @property
     def _row_steps(self) -> int:
@@ -255,9 +379,8 @@ class RowNest(GpuReductions):
                 with ExitStack() as inner:
                     u = self._round(inner, "u", size)
                     group = self._group(inner, section, start + u)
-                    first = {**places, **self._neighbours(self._nest.reduced, group, index(0))}
                     for tensor, width in fetched.items():
-                        self._fetch(tensor, width, words[tensor], first, u * self.schedule.vector)
+                        self._fetch_group(tensor, width, words[tensor], places, group, u * self.schedule.vector)
                     for tensor, buffer in shared.items():
                         position = self._shared_position(tensor, start + u)
                         self._load_group(
@@ -282,13 +405,16 @@ class RowNest(GpuReductions):
                 self._rescaled(folds, visit, known_here, places)
             u = self._round(stack, "u", size)
             group = self._group(stack, section, start + u)
-            with self._each_neighbour() as v:
+
+            def visit_element(v: Term) -> None:
                 here = known_here(group, u, v)
                 slot = (start + u) * self.schedule.vector + v
                 kept = list(new.items()) if section.place is Role.WORDS else []
                 self._point(here, folds[1:] if online else folds, stored, kept, simplify(slot, values.scope.ranges))
                 if section.place is Role.SHARED:
                     self._share_elements(here, {tv: b for tv, b in new.items() if tv not in words}, start + u, v)
+
+            self._each_of_group(group, visit_element)
             if section.place is Role.SHARED:
                 for tensor in (tv for tv in new if tv in words):
                     position = self._shared_position(tensor, start + u)
@@ -310,9 +436,8 @@ class RowNest(GpuReductions):
         with ExitStack() as stack:
             step = self._round(stack, "step", section.count)
             group = self._group(stack, section, step)
-            first = {**places, **self._neighbours(self._nest.reduced, group, index(0))}
             for tensor, (width, buffer) in loads.items():
-                self._fetch(tensor, width, buffer, first, step * self.schedule.vector)
+                self._fetch_group(tensor, width, buffer, places, group, step * self.schedule.vector)
 
     def _share_elements(
         self, places: Places, kept: Mapping[TensorView, Buffer], step: Term, place: Term,

@@ -73,7 +73,7 @@ def _read_again(nest: NestChoice) -> int:
         return 0
     part = 1.0
     if chosen.persistent and chosen.style is Style.ROWS:
-        steps = -(-space.depth // (space.vector * prod(chosen.threads)))
+        steps = -(-space.groups(chosen.vector) // prod(chosen.threads))
         part = max(steps - chosen.registers - chosen.shared, 0) / max(steps, 1)
     return int(again * part * space.rows * space.depth * space.input_bytes)
 

@@ -5,6 +5,7 @@ shared memory are those of the device. Every choice gives a correct kernel, as l
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fuser_lab.cost.device import Device
 from fuser_lab.schedule.gpu_caches import eviction, why
@@ -34,11 +35,22 @@ SMALL = 1 << 22  # elements up to which one more launch costs more than idle mem
 
 def row_loops(space: Space) -> LoopSchedule:
     """Return the loops of a nest whose reduced axis is the fastest in memory; correct for any extents."""
+    if space.shifted:
+        found = _row_loops(space)
+        if found.split == 1:
+            reason = f"rows of {space.depth} begin anywhere in an access: their first and last are taken in part"
+            return replace(found, reasons=(*found.reasons, reason))
+        # Blocks that share a row take single elements.
+        space = replace(space, vector=1, shifted=False)
+    return _row_loops(space)
+
+
+def _row_loops(space: Space) -> LoopSchedule:
     width, depth = space.vector, max(space.depth, 1)
-    groups = -(-depth // width)
+    groups = max(space.groups(width), 1)
     if space.passes == 1 and space.rows < FEW_ROWS * space.device.sms and groups >= MOST_THREADS:
         return _parts(space, groups)
-    if groups * width <= WARP * WARP_ELEMENTS and space.rows > 1:
+    if depth <= WARP * WARP_ELEMENTS and space.rows > 1:
         lanes = _power_of_two(min(WARP, groups))
         steps = -(-groups // lanes)
         together = _rows_of_block(lanes, depth * space.read_bytes + space.stored_bytes // space.rows)
@@ -139,7 +151,7 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
             "steps are read again, latest first, while they are in the L2 cache",
         )
     # For 8.0, ptxas does not have registers for both the next row and the loads of this one, and spills.
-    walks = resident == 1 and registers and space.rows > device.sms and device.cc >= (9, 0)
+    walks = resident == 1 and registers and space.rows > device.sms and device.cc >= (9, 0) and not space.shifted
     blocks = device.sms if walks else 0
     if blocks:
         reasons.append(f"{blocks} blocks iterate over the rows: the next row is loaded into registers while the last "

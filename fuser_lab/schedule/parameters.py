@@ -221,6 +221,8 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
         return f"resident = {schedule.resident} blocks of {x * y} threads are more than a multiprocessor holds"
     if space.column_sums:
         return _illegal_backward(space, schedule)
+    if schedule.split != 1 and space.shifted and vector > 1:
+        return f"split = {schedule.split} requires vector = 1: rows of {space.depth} begin anywhere in a wider access"
     if schedule.split != 1 and (not space.is_one_pass or space.depth < _SPLIT_FROM):
         return f"split = {schedule.split} requires a reduction whose result the kernel does not use"
     if not 1 <= schedule.split <= min(_MOST_PARTS, max(space.depth, 1)):
@@ -267,7 +269,7 @@ def _illegal_row(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> 
     if schedule.persistent and not chosen.persistent:
         return "persistent = True: there is only one pass over the row, so there is nothing to keep"
     if schedule.persistent and not chosen.shared:
-        steps = -(-max(space.depth // schedule.vector, 1) // x)
+        steps = -(-max(space.groups(schedule.vector), 1) // x)
         words = steps * schedule.vector * max(space.input_bytes, 1) // 4
         if words > _REGISTER_WORDS:
             return f"{x} threads would each keep {words} registers of a row, more than {_REGISTER_WORDS}"
@@ -285,7 +287,7 @@ def _illegal_backward(space: Space, schedule: LoopSchedule) -> str:
         return f"unroll = {schedule.unroll} must be 1, or {_ROWS_AHEAD} to load the next row in advance"
     if not 0 <= shared <= len(sums):
         return f"shared = {shared} must be between 0 and {len(sums)}, the number of column sums"
-    each = -(-max(space.depth // schedule.vector, 1) // x) * schedule.vector
+    each = -(-max(space.groups(schedule.vector), 1) // x) * schedule.vector
     constant = space.constant_bytes if schedule.constants else 0
     rows = 2 if schedule.unroll > 1 else 1
     words = each * (sum(sums[shared:]) + rows * space.input_bytes + constant) // 4
@@ -313,10 +315,10 @@ def _followed(
     if "resident" not in given and schedule.threads != chosen.threads:
         schedule = replace(schedule, resident=0)
     if space.column_sums:
-        return replace(schedule, registers=-(-max(space.depth // schedule.vector, 1) // x))
+        return replace(schedule, registers=-(-max(space.groups(schedule.vector), 1) // x))
     if not schedule.persistent:
         return replace(schedule, registers=0, shared=0, constants=False, blocks=0)
-    steps = -(-max(space.depth // schedule.vector, 1) // x)
+    steps = -(-max(space.groups(schedule.vector), 1) // x)
     if not chosen.shared:
         return replace(schedule, registers=steps)
     # As many bytes as before, in steps of another size.

@@ -33,6 +33,9 @@ class Space:
     even where there are some: sums over axes of size 1). ``vector`` is how many neighbours a thread of a GPU may take
     at a time along the fastest axis of the longest walk.
 
+    GPU: ``shifted`` says that rows begin anywhere in an access of ``vector`` elements: a thread takes what lies in one,
+    and of the first and the last access of a row only a part belongs to it.
+
     GPU: ``stored_bytes`` is the total size in bytes of the outputs that have one element per point of the nest.
 
     GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats;
@@ -61,6 +64,7 @@ class Space:
     passes: int
     reduces: bool = False
     vector: int = 1
+    shifted: bool = False
     streams: int = 1
     stored_bytes: int = 0
     read_bytes: int = 0
@@ -104,6 +108,10 @@ class Space:
     def depth(self) -> int:
         """Number of elements behind each result."""
         return prod(self.reduced)
+
+    def groups(self, vector: int) -> int:
+        """Return how many groups of ``vector`` elements hold a row, wherever it begins."""
+        return -(-(self.depth + (vector - 1 if self.shifted else 0)) // vector)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

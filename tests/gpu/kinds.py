@@ -147,6 +147,8 @@ def _parameters() -> Iterator[Kind]:
         ("turned", lambda fd, x: fd.ops.neg(fd.ops.permute(x, [1, 0])), [(70, 96)], D.Float, S.TRANSPOSE),
         ("softmax", softmax, [(5, 4096)], D.BFloat16, S.INNER_PERSISTENT),
         ("softmax of long rows", softmax, [(3, 33_000)], D.Float, S.INNER_PERSISTENT),
+        ("softmax of odd rows", softmax, [(5, 4099)], D.BFloat16, S.INNER_PERSISTENT),
+        ("sums of odd rows", totals(1), [(300, 2051)], D.Float, S.REDUCTION),
         ("row sums", totals(1), [(2, 9000)], D.Float, S.REDUCTION),
         ("column sums", totals(0), [(257, 96)], D.BFloat16, S.REDUCTION),
         ("backward", backward, [(37, 1024), (37, 1024), (1024,), (37, 1)], D.BFloat16, S.INNER_OUTER_PERSISTENT),

@@ -1,0 +1,161 @@
+"""Rows that begin anywhere in an access, in lock step on the GPU: whole accesses, the first and last taken in part."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from backend.fusions import D, S, build, numbers
+from backend.reductions import add_norm, softmax, totals
+from unit.codegen.test_gpu_reductions import check
+
+import fuser_lab as fl
+from fuser_lab import FusionDefinition
+from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.kernel_ir import Kernel, Role, VectorLoad, VectorStore, walk
+from fuser_lab.cost.device import H200
+from fuser_lab.dtypes import DataType
+from fuser_lab.errors import ScheduleError
+from fuser_lab.runtime.ptx import kernel_key
+from fuser_lab.schedule.gpu_loops import row_loops
+from fuser_lab.schedule.state import Space
+
+LENGTHS = [129, 251, 1021, 1535, 4099, 20_001, 40_003]
+VECTOR = {D.Float: 4, D.BFloat16: 8, D.Half: 8}
+
+
+def widths(kernel: Kernel, kind: type, role: Role) -> set[int]:
+    return {
+        s.width for phase in kernel.phases for s in walk(phase.body) if isinstance(s, kind) and s.buffer.role is role
+    }
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dtype", VECTOR, ids=lambda d: d.name)
+class TestLengths:
+    def test_softmax(self, length: int, dtype: DataType) -> None:
+        x = numbers((9, length), dtype)
+        kernel = check(build(softmax, [x.shape], dtype), S.INNER_PERSISTENT, [x])
+        assert widths(kernel, VectorLoad, Role.INPUT) == {VECTOR[dtype]}
+        assert widths(kernel, VectorStore, Role.OUTPUT) == {VECTOR[dtype]}
+
+    def test_sums(self, length: int, dtype: DataType) -> None:
+        x = numbers((300, length if length < 5000 else 2051), dtype)  # few rows are cut into parts
+        kernel = check(build(totals(1), [x.shape], dtype), S.REDUCTION, [x])
+        assert widths(kernel, VectorLoad, Role.INPUT) == {VECTOR[dtype]}
+
+
+@pytest.mark.parametrize("length", [251, 1021])
+@pytest.mark.parametrize("dtype", VECTOR, ids=lambda d: d.name)
+def test_what_all_rows_share_is_read_element_by_element(length: int, dtype: DataType) -> None:
+    shapes = [(40, length), (40, length), (length,)]
+    inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
+    kernel = check(build(add_norm, shapes, dtype), S.INNER_PERSISTENT, inputs)
+    loads = [s for p in kernel.phases for s in walk(p.body) if isinstance(s, VectorLoad)]
+    assert {s.buffer.name for s in loads if s.buffer.role is Role.INPUT} == {"T0", "T1"}
+
+
+def masked(fd: Any, x: Any, mask: Any) -> Any:
+    return fd.ops.cast(fd.ops.softmax(fd.ops.where(mask, fd.ops.cast(x, dtype=D.Float), -1e4), 1), dtype=D.BFloat16)
+
+
+def test_dtypes_of_two_sizes() -> None:
+    shape = (7, 1999)
+    inputs = [numbers(shape, D.BFloat16), numbers(shape, D.Bool, 1)]
+    kernel = check(build(masked, [shape, shape], [D.BFloat16, D.Bool]), S.INNER_PERSISTENT, inputs)
+    assert widths(kernel, VectorLoad, Role.INPUT) == {8}
+
+
+@pytest.mark.parametrize(("length", "weight"), [(1018, D.Float), (250, D.BFloat16), (1022, D.Float)])
+def test_what_all_rows_share_has_nothing_before_it(length: int, weight: DataType) -> None:
+    def record(fd: Any, x: Any, w: Any) -> Any:
+        y = fd.ops.rms_norm(fd.ops.cast(x, dtype=D.Float), [length], fd.ops.cast(w, dtype=D.Float), eps=1e-5)
+        return fd.ops.cast(y, dtype=D.BFloat16)
+
+    inputs = [numbers((40, length), D.BFloat16), numbers((length,), weight, 1)]
+    kernel = check(build(record, [(40, length), (length,)], [D.BFloat16, weight]), S.INNER_PERSISTENT, inputs)
+    assert 8 in widths(kernel, VectorLoad, Role.INPUT)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 515), (1, 515), (515,)], ids=str)
+def test_rows_of_batches_and_single_ones(shape: tuple[int, ...]) -> None:
+    x = numbers(shape, D.Float)
+    fusion = build(lambda fd, x: fd.ops.softmax(x, -1), [x.shape], D.Float)
+    assert widths(check(fusion, S.INNER_PERSISTENT, [x]), VectorStore, Role.OUTPUT) == {4}
+
+
+def test_numbers_of_rows_share_kernels() -> None:
+    sizes = [*range(2, 18), *(n * n + n // 3 for n in range(5, 84, 4)), 40_000, 65_536, 99_991]
+    kernels = [generate(build(softmax, [(size, 1021)], D.BFloat16), S.INNER_PERSISTENT, "cuda") for size in sizes]
+    assert len({kernel_key(kernel) for kernel in kernels}) <= 5
+
+
+def test_rows_apart_in_memory() -> None:
+    """Rows of 515 in lines of 523: both begin equally, 8 elements apart; in lines of 522 they do not."""
+    for line, expected in ((523, {4}), (522, set())):
+        x = numbers((6, line), D.Float)[:, :515]
+        kernel = check(build(softmax, [x.shape], D.Float), S.INNER_PERSISTENT, [x])
+        assert widths(kernel, VectorStore, Role.OUTPUT) == expected
+
+
+def test_rows_from_the_last_to_the_first() -> None:
+    for length in (1021, 1022):
+        x = numbers((6, length), D.BFloat16)[::-1]
+        check(build(softmax, [x.shape], D.BFloat16), S.INNER_PERSISTENT, [x])
+
+
+def test_an_address_that_allows_less() -> None:
+    x = numbers((6, 515), D.Float)
+    for alignment, expected in ((8, {2}), (4, set())):
+        kernel = check(build(softmax, [x.shape], D.Float), S.INNER_PERSISTENT, [x], {"T0": alignment})
+        assert widths(kernel, VectorLoad, Role.INPUT) == expected
+
+
+@pytest.mark.parametrize(("length", "dtype"), [(1021, D.Double), (1022, D.Float), (1020, D.BFloat16)])
+def test_rows_that_begin_where_eight_bytes_do_are_left_whole(length: int, dtype: DataType) -> None:
+    x = numbers((9, length), dtype)
+    kernel = check(build(softmax, [x.shape], dtype), S.INNER_PERSISTENT, [x])
+    assert all(loops.schedule.vector * dtype.itemsize == 8 for loops in kernel.nests)
+
+
+def test_short_rows_are_taken_element_by_element() -> None:
+    x = numbers((40, 101), D.Float)
+    assert not widths(check(build(softmax, [x.shape], D.Float), S.INNER_PERSISTENT, [x]), VectorLoad, Role.INPUT)
+
+
+def test_rows_with_two_weights_are_left_whole() -> None:
+    def record(fd: Any, x: Any, w: Any, b: Any) -> Any:
+        return fd.ops.layer_norm(x, [1021], w, b)
+
+    shapes = [(40, 1021), (1021,), (1021,)]
+    inputs = [numbers(s, D.Float, n) for n, s in enumerate(shapes)]
+    assert not widths(check(build(record, shapes, D.Float), S.INNER_PERSISTENT, inputs), VectorLoad, Role.INPUT)
+
+
+def test_few_rows_are_still_cut_into_parts() -> None:
+    space = Space(
+        kept=(4,), reduced=(1_000_003,), kept_run=4, reduced_run=1_000_003, inner_reduced=True, passes=1, reduces=True,
+        vector=8, shifted=True, device=H200,
+    )
+    found = row_loops(space)
+    assert found.split > 1
+    assert found.vector == 1
+
+
+def test_parameters_given_by_hand() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 4099], contiguity=True, dtype=D.Float)
+        fd.add_output(fd.ops.sum(x, [1]))
+    plan = fl.segment(fd)
+    with pytest.raises(ScheduleError, match="split = 2 requires vector = 1: rows of 4099 begin anywhere"):
+        plan.with_params(0, split=2)
+    given = plan.with_params(0, split=2, vector=1)
+    assert "load_vector" not in given.segments[0].source("cuda")
+    for vector in (1, 2, 4):
+        y = numbers((5, 4099), D.Float)
+        with FusionDefinition() as fd:
+            z = fd.define_tensor([5, 4099], contiguity=True, dtype=D.Float)
+            fd.add_output(fd.ops.softmax(z, 1))
+        source = fl.segment(fd).with_params(0, vector=vector).segments[0].source("cuda")
+        assert bool(re.search(r"load_\w+\(T0, ", source)) is (vector > 1)
+        assert np.isfinite(y).all()
