@@ -13,6 +13,7 @@ from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.nest_lowering import NestLowering
 from fuser_lab.codegen.nests import Nest, fastest_is_reduced, nests_of
 from fuser_lab.codegen.online import online_pair
+from fuser_lab.codegen.readings import with_turned_readings
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.values import call_text, level_of
 from fuser_lab.codegen.varying import SharedKernels
@@ -77,6 +78,10 @@ def lower(
         for tv, layout in layouts.items()
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
+    if target_of(target).has_blocks:
+        segment, twins = with_turned_readings(segment)
+        buffers.update((twin.name, buffers[source.name]) for twin, source in twins.items())
+        layouts.update((twin, layouts[source]) for twin, source in twins.items())
     lowering = _Lowering(buffers, layouts, target, name, Chooser(changes), device)
     # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So
     # columns that do not fit on chip are read once for each result that others need, and what comes after is a nest of
@@ -98,7 +103,10 @@ def lower(
         workspace=tuple(workspace),
         phases=tuple(phases),
         nests=lowering.choices(strict=strict),
-        ops=tuple((name, call_text(expr)) for name, expr in ({e.name: e for e in fusion.exprs} | recorded).items()),
+        ops=tuple(
+            (name, call_text(expr))
+            for name, expr in ({e.name: e for e in (*segment.exprs, *fusion.exprs)} | recorded).items()
+        ),
     )
     return with_sizes(kernel) if shared is None else shared.kernel(kernel)
 

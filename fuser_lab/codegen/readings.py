@@ -1,0 +1,104 @@
+"""Inputs that a segment reads straight and transposed: the transposed reading becomes one of a tensor of its own.
+
+A nest has one place for each tensor, so that tiles are made of tensors. Under a second name the same memory is read
+once as it lies and once by tiles that are transposed in shared memory. What is computed on the way to the permutation,
+as a cast, is computed twice.
+"""
+
+from dataclasses import replace
+
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
+from fuser_lab.passes.rewriter import Axes
+from fuser_lab.segmentation.privatization import again, reading
+
+MOST_REPEATED = 8  # expressions before a permutation
+_REPEATED = frozenset({OpKind.POINTWISE, OpKind.COPY})
+
+
+def with_turned_readings(segment: Fusion) -> tuple[Fusion, dict[TensorView, TensorView]]:
+    """Return a segment whose permutations read inputs of their own, and the input that each of these stands for.
+
+    The segment itself is returned where no input is read in another way too, and where something is reduced.
+    """
+    if any(expr.kind is OpKind.REDUCTION for expr in segment.exprs):
+        return segment, {}
+    axes, twins = Axes(segment), dict[TensorView, TensorView]()
+    exprs = list(segment.exprs)
+    for expr in segment.exprs:
+        if _turns(expr):
+            exprs = _apart(segment, expr, exprs, axes, twins)
+    if not twins:
+        return segment, {}
+    return (
+        Fusion(inputs=(*segment.inputs, *twins), exprs=_needed(exprs, segment.outputs), outputs=segment.outputs), twins,
+    )
+
+
+def _turns(expr: Expr) -> bool:
+    """Whether an expression moves the last axis that has elements."""
+    if expr.op.name != "permute":
+        return False
+    dims, shape = expr.ints("dims"), expr.tensor_inputs[0].shape
+    sized = [axis for axis in range(len(shape)) if shape[axis] > 1]
+    return bool(sized) and next(axis for axis in reversed(dims) if shape[axis] > 1) != sized[-1]
+
+
+def _apart(
+    segment: Fusion, turn: Expr, exprs: list[Expr], axes: Axes, twins: dict[TensorView, TensorView],
+) -> list[Expr]:
+    """Return expressions in which a permutation reads twins of inputs, which are added; unchanged if it need not."""
+    chain = _chain(segment, turn)
+    if chain is None:
+        return exprs
+    own = {expr.name for expr in (*chain, turn)}
+    sources = {v for expr in (*chain, turn) for v in expr.tensor_inputs if v in segment.inputs}
+    shared = [v for v in sources if any(user.name not in own for user in segment.users.get(v, ()))]
+    feeds = any(user.name not in own for expr in chain for v in expr.outputs for user in segment.users.get(v, ()))
+    if not shared and not feeds:
+        return exprs
+    instead: dict[Val, Val] = {}
+    for source in sorted(sources if feeds else shared, key=lambda tv: tv.name):
+        twin = replace(
+            source, name=f"{source.name}_turned_{turn.name}",
+            domain=replace(source.domain, logical=tuple(map(axes.copy, source.domain.logical))),
+        )
+        instead[source] = twin
+        twins[twin] = source
+    made = []
+    for expr in chain:
+        copy = again(reading(expr, instead), f"{expr.name}_turned_{turn.name}", axes)
+        instead[expr.out] = copy.out
+        made.append(copy)
+    found = []
+    for expr in exprs:
+        if expr.name == turn.name:
+            found += [*made, reading(expr, instead)]
+        else:
+            found.append(expr)
+    return found
+
+
+def _chain(segment: Fusion, turn: Expr) -> list[Expr] | None:
+    """Return what is computed on the way to a permutation, in order; None if it must not be computed twice."""
+    found: list[Expr] = []
+    wanted: set[Val] = set(turn.inputs)
+    for expr in reversed(segment.exprs[: segment.positions[turn.name]]):
+        if wanted.isdisjoint(expr.outputs):
+            continue
+        if not expr.tensor_outputs:
+            continue  # arithmetic on scalars is shared
+        if expr.kind not in _REPEATED or len(expr.outputs) > 1 or len(found) == MOST_REPEATED:
+            return None
+        found.insert(0, expr)
+        wanted.update(expr.inputs)
+    return found
+
+
+def _needed(exprs: list[Expr], outputs: tuple[TensorView, ...]) -> tuple[Expr, ...]:
+    wanted: set[Val] = set(outputs)
+    kept: list[Expr] = []
+    for expr in reversed(exprs):
+        if not wanted.isdisjoint(expr.outputs):
+            kept.insert(0, expr)
+            wanted.update(expr.inputs)
+    return tuple(kept)
