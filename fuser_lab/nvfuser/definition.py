@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab import fusion_definition
+from fuser_lab import executable, fusion_definition
 from fuser_lab.arguments import FLAG, instance, optional, takes, whole
 from fuser_lab.bindings.schedule import HeuristicParams
 from fuser_lab.definition.binding import Described
@@ -414,10 +414,10 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             raise StateError(msg)
         return super().last_repro_script()
 
-    def _script(self, described: Sequence[Described] | None, library: fusion_definition.Library) -> str:
+    def _script(self, described: Sequence[Described] | None, library: executable.Library) -> str:
         text = repr(self)
         name = text.split("(", 1)[0].split()[-1]
-        versions, devices = fusion_definition.environment()
+        versions, devices = executable.environment()
         return script_text(
             self.fusion, described, versions, devices=devices, library=library, frontend="nvfuser",
             function=(name, text),

@@ -1,6 +1,6 @@
 """FusionDefinition with nvFuser's members: ops act on the innermost open definition, `fusion` is a separate object.
 
-Everything that runs is `fuser_lab.fusion_definition.Executable`.
+Everything that runs is `fuser_lab.executable.Executable`.
 """
 
 import sys
@@ -13,7 +13,8 @@ from fuser_lab.bindings.enums import SchedulerType, own_scheduler
 from fuser_lab.cost.verdict import SchedulerType as OwnScheduler
 from fuser_lab.definition.scheduling import HandSchedule
 from fuser_lab.errors import EmptyDefinitionError, StateError
-from fuser_lab.fusion_definition import Executable, defined_like, described_array
+from fuser_lab.executable import Executable
+from fuser_lab.fusion_definition import defined_like, described_array
 from fuser_lab.ir import Fusion
 from fuser_lab.nvfuser_direct import ops, schedule
 from fuser_lab.nvfuser_direct.executors import FusionExecutorCache, torch_like
