@@ -251,5 +251,5 @@ def test_the_switches_take_one_row_beside_the_status(open_stage, width):
     expect(stage.status).to_contain_text("Cut at")
     controls = stage.root.locator(".fx-told .fx-controls")
     eventually(lambda: controls.evaluate(rows), 1)
-    assert stage.root.locator(".fx-told").evaluate(beside)
+    eventually(lambda: stage.root.locator(".fx-told").evaluate(beside), True)
     expect(at_reshapes).to_be_visible(visible=width > 1200)
