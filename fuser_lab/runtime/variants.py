@@ -58,7 +58,7 @@ class KernelOptions:
     nested: "Callable[[Fusion, Sequence[Segment]], NestedRun] | None" = None
 
 
-NestedRun = Callable[[Sequence[Any], Sequence[Any]], object]  # runs a plan of its own on inputs, into outputs
+NestedRun = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]  # runs a plan of its own on inputs, into outputs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -242,14 +242,20 @@ class Variants:
     def _in_parts(self, segment: Fusion, nested: Callable[[Fusion, Sequence[Segment]], NestedRun]) -> Call:
         """Return what runs a segment on the device op by op where torch has the op, and by kernels for all others."""
         whole, parts = without_greedy(segment, self._memory.gpu)
-        run = nested(whole, parts)
-        needed = self._parts.needed
+        run, memory = nested(whole, parts), self._memory
+        needed = [tv.name if tv.name in self._parts.needed else None for tv in segment.outputs]
+        # A run writes into no tensor that has an element at several positions.
+        expanded = [layout_of(tv).size < tv.numel for tv in segment.outputs]
 
         def call(env: Environment) -> None:
             given = [
                 env.arrays[v.name] if isinstance(v, TensorView) else env.arguments[v.name] for v in segment.inputs
             ]
-            run(given, [env.arrays[tv.name] if tv.name in needed else None for tv in segment.outputs])
+            targets = [None if name is None else env.arrays[name] for name in needed]
+            into = [None if shares else target for target, shares in zip(targets, expanded, strict=True)]
+            for target, result, shares in zip(targets, run(given, into), expanded, strict=True):
+                if target is not None and shares:
+                    memory.copy(target, result)
 
         return call
 

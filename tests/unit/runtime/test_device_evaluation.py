@@ -136,3 +136,14 @@ def test_running_sums_are_written_where_they_belong(monkeypatch):
         got = run.run([x])
     torch.testing.assert_close(got, [x.cumsum(1), x.cumprod(0), x.cumsum(0) + 2], rtol=1e-5, atol=1e-5)
     assert len(copied) == 1, "only torch's sums have nothing that precedes them"
+
+
+def test_a_result_with_elements_that_share_memory_is_copied_there():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16, 64], contiguity=True)
+        fd.add_output(fd.ops.broadcast_in_dim(fd.ops.cumsum(fd.ops.abs(x), 1), [16, 64, 8], [0, 1]))
+    fusion, x = fl.segment(fd).fusion, rows()
+    with stand_in_gpu():
+        (got,) = prepare(fusion, [(fusion, GREEDY)], "cuda:0").run([x])
+    assert got.stride() == (64, 1, 0)
+    torch.testing.assert_close(got, x.abs().cumsum(1)[:, :, None].expand(16, 64, 8))
