@@ -107,12 +107,14 @@ export class Player {
     this.slider.setAttribute("aria-valuetext", text);
   }
 
-  drawThreads({ threads, axes }) {
-    const key = JSON.stringify([axes, threads.length]);
+  /** Those of the threads that do something: a block may have many more than a small example needs. */
+  drawThreads({ axes }) {
+    const key = JSON.stringify(axes);
     if (key === this.listed) return;
     this.listed = key;
-    const total = axes.reduce((all, [, count]) => all * count, 1);
-    const each = total > 1 && total <= LISTED ? Array.from({ length: total }, (_, n) => n) : [];
+    const alike = this.data.steps.filter((step) => JSON.stringify(step.axes) === key);
+    const busy = [...new Set(alike.flatMap((step) => step.threads))].sort((a, b) => a - b);
+    const each = busy.length > 1 && busy.length <= LISTED ? busy : [];
     this.threads.hidden = !each.length;
     if (!each.includes(Number(this.followed))) this.followed = "";
     this.threads.replaceChildren(h("option", { value: "" }, "all threads"), ...each.map((n) => h("option", { value: n, selected: String(n) === this.followed }, this.threadName(n, axes))));
