@@ -70,7 +70,7 @@ def test_columns_that_do_not_fit_are_read_once_for_each_result(shape: tuple[int,
 
 def test_depths_share_kernels() -> None:
     names = set()
-    for depth in range(100, 500):
+    for depth in range(100, 500, 7):
         generated = generate(build(softmax(0), [(depth, 32768)], D.Float), S.OUTER_PERSISTENT, "cuda")
         assert all(schedule.keeps_columns for schedule in schedules(generated.kernel_ir))
         lines = generated.source.splitlines()
