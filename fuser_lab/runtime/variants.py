@@ -238,7 +238,6 @@ class Variants:
 
         return call
 
-
     def _in_parts(self, segment: Fusion, nested: Callable[[Fusion, Sequence[Segment]], NestedRun]) -> Call:
         """Return what runs a segment on the device op by op where torch has the op, and by kernels for all others."""
         whole, parts = without_greedy(segment, self._memory.gpu)
