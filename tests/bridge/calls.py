@@ -2,15 +2,16 @@
 
 Models are those of `tests.bridge.models`, in training. On the CPU *call* is the processor time of one thread for a
 region's call, *kernels* that of its compiled functions alone, with their arrays in place, and *above* the difference.
-What the array library evaluates is above. On a GPU *call* is the host's time for a call while the GPU is busy with
-something else, and *a segment* is that over the segments that run. Equal regions are one row, with their number.
+What the array library evaluates is above. On a GPU *call* is the least time of the host for a call while the GPU is
+busy with something else, *a segment* is that over the segments that run, and *eager* the same for torch's ops in the
+call's place. Equal regions are one row, with their number. The line below says what the driver needs for one launch
+and torch for one tensor of memory on this host: no call can take less than these of its segments and outputs.
 
 The last line of a model is the training step, in eager and through the bridge, taking turns: the least processor time
 of one thread on the CPU, the least host time on a GPU.
 """
 
 import argparse
-import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -48,7 +49,33 @@ def host_time(call: Callable[[], Any], seconds: float) -> float:
             call()
         found.append((time.perf_counter() - began) / 20)
     torch.cuda.synchronize()
-    return statistics.median(found) * 1e6
+    return min(found) * 1e6
+
+
+def floor(seconds: float) -> str:
+    """What one launch and one tensor of memory cost the host, as a line."""
+    from fuser_lab.runtime.arrays import quick_empty
+
+    x = torch.zeros(64, device="cuda")
+    launches = _launches_of(x)
+    stream = torch.cuda.current_stream().cuda_stream
+    empty = quick_empty("cuda") or (lambda *form: torch.empty_strided(*form[:2], dtype=form[2], device="cuda"))
+    launch = host_time(lambda: launches(stream), seconds)
+    memory = host_time(lambda: empty((64, 64), (64, 1), torch.float32), seconds)
+    return f"one launch {launch:.1f}, one tensor {memory:.1f}"
+
+
+def _launches_of(x: Any) -> Any:
+    """The launches of a fusion of one op, with their arguments in place."""
+    import fuser_lab as fl
+
+    with fl.FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor([64], contiguity=True, dtype=fl.DataType.Float)))
+    prepared = fl.segment(fd, [x]).prepared("cuda")
+    for _ in range(2):
+        prepared.run([x])
+    (launches,) = prepared._ready._kept[-1]._launches
+    return launches
 
 
 def kernels_of(region: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
@@ -105,8 +132,9 @@ def table(name: str, make: Callable[[], tuple[Any, Any]], device: str, dtype: An
     inputs = seen_inputs(regions, lambda: step(compiled))
     on_gpu = device != "cpu"
     print(f"\n{name}, {device}, {torch.__version__}\n")
-    print("| region | number | inputs | outputs | segments | call |", "a segment |" if on_gpu else "kernels | above |")
-    print("|---" * (7 if on_gpu else 8) + "|")
+    columns = "a segment | eager | times |" if on_gpu else "kernels | above |"
+    print("| region | number | inputs | outputs | segments | call |", columns)
+    print("|---" * (9 if on_gpu else 8) + "|")
     counts: dict[Any, int] = {}
     for region in regions:
         counts[region.signature] = counts.get(region.signature, 0) + 1
@@ -121,7 +149,8 @@ def table(name: str, make: Callable[[], tuple[Any, Any]], device: str, dtype: An
             segments = sum(step.runs for step in region._prepared.steps(x))
             if on_gpu:
                 call = host_time(lambda region=region, x=x: region(*x), seconds)
-                last = [call, call / max(segments, 1)]
+                eager = host_time(lambda region=region, x=x: region.fallback(*x), seconds)
+                last = [call, call / max(segments, 1), eager, call / eager]
             else:
                 call = least(lambda region=region, x=x: region(*x), time.thread_time, seconds)
                 last = [call, least(kernels_of(region, x), time.thread_time, seconds)]
@@ -129,6 +158,8 @@ def table(name: str, make: Callable[[], tuple[Any, Any]], device: str, dtype: An
         told = " | ".join(f"{value:.1f}" for value in last)
         names = ", ".join(op.target.split(".")[1] for op in region.ops[:4])
         print(f"| {names} | {number} | {len(x)} | {len(region.traced)} | {segments} | {told} |", flush=True)
+    if on_gpu:
+        print(f"\n{floor(seconds)}")
     rows: dict[str, list[float]] = {"eager": [], "fuser_lab": []}
     clock = time.perf_counter if on_gpu else time.thread_time
     until = time.perf_counter() + 20 * seconds

@@ -3,15 +3,22 @@
 Each function is written as a user would, on 4 M elements or more, and is compiled by ``torch.compile``; rows take turns
 in one process. Ratios below 1 mean that fuser_lab is faster. On a GPU times are those of CUDA events with a cold
 second-level cache, and the last column is the host's time for a call, per segment.
+
+``--set corpus`` takes the functions of tests/corpus/functions.py instead: losses, optimizers, quantization, pictures
+and more, in the sizes of real models (``--small``: in sizes for a laptop), forward, and forward with gradients.
 """
 
 import argparse
+import functools
 import json
 import math
 import statistics
+import subprocess
+import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +86,48 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Shape, ...], bool]] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A function with what makes its inputs on a device; ``backward`` says whether gradients are taken as well."""
+
+    compute: Callable[..., Any]
+    inputs: Callable[[str], list[Any]]
+    backward: bool
+
+
+def memory_bound(dtype: Any) -> dict[str, Case]:
+    """The functions of this file, with floats of a dtype."""
+
+    def inputs(shapes: Sequence[Shape], device: str) -> list[Any]:
+        return [made(shape, device, dtype) for shape in shapes]
+
+    return {
+        name: Case(compute=compute, inputs=functools.partial(inputs, shapes), backward=backward)
+        for name, (compute, shapes, backward) in FUNCTIONS.items()
+    }
+
+
+def of_corpus(*, small: bool) -> dict[str, Case]:
+    """The functions that the corpus captures, in their own dtypes."""
+    from tests.corpus.functions import FUNCTIONS as CAPTURED
+
+    def inputs(function: Any, device: str) -> list[Any]:
+        return [filled(x, device) for x in function.inputs(small=small)]
+
+    return {
+        function.name + ", backward" * backward: Case(
+            compute=function.compute, inputs=functools.partial(inputs, function), backward=backward)
+        for function in CAPTURED for backward in (False, True)[: 1 + function.gradient]
+    }  # fmt: skip
+
+
+def filled(like: Any, device: str) -> Any:
+    """A tensor of the shape and dtype of another: small positive floats, or positions."""
+    if like.is_floating_point():
+        return torch.rand(like.shape, device=device).to(like.dtype) + 0.01
+    return torch.randint(0, 255 if like.dtype is torch.uint8 else 20, like.shape, device=device).to(like.dtype)
+
+
 def made(shape: Shape, device: str, dtype: Any) -> Any:
     """An input: floats of a shape, squares of them, a mask, or positions on an axis."""
     if not isinstance(shape, str):
@@ -103,19 +152,28 @@ def stepped(function: Callable[..., Any], inputs: Sequence[Any], *, backward: bo
     ones: list[Any] = []
 
     def step() -> Any:
-        result = function(*inputs)
+        results = listed(function(*inputs))
+        computed = [x for x in results if x.requires_grad]
         if not ones:
-            ones.append(torch.ones_like(result))
-        return (result.detach(), *torch.autograd.grad(result, wanting, ones[0]))
+            ones.extend(torch.ones_like(x) for x in computed)
+        return [*(x.detach() for x in results), *torch.autograd.grad(computed, wanting, ones, allow_unused=True)]
 
     return step
 
 
+def listed(result: Any) -> list[Any]:
+    """The tensors of a result, in order."""
+    return [x for x in torch.utils._pytree.tree_leaves(result) if isinstance(x, torch.Tensor)]
+
+
 def differs(ours: Any, theirs: Any) -> float:
     """The largest difference of results, relative to the largest element of each."""
-    pairs = zip(ours if isinstance(ours, tuple) else (ours,), theirs if isinstance(theirs, tuple) else (theirs,),
-                strict=True)
-    return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-3)) for a, b in pairs)
+    worst = 0.0
+    for one, other in zip(listed(ours), listed(theirs), strict=True):
+        if other.numel():
+            a, b = one.double(), other.double()
+            worst = max(worst, float((a - b).abs().max() / b.abs().max().clamp(min=1e-3)))
+    return worst
 
 
 def host_seconds(call: Callable[[], Any]) -> float:
@@ -132,14 +190,14 @@ def host_seconds(call: Callable[[], Any]) -> float:
     return statistics.median(found)
 
 
-def row(name: str, device: str, dtype: Any, peers: Sequence[str], seconds: float) -> dict[str, Any]:
+def row(name: str, case: Case, device: str, peers: Sequence[str], seconds: float) -> dict[str, Any]:
     """Medians in milliseconds and their ratios, for one function."""
     import fuser_lab.torch as bridge
 
-    function, shapes, backward = FUNCTIONS[name]
+    function, backward = case.compute, case.backward
     torch._dynamo.reset()
     torch.manual_seed(0)
-    inputs = [made(shape, device, dtype) for shape in shapes]
+    inputs = case.inputs(device)
     backends = {"fuser_lab": "fuser_lab", **{peer: peer for peer in peers}}
     calls = {
         peer: stepped(function if peer == "eager" else torch.compile(function, backend=backend, dynamic=False), inputs,
@@ -165,8 +223,36 @@ def row(name: str, device: str, dtype: Any, peers: Sequence[str], seconds: float
     }
 
 
+def compiled_ahead(names: Sequence[str], processes: int) -> None:
+    """Compile functions in several processes, for the caches on disk of this package and of torch."""
+    given = iter(sys.argv[1:])
+    options = [word for word in given if word not in names and not (word in {"--processes", "--json"} and next(given))]
+    started = [
+        subprocess.Popen([sys.executable, "-m", "tests.bridge.speed", *names[first::processes], *options, "--exact",
+                          "--seconds", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for first in range(processes) if names[first::processes]
+    ]  # fmt: skip
+    for process in started:
+        process.wait()
+
+
+def chosen_cases(options: Any) -> Mapping[str, Case]:
+    """The cases of the set that are named, or contain a part that is."""
+    dtype = getattr(torch, options.dtype)
+    cases = of_corpus(small=options.small) if options.set == "corpus" else memory_bound(dtype)
+    if not options.names:
+        return cases
+    if options.exact:
+        return {name: cases[name] for name in options.names}
+    return {name: case for name, case in cases.items() if any(part in name for part in options.names)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", default="memory", choices=["memory", "corpus"], help="which functions")
+    parser.add_argument("--small", action="store_true", help="functions of the corpus in their small sizes")
+    parser.add_argument("--exact", action="store_true", help="names are whole ones")
+    parser.add_argument("--processes", type=int, default=0, help="that compile everything before it is measured")
     parser.add_argument("names", nargs="*", help="names of functions, or parts of them; all if left out")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
@@ -185,12 +271,17 @@ def main() -> None:
     print(" host us a segment |" if chosen.device == "cuda" else "")
     print("|---" * (4 + 2 * len(peers) + (chosen.device == "cuda")) + "|")
     rows = []
-    for name in FUNCTIONS:
-        if chosen.names and not any(part in name for part in chosen.names):
-            continue
+    cases = chosen_cases(chosen)
+    if chosen.processes:
+        compiled_ahead(list(cases), chosen.processes)
+    for name, case in cases.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            one = row(name, chosen.device, getattr(torch, chosen.dtype), peers, chosen.seconds)
+            try:
+                one = row(name, case, chosen.device, peers, chosen.seconds)
+            except Exception as error:  # noqa: BLE001 - the others are measured, and the table says what failed
+                print(f"| {name} | failed: {type(error).__name__}: {' '.join(str(error).split())[:200]} |", flush=True)
+                continue
         rows.append(one)
         cells = " | ".join(f"{one['ms'][p]:.3f} | {one['ratio'][p]:.2f}" for p in peers)
         told = f"| {name} | {one['segments']} | {one['ms']['fuser_lab']:.3f} | {cells} | {one['error']:.0e} |"
