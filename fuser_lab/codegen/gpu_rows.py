@@ -282,7 +282,7 @@ class RowNest(GpuReductions):
         source = largest.expr.tensor_inputs[0]
         seen = largest.total
         newest = Fold(
-            expr=largest.expr, fn="max", identity=largest.identity,
+            expr=largest.expr, fn=largest.fn, identity=largest.identity,
             total=values.let(f"{base_name(largest)}_next", seen, origin=largest.expr.name),
         )
         with ExitStack() as steps:

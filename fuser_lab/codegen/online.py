@@ -8,6 +8,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, OpKind, Val
 from fuser_lab.ir.term import Apply, Const, Term, apply, select
 
+_LARGEST = frozenset({"max", "fmax"})  # a sum with NaN is NaN, also relative to a maximum that passes over it
 _VIEWS = frozenset({OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND, OpKind.COPY})
 
 
@@ -35,7 +36,7 @@ def online_pair(fusion: Fusion, nest: Nest, levels: Mapping[Val, int]) -> tuple[
         return None
     (largest,), (total,) = by_level
     power = fusion.producers.get(total.inputs[0])
-    if largest.op.name != "max" or total.op.name != "sum" or power is None or power.op.name != "exp":
+    if largest.op.name not in _LARGEST or total.op.name != "sum" or power is None or power.op.name != "exp":
         return None
     distance = fusion.producers.get(power.inputs[0])
     if distance is None or distance.op.name != "sub" or distance.inputs[0] is not largest.inputs[0]:

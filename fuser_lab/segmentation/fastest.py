@@ -298,7 +298,9 @@ class _Search:
                     done = None
                 if done is not None:
                     made_here = [replace(one, phase=f"{PHASE}: recompute") for one in (*done.attempts, *done.merged)]
-                    merged, union = self._merged(done.segmented, readers)
+                    # What is not written any more is one value less to keep for the segment that computes it.
+                    written = now.fusion.producers[now.fusion.tensors[tensor]].name
+                    merged, union = self._merged(done.segmented, (*readers[:1], written))
                     after = sum(self.times(merged))
                     if after < seconds:
                         now, seconds, changed = merged, after, True
@@ -345,14 +347,10 @@ class _Search:
                 if gain < 0:
                     yield gain, tensor.name, target, readers
 
-    def _merged(self, now: SegmentedFusion, readers: Names) -> tuple[SegmentedFusion, tuple[Attempt, ...]]:
-        """Return a plan in which the segment of some readers is merged with a neighbour, if that saves time."""
-        (home, *_) = now.home[readers[0]]
-        touched = {*now.groups[home].tensor_inputs, *now.groups[home].outputs}
+    def _merged(self, now: SegmentedFusion, changed: Names) -> tuple[SegmentedFusion, tuple[Attempt, ...]]:
+        """Return a plan that merges a segment with one of these expressions and a neighbour, if that saves time."""
         seconds = sum(self.times(now))
-        for other, group in enumerate(now.groups):
-            if other == home or touched.isdisjoint((*group.tensor_inputs, *group.outputs)):
-                continue
+        for home, other in _neighbours(now, changed):
             try:
                 merged = glue(now, home, other, self.rationed, self.options.segment_set)
             except IllegalEdit:
@@ -366,6 +364,15 @@ class _Search:
                 )
                 return merged, (union,)
         return now, ()
+
+
+def _neighbours(now: SegmentedFusion, names: Names) -> Iterator[tuple[int, int]]:
+    """Yield the segments with one of some expressions, each with those that read or write what it reads or writes."""
+    for home in dict.fromkeys(home for name in names for home in now.home.get(name, ())):
+        touched = {*now.groups[home].tensor_inputs, *now.groups[home].outputs}
+        for other, group in enumerate(now.groups):
+            if other != home and not touched.isdisjoint((*group.tensor_inputs, *group.outputs)):
+                yield home, other
 
 
 def _goes_beyond(segmented: SegmentedFusion) -> bool:

@@ -17,7 +17,8 @@ from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Loop, Role, VectorL
 from fuser_lab.cost.device import H200, Device
 from fuser_lab.errors import ScheduleError
 from fuser_lab.interpreter import evaluate
-from fuser_lab.ir import Fusion
+from fuser_lab.ir import Fusion, OpKind
+from fuser_lab.passes.fmin_fmax_promotion import FMinFMaxPromotion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.loops import choose_loops
@@ -259,6 +260,24 @@ def test_columns_of_infinities_and_nan() -> None:
     x[:, 4] = 1e30
     x[500:, 5] = 80.0
     run(build(statistics, [x.shape], D.Float), S.REDUCTION, [x])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_maximum_that_passes_over_nan_is_found_with_its_sum(axis: int) -> None:
+    def total(fd: Any, x: Any) -> Any:
+        return fd.ops.sum(fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [axis], keepdim=True))), [axis])
+
+    x = np.asarray(numbers((600, 16), D.Float))
+    x[:, 0] = -np.inf
+    x[7, 2] = np.nan
+    x[:, 3] = np.nan
+    x[9, 4] = np.inf
+    x = x if axis == 0 else np.ascontiguousarray(np.repeat(x.T, 100, axis=1))
+    fusion = FMinFMaxPromotion().run(build(total, [x.shape], D.Float))
+    assert [expr.op.name for expr in fusion.exprs if expr.kind is OpKind.REDUCTION] == ["fmax", "sum"]
+    small = replace(H200, shared_per_sm=16 << 10, shared_per_block=16 << 10)  # a row is too long for a block
+    kernel = run(fusion, S.REDUCTION if axis == 0 else S.INNER_PERSISTENT, [x], H200 if axis == 0 else small)
+    assert [s.online for s in schedules(kernel)] == [True]
 
 
 def test_chunks_that_share_more_than_they_own_are_several_of_a_thread() -> None:

@@ -6,6 +6,7 @@ import pytest
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions
 from fuser_lab.interpreter import evaluate
+from fuser_lab.ir import OpKind
 from fuser_lab.segmentation import replay, segment
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
@@ -102,6 +103,20 @@ def test_a_cheap_tensor_is_recomputed_and_an_expensive_one_is_not():
     stored = fl.segment(sums_of_both_kinds(expensive), strategy="fastest", schedulers=fl.SCHEDULERS)
     assert not stored.decisions.filter(kind="recompute", accepted=True)
     assert stored.bytes_crossing == 4096 * 4096 * 4
+
+
+def test_a_column_softmax_reads_its_input_twice():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([16384, 4096], contiguity=True)
+        fd.add_output(fd.ops.softmax(x, 0))
+    plan = fl.segment(fd, strategy="fastest")
+    sums, result = plan.segments
+    assert [expr.op.name for expr in sums.exprs if expr.kind is OpKind.REDUCTION] == ["fmax", "sum"]
+    assert sums.params("cuda")[0].schedule.online
+    assert sums.beyond == ("columns_not_welford",)
+    assert [tv.shape for tv in sums.outputs] == [(1, 4096), (1, 4096)]
+    assert result.inputs[0] is sums.inputs[0]
+    assert made_by(plan.to_python()) == plan
 
 
 def test_open_schedulers_are_the_default_and_nvfusers_can_be_kept():
