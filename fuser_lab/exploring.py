@@ -18,6 +18,8 @@ from fuser_lab.plan.planning import definition_of, described_input, flattened, s
 if TYPE_CHECKING:
     from fuser_lab_widgets import Explorer, ModelExplorer
 
+    from fuser_lab.lab.profiling import PlanProfile
+
 _EXPLORED = ("bottom_up", "top_down", "optimal", "unfused")
 
 
@@ -27,6 +29,7 @@ def explore(
     inputs: Sequence[Any] | None = None,
     *,
     title: str | None = None,
+    profile: "PlanProfile | None" = None,
     **segment_options: Any,
 ) -> "Explorer | ModelExplorer":
     """Return the live explorer of a fusion, for display in a notebook.
@@ -42,13 +45,18 @@ def explore(
         inputs whose open sizes are all equal. Without inputs, plans cannot be run.
     title
         Title in the header; by default the name of the plan on show.
+    profile
+        What `fuser_lab.profile` returned for the plan: its lines and sentences are shown beside the source.
     **segment_options
         Passed to `segment`, which cuts a definition.
 
     Raises
     ------
     ArgumentTypeError
-        If there are options but a plan or a captured model is given, which is already segmented.
+        If there are options but a plan or a captured model is given, which is already segmented; or a profile of a
+        model.
+    InputError
+        If the profile is that of another plan.
     UnsupportedError
         If the notebook packages are not installed.
     """
@@ -65,6 +73,9 @@ def explore(
         )
         raise ArgumentTypeError(msg)
     if isinstance(fd, Captured):
+        if profile is not None:
+            msg = "explore: a profile is of one plan, given a captured model; explore the plan that was profiled."
+            raise ArgumentTypeError(msg)
         return ModelExplorer(fd, title or headline(fd.graphs), strategies=_EXPLORED)
     notes: list[str] = []
     given = None if inputs is None else flattened(inputs)
@@ -79,4 +90,4 @@ def explore(
         given = inputs if found.fits else None
     plan = fd if isinstance(fd, Plan) else segment(fd, inputs, **segment_options)
     notes += fd.notes if isinstance(fd, FusionDefinition) else ()
-    return Explorer(plan, given, strategies=_EXPLORED, title=title, notes=notes)
+    return Explorer(plan, given, strategies=_EXPLORED, title=title, notes=notes, profile=profile)

@@ -360,7 +360,7 @@ class _Walk:
         name, cost = _cost(term)
         self._count(name, cost * min(times, self._times) * self._active())
         values = [part.value for part in parts]
-        made = None if any(value is None for value in values) else _evaluated(term, values)
+        made = None if any(value is None for value in values) else whole_value(term, values)
         return Found(made, times, any(part.gathered for part in parts))
 
     def _select(self, term: Apply) -> Found:
@@ -459,7 +459,8 @@ def _cost(term: Apply) -> tuple[str, float]:
     return of_class, 1
 
 
-def _evaluated(term: Apply, values: list[Any]) -> Known:
+def whole_value(term: Apply, values: list[Any]) -> Known:
+    """Return an integer term of the values of its arguments; None if it is not an integer, or its function unknown."""
     if not (term.dtype.is_integral or term.dtype is DataType.Bool):
         return None
     make = _MEANINGS.get(term.fn)

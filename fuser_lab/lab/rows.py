@@ -16,7 +16,7 @@ from fuser_lab.ir import Fusion
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.environment import environment, now
 from fuser_lab.lab.schema import Row
-from fuser_lab.plan import Plan
+from fuser_lab.plan import Plan, Segment
 
 
 def timing_rows(timings: measured.Timings, plans: Sequence[Plan]) -> Iterator[Row]:
@@ -75,12 +75,19 @@ def _measured(row: TimingRow) -> Row:
 
 
 def _kernel(plan: Plan | None, row: TimingRow) -> Row:
-    """Return the schedule and the hash of the kernel that ran; nothing of what the array library evaluates."""
     if plan is None or row.segment is None:
         return {}
     target = "cpu" if row.device.startswith("CPU") else "cuda"
     try:
         segment = plan.segments[row.segment]
+    except FuserLabError:
+        return {}
+    return kernel_columns(segment, target)
+
+
+def kernel_columns(segment: Segment, target: str) -> Row:
+    """Return the schedule and the hash of a segment's kernel; nothing of what the array library evaluates."""
+    try:
         schedule = "\n".join(str(nest) for nest in segment.params(target))
         kernel = text_hash(segment.kernel(target).source)
     except FuserLabError:

@@ -39,7 +39,6 @@ def shape_label(tensor: TensorView) -> tuple[str, ...]:
 
 
 @kept
-@kept
 def tensor_bytes(tensor: TensorView) -> int:
     """Return the bytes a tensor takes in memory, or 0 while an extent is unknown."""
     return tensor.nbytes if all(isinstance(e, int) for e in tensor.extents) else 0

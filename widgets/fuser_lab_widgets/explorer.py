@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anywidget
 import traitlets
 
 from fuser_lab import presegmentation
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, having, listed, number, one_of, optional, shown, takes
-from fuser_lab.errors import FuserLabError
+from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.events import Attempt
 from fuser_lab.plan.code import FORMS
 from fuser_lab.presegmentation import Alternative
@@ -30,7 +30,7 @@ from fuser_lab.report.text import plan_text
 from fuser_lab.report.timing_table import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_plan
-from fuser_lab_widgets import answers, assets, lines, previews, scenes, schedules, selections, sources, tabs
+from fuser_lab_widgets import answers, assets, lines, previews, profiles, scenes, schedules, selections, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, place, target_model
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.canvas import Canvas
@@ -39,6 +39,9 @@ from fuser_lab_widgets.heat import heat
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_model, default_timer, one_by_one
 from fuser_lab_widgets.saved import hidden_by, saved
 from fuser_lab_widgets.session import MINE, EditablePlan, Session, State
+
+if TYPE_CHECKING:
+    from fuser_lab.lab.profiling import PlanProfile
 
 Event = Mapping[str, Any]
 _PLAN: Final = having("segments", "hash", accepted="a plan, as fl.segment returns it")
@@ -86,6 +89,8 @@ class Explorer(anywidget.AnyWidget):
         What stands in the header; by default the name of the plan that is shown.
     notes
         Sentences below the header: what the inputs are, what was skipped when a script was loaded.
+    profile
+        What `fuser_lab.profile` returned for this plan: the source tab shows it without profiling again.
 
     Attributes
     ----------
@@ -111,6 +116,8 @@ class Explorer(anywidget.AnyWidget):
     ------
     traitlets.TraitError
         If a trait is set to what it does not take.
+    InputError
+        If the profile is that of another plan.
     """
 
     _esm = assets.script()
@@ -148,7 +155,8 @@ class Explorer(anywidget.AnyWidget):
     _workers: tuple[Runner | Background, ...] = ()  # none where the constructor has refused its arguments
 
     @takes(
-        "Explorer", plan=_PLAN, inputs=optional(listed(ANYTHING, "a list of arrays and numbers")),
+        "Explorer", plan=_PLAN, profile=optional(having("rows", "statements", accepted="what fl.profile returns")),
+        inputs=optional(listed(ANYTHING, "a list of arrays and numbers")),
         strategies=listed(TEXT, "a list of names of strategies"), timer=optional(FUNCTION), title=optional(TEXT),
         searched=listed(TEXT, "names of strategies", lazy=True),
     )
@@ -162,6 +170,7 @@ class Explorer(anywidget.AnyWidget):
         timer: Timer | None = None,
         title: str | None = None,
         notes: Sequence[str] = (),
+        profile: PlanProfile | None = None,
     ) -> None:
         self._lock = threading.RLock()  # handlers run in the kernel's thread, timings arrive from another
         self._session = Session(plan, strategies)
@@ -177,6 +186,12 @@ class Explorer(anywidget.AnyWidget):
         self._searched = frozenset(searched)
         self._compared = ""  # the strategy whose plan the shown one is compared with
         self._scheduled = 0  # the segment whose schedule is shown
+        if profile is not None and profile.plan_hash != plan.hash:
+            msg = f"explore: the profile is of another plan, {profile.plan!r}; call fl.profile with this plan."
+            raise InputError(msg)
+        self._profiles = {} if profile is None else {(plan.hash, profile.target): profile}
+        self._profiling: tuple[str, str] | None = None  # the plan and target that are being profiled
+        self._source_asked: Event = {}  # what the source tab asked for last
         self._detail: scenes.Detail | None = None  # None: as the size of the fusion suggests
         self._opened: frozenset[int] = frozenset()
         self._unfolded: frozenset[str] = frozenset()
@@ -433,6 +448,7 @@ class Explorer(anywidget.AnyWidget):
             "code": self._code,
             "certificate": self._certify,
             "schedule": self._schedule,
+            "profile": self._profile,
         }
         if event.get("plan", self._number) != self._number:
             msg = "That button belongs to a plan that is no longer shown; nothing was done."
@@ -879,6 +895,9 @@ class Explorer(anywidget.AnyWidget):
     def _time(
         self, plans: list[EditablePlan], text: str, peers: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
+        if self._profiling is not None:
+            self._say("A plan is being profiled; run when it has ended.", "error")
+            return
         if self._inputs is None or not self._runner.start(plans, self._inputs, peers):
             self._say("A run is in progress; cancel it first, or wait for it to end.", "error")
             return
@@ -902,10 +921,12 @@ class Explorer(anywidget.AnyWidget):
             self.source = said | {"problem": f"This plan has no segment {index}."}
             return
         segment = segments[index]
+        self._source_asked = event
         makers: dict[str, Callable[[], dict[str, Any]]] = {
             "source": lambda: sources.machine(segment) if target == "ptx" else sources.source(segment, target),
             "beside": lambda: lines.beside(segment, target),
             "steps": lambda: lines.steps(segment, target),
+            "profile": lambda: self._profiled(segment, target),
         }
         if (target, view) not in _COMPILED:
             self.source = said | makers[view]()
@@ -917,6 +938,41 @@ class Explorer(anywidget.AnyWidget):
 
         if not self._compiler.start(makers[view], tell):
             self.source = said | {"problem": "Another segment is being compiled; try again in a moment."}
+
+    def _profiled(self, segment: Any, target: str) -> dict[str, Any]:
+        """Return what is known of a segment's kernel by a profile, or that there is none yet."""
+        key = self._session.plan.hash, target
+        if self._profiling == key:
+            return {"waiting": "Profiling; the kernels are compiled first …"}
+        found = self._profiles.get(key)
+        return {"unprofiled": True} if found is None else profiles.beside(segment, found)
+
+    def _profile(self, event: Event) -> None:
+        """Profile the shown plan in the background; nothing else is measured or previewed meanwhile."""
+        plan, target = self._session.plan, str(event["target"])
+        if target not in profiles.TARGETS:
+            msg = f"unknown target {target!r}; choose from {', '.join(profiles.TARGETS)}."
+            raise InputError(msg)
+        if self._runner.running:
+            self._say("A run is in progress; profile when it has ended.", "error")
+            return
+
+        def tell(found: PlanProfile | None, problem: str) -> None:
+            with self._lock, self.hold_sync():
+                self._profiling = None
+                if found is not None:
+                    self._profiles[plan.hash, target] = found
+                    self._say(f"Profiled {found.plan} on {found.device}.")
+                else:
+                    self._say(problem, "error")
+                self._guarded({"type": "source"}, lambda: self._source(self._source_asked))
+
+        if not self._compiler.start(lambda: profiles.profiled(plan, self._inputs, target), tell):
+            self._say("Another segment is being compiled, or a plan profiled; try again in a moment.", "error")
+            return
+        self._profiling = plan.hash, target
+        self._source(self._source_asked)
+        self._say("Profiling.")
 
     def _code(self, event: Event) -> None:
         form = str(event.get("form", FORMS[0]))
@@ -937,7 +993,7 @@ class Explorer(anywidget.AnyWidget):
 
         def stopped() -> bool:
             with self._lock:  # waits while a click is answered; what is timed has the cores to itself
-                return self._session.plan is not plan or self._runner.running
+                return self._session.plan is not plan or self._runner.running or self._profiling is not None
 
         def find() -> tuple[Any, ...] | None:
             for batch in previews.in_batches(plan, view, stopped):

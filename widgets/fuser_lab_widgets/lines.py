@@ -10,7 +10,7 @@ from fuser_lab.errors import FuserLabError
 from fuser_lab_widgets.sources import highlighted, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from fuser_lab.codegen.emitter import Place
     from fuser_lab.codegen.kernel_steps import KernelStep, KernelSteps
@@ -30,15 +30,15 @@ def beside(segment: Any, target: str, *, compiled: bool = True) -> dict[str, Any
     except FuserLabError as error:
         return {"problem": str(error)}
     columns = [
-        ["Source", _listed("s", source_lines(generated))],
-        ["Schedule", _listed("p", schedule_lines(generated, segment.index))],
+        ["Source", listed("s", source_lines(generated))],
+        ["Schedule", listed("p", schedule_lines(generated, segment.index))],
     ]
     note = ""
     if target == "cuda" and compiled:
         try:
             ptx: Any = importlib.import_module("fuser_lab.runtime.ptx")  # loads numba
             texts = [shortened(phase.ptx) for phase in ptx.compile_phases(generated, lineinfo=True)]
-            columns.append(["PTX", _listed("m", machine_lines("\n\n".join(texts), generated), "ptx")])
+            columns.append(["PTX", listed("m", machine_lines("\n\n".join(texts), generated), "ptx")])
         except FuserLabError as error:
             note = str(error)
     return {"columns": columns, "note": note}
@@ -87,18 +87,24 @@ def _named(elements: Sequence[int]) -> str:
     return f"[{named}]" if len(distinct) <= _MOST_NAMED else f" ({len(distinct)} elements)"
 
 
-def _listed(key: str, lines: Sequence[LinkedLine], language: str = "python") -> str:
-    """Return the lines as the options of a list, each with the statements that it stands for."""
+def listed(
+    key: str, lines: Sequence[LinkedLine], language: str = "python", before: Callable[[int], str] | None = None,
+) -> str:
+    """Return the lines as the options of a list, each with the statements that it stands for.
+
+    ``before`` gives the HTML that stands before the text of a line, by its number from 0.
+    """
     coloured = highlighted("\n".join(line.text for line in lines), language).split("\n")
     return "".join(
         f'<div role="option" aria-selected="false" id="fx-{key}{n}"'
-        + (f' data-links="{_ranges(line.places)}"' if line.places else "")
-        + (f">{text}</div>" if text.strip() else ' aria-label="empty line"> </div>')
+        + (f' data-links="{ranges(line.places)}"' if line.places else "")
+        + ("" if text.strip() else ' aria-label="empty line"')
+        + f">{before(n) if before else ''}{text if text.strip() else ' '}</div>"
         for n, (text, line) in enumerate(zip(coloured, lines, strict=False))
     )
 
 
-def _ranges(places: Collection[Place]) -> str:
+def ranges(places: Collection[Place]) -> str:
     """Return places as ``phase.first-last``, with a range for each run of neighbours."""
     runs: list[list[int]] = []
     for phase, place in sorted(places):

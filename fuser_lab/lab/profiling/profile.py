@@ -1,8 +1,9 @@
 """`fuser_lab.profile`: a plan's segments with their counters, predictions and what bounds them."""
 
 import math
+import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from fuser_lab.api import time
@@ -14,10 +15,13 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CodegenError, CompilationError, InputError, UnsupportedError
 from fuser_lab.json_text import json_text
+from fuser_lab.lab.environment import environment, now
 from fuser_lab.lab.ledger import Ledger
 from fuser_lab.lab.profiling import ncu
 from fuser_lab.lab.profiling.counters import LINE, counted
 from fuser_lab.lab.profiling.ncu import KernelCounters
+from fuser_lab.lab.profiling.statements import ProfiledStatement, profiled_statements
+from fuser_lab.lab.rows import kernel_columns, plan_columns
 from fuser_lab.passes import PASSES
 from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.planning import described_input, flattened, has_arrays
@@ -63,6 +67,8 @@ class ProfiledSegment:
         What bounds it, with the numbers that say so.
     source
         ``"counters"``, ``"compiled code"`` or ``"roofline"``: where this is from.
+    counters
+        What Nsight Compute counted in each launch, in the order of ``kernels``; empty without it.
     """
 
     segment: int
@@ -83,6 +89,7 @@ class ProfiledSegment:
     bound: str
     sentence: str
     source: str
+    counters: tuple[KernelCounters, ...] = ()
 
 
 _COLUMNS: Final = (
@@ -96,13 +103,20 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PlanProfile(View):
-    """The segments of a plan in order; ``device`` is what ran, or what they were compiled for."""
+    """The segments of a plan in order; ``device`` is what ran, or what they were compiled for.
+
+    ``statements`` are those of the kernels' source that read or write memory, ``target`` the target of these kernels
+    (``"cpu"`` or ``"cuda"``), ``plan_hash`` the hash of the plan.
+    """
 
     what: ClassVar[str] = "a profile"
     plan: str
     device: str
     rows: tuple[ProfiledSegment, ...]
     why_no_counters: str = ""
+    statements: tuple[ProfiledStatement, ...] = ()
+    target: str = ""
+    plan_hash: str = ""
 
     @property
     def note(self) -> str:
@@ -145,6 +159,9 @@ def profile(
 ) -> PlanProfile:
     """Return what bounds each segment of a plan, with the counters and predictions that say so.
 
+    ``statements`` of the result are the lines of the kernels' source that read or write memory, with their bytes; the
+    explorer shows them beside the source.
+
     On a GPU, Nsight Compute (``ncu``) counts bytes of memory and L2, occupancy, stalls and bank conflicts of each
     launch, in another process with inputs of the same description. Without it, or without arrays, the compiled code
     tells registers, shared memory, spills and occupancy on the plan's target; no GPU is needed. On the CPU, bytes are
@@ -160,7 +177,8 @@ def profile(
     seconds
         Maximum time of each measurement of times.
     ledger
-        A ledger that also stores one row per segment.
+        A ledger that also stores one row per segment (``subject`` is ``"profile"``) and one per statement (``"profile
+        of a line"``): ``note`` is the sentence or the line, ``tags`` the numbers as JSON.
 
     Raises
     ------
@@ -177,6 +195,8 @@ def profile(
         found = _on_gpu(plan, inputs, seconds)
     else:
         found = _on_cpu(plan, inputs, seconds)
+    took = {row.segment: row.seconds for row in found.rows}
+    found = replace(found, statements=profiled_statements(plan, found.target, took), plan_hash=plan.hash)
     if ledger is not None:
         _stored(found, plan, ledger)
     return found
@@ -232,7 +252,8 @@ def _compiled(plan: Plan, why: str = "", measured: dict[int, float] | None = Non
             operations=load.operations, predicted=predicted, seconds=took, bound=bound, sentence=sentence,
             source=FACTS if launches else ROOFLINE, **facts,
         ))
-    return PlanProfile(plan=plan.name, device=device or target.name, rows=tuple(rows), why_no_counters=why)
+    name = device or target.name
+    return PlanProfile(plan=plan.name, device=name, rows=tuple(rows), why_no_counters=why, target="cuda")
 
 
 def _on_gpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
@@ -267,10 +288,8 @@ def counted_profile(known: PlanProfile, kernels: Sequence[KernelCounters]) -> Pl
         msg = f"profile: ncu saw {len(ours)} launches of the plan's {expected} kernels."
         raise UnsupportedError(msg)
     left = iter(ours)
-    return PlanProfile(
-        plan=known.plan, device=known.device,
-        rows=tuple(_counted(row, [next(left) for _ in row.kernels]) for row in known.rows),
-    )
+    rows = tuple(_counted(row, [next(left) for _ in row.kernels]) for row in known.rows)
+    return replace(known, rows=rows, why_no_counters="")
 
 
 def _counted(row: ProfiledSegment, kernels: Sequence[KernelCounters]) -> ProfiledSegment:
@@ -281,13 +300,12 @@ def _counted(row: ProfiledSegment, kernels: Sequence[KernelCounters]) -> Profile
     said = longest.sentence(row.bytes if len(kernels) == 1 else 0)
     if len(kernels) > 1:
         said = f"Of {len(kernels)} launches, the longest is {longest.name}. {said}"
-    return ProfiledSegment(
-        segment=row.segment, scheduler=row.scheduler, kernels=row.kernels, bytes=row.bytes, operations=row.operations,
-        predicted=row.predicted, seconds=sum(one.seconds for one in kernels),
-        dram_bytes=sum(one.dram_bytes for one in kernels), l2_bytes=sum(one.l2_bytes for one in kernels),
-        occupancy=longest.occupancy, registers=max(one.registers for one in kernels), shared=row.shared,
-        spilled=row.spilled, stall=f"{stall[0]} {stall[1]:.0%}" if stall else "",
+    return replace(
+        row, seconds=sum(one.seconds for one in kernels), dram_bytes=sum(one.dram_bytes for one in kernels),
+        l2_bytes=sum(one.l2_bytes for one in kernels), occupancy=longest.occupancy,
+        registers=max(one.registers for one in kernels), stall=f"{stall[0]} {stall[1]:.0%}" if stall else "",
         bank_conflicts=sum(one.bank_conflicts for one in kernels), bound=longest.bound, sentence=said, source=COUNTERS,
+        counters=tuple(kernels),
     )
 
 
@@ -311,7 +329,8 @@ def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
             operations=load.operations, predicted=predicted, seconds=measured, dram_bytes=dram, bound=bound,
             sentence=sentence, source=ROOFLINE if math.isnan(dram) else COUNTERS,
         ))
-    return PlanProfile(plan=plan.name, device=times.rows[-1].device, rows=tuple(rows), why_no_counters=why)
+    device = times.rows[-1].device
+    return PlanProfile(plan=plan.name, device=device, rows=tuple(rows), why_no_counters=why, target="cpu")
 
 
 def _missed(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
@@ -366,6 +385,10 @@ def _scheduler(segment: Segment) -> str:
 
 
 def _stored(found: PlanProfile, plan: Plan, ledger: Ledger) -> None:
+    shared = {
+        "measured_at": now(), "measurement": uuid.uuid4().hex, **environment().to_dict(), **plan_columns(plan),
+        "plan": found.plan, "plan_hash": plan.hash, "device": found.device,
+    }
     for row in found.rows:
         values = dict(zip((name for _, name in _COLUMNS), (getattr(row, f) for f, _ in _COLUMNS), strict=True))
         counters = {
@@ -374,10 +397,21 @@ def _stored(found: PlanProfile, plan: Plan, ledger: Ledger) -> None:
         }
         segment = plan.segments[row.segment]
         ledger.append({
-            "plan": found.plan, "segment": row.segment, "scheduler": row.scheduler, "plan_hash": plan.hash,
-            "plan_python": plan.to_python(), "ops": len(segment.exprs), "bytes_in": segment.bytes_in,
-            "bytes_out": segment.bytes_out, "median": None if math.isnan(row.seconds) else row.seconds,
-            "device": found.device, "subject": "profile", "note": row.sentence, "tags": json_text(counters),
+            **shared, **kernel_columns(segment, found.target), "segment": row.segment, "scheduler": row.scheduler,
+            "ops": len(segment.exprs), "bytes_in": segment.bytes_in, "bytes_out": segment.bytes_out,
+            "median": None if math.isnan(row.seconds) else row.seconds, "subject": "profile", "note": row.sentence,
+            "tags": json_text(counters),
+        })
+    for one in found.statements:
+        numbers: dict[str, Any] = {
+            "kernel": one.kernel, "line": one.line, "tensor": one.tensor, "access": "write" if one.write else "read",
+            "bytes": round(one.bytes), "tensor bytes": one.tensor_bytes, "share": one.share, "at most": one.at_most,
+        }
+        if not math.isnan(one.seconds):
+            numbers["seconds"] = one.seconds
+        ledger.append({
+            **shared, "segment": one.segment, "subject": "profile of a line", "note": one.text,
+            "tags": json_text(numbers),
         })
 
 

@@ -1,5 +1,6 @@
 """Counters beside predictions: what is read of Nsight Compute's CSV, and the sentences that follow."""
 
+import json
 import math
 import mmap
 import stat
@@ -86,6 +87,7 @@ def test_launches_belong_to_segments_in_order():
     assert found.rows[2].seconds == pytest.approx(4e-5)
     assert found.rows[2].sentence.startswith("Of 2 launches, the longest is b_1.")
     assert found.rows[0].dram_bytes == 10_000_000
+    assert [[one.name for one in row.counters] for row in found.rows] == [["a_0"], [], ["b_0", "b_1"]]
     with pytest.raises(UnsupportedError, match="saw 1 launches of the plan's 2 kernels"):
         counted_profile(known(("a_0", "c_0")), kernels)
 
@@ -122,7 +124,7 @@ def test_without_arrays_the_compiled_code_tells(tmp_path):
     assert row.bound == "memory"
     assert "By the roofline of H200, bound by memory" in str(found)
     assert math.isnan(row.seconds)
-    assert list(rows["subject"]) == ["profile"]
+    assert set(rows["subject"]) == {"profile", "profile of a line"}
     assert rows["note"][0] == row.sentence
     assert "at best" in found._repr_html_()
     assert found.to_pandas()["bound by"][0] == "memory"
@@ -152,6 +154,41 @@ def test_on_the_cpu_the_measured_time_is_compared_with_the_roofline():
     assert found.device.startswith("CPU")
     with pytest.raises(InputError):
         fl.profile(plan, [np.ones((64, 65), np.float32)])
+
+
+def test_each_statement_that_reaches_memory_has_its_line_and_its_bytes():
+    plan = softmax(64)
+    found = fl.profile(plan, [np.ones((64, 64), np.float32)], seconds=0.0)
+    (row,) = found.rows
+    lines = plan.segments[0].kernel(found.target).source.split("\n")
+    assert {(one.tensor, one.write) for one in found.statements} == {("T0", False), ("T3", True)}
+    for one in found.statements:
+        assert one.text == lines[one.line - 1].strip()
+        assert one.tensor in one.text
+        assert one.bytes == pytest.approx(one.tensor_bytes, rel=0.01)
+        assert one.seconds == pytest.approx(one.share * row.seconds)
+    assert sum(one.share for one in found.statements) == pytest.approx(1)
+    assert found.plan_hash == plan.hash
+
+
+def test_the_ledger_answers_which_line_moves_most(tmp_path):
+    """By SQL, without anything of fuser_lab."""
+    with fl.Ledger(tmp_path) as ledger:
+        found = fl.profile(softmax(1 << 16), ledger=ledger)
+        query = """
+            SELECT line.note, line.tags, kernel.note AS why, line.fusion_hash, line.cpu FROM rows AS line
+            JOIN rows AS kernel ON kernel.measurement = line.measurement AND kernel.segment = line.segment
+            WHERE line.subject = 'profile of a line' AND kernel.subject = 'profile'
+        """
+        rows = ledger.sql(query)
+    assert sorted(rows["note"]) == sorted(one.text for one in found.statements)
+    assert len(found.statements) >= 2
+    tags = [json.loads(one) for one in rows["tags"]]
+    assert sum(one["share"] for one in tags) == pytest.approx(1)
+    assert {one["access"] for one in tags} == {"read", "write"}
+    assert set(rows["why"]) == {found.rows[0].sentence}
+    assert all(rows["fusion_hash"])
+    assert all(rows["cpu"])
 
 
 def test_events_of_this_process_are_counted():

@@ -1,0 +1,79 @@
+"""Which statements of a kernel's source read and write memory, and how much of its traffic each of them makes."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fuser_lab.codegen.emitter import Place
+from fuser_lab.codegen.statement_traffic import StatementTraffic, statement_traffic
+from fuser_lab.errors import CodegenError, CompilationError, UnsupportedError
+from fuser_lab.plan import Plan, Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledStatement:
+    """What one statement of a segment's kernel reads from a tensor in memory, or writes to it.
+
+    Attributes
+    ----------
+    segment, kernel, phase, place
+        Number of the segment, name of the launch, its number, and the statement's place in it.
+    line, text
+        Number of the source line, from 1, and the line.
+    tensor, write
+        The tensor, or the workspace, and whether it is written.
+    bytes
+        Bytes that are asked for: an element counts as often as it is accessed, whichever cache answers.
+    tensor_bytes
+        Size of the tensor.
+    share
+        Share of all bytes that the segment's statements ask for.
+    seconds
+        The same share of the segment's measured time; NaN if it was not measured.
+    at_most
+        Whether a condition that depends on data was taken as fulfilled.
+    """
+
+    segment: int
+    kernel: str
+    phase: int
+    place: int
+    line: int
+    text: str
+    tensor: str
+    write: bool
+    bytes: float
+    tensor_bytes: int
+    share: float
+    seconds: float
+    at_most: bool
+
+
+def profiled_statements(plan: Plan, target: str, seconds: Mapping[int, float]) -> tuple[ProfiledStatement, ...]:
+    """Return the statements of all segments that have a kernel for a target; ``seconds`` are those of segments."""
+    return tuple(
+        one for segment in plan.segments for one in _of_segment(segment, target, seconds.get(segment.index, math.nan))
+    )
+
+
+def _of_segment(segment: Segment, target: str, seconds: float) -> list[ProfiledStatement]:
+    try:
+        generated = segment.kernel(target)
+    except (CodegenError, CompilationError, UnsupportedError):
+        return []  # the array library evaluates it, or no scheduler accepts it
+    # Of several lines of a statement the last one: comments stand above.
+    numbered = enumerate(generated.line_statements, 1)
+    lines: dict[Place, int] = {place: number for number, place in numbered if place is not None}
+    text = generated.source.split("\n")
+    found: list[StatementTraffic] = [one for one in statement_traffic(generated.kernel_ir) if one.place in lines]
+    total = sum(one.bytes for one in found)
+    return [
+        ProfiledStatement(
+            segment=segment.index, kernel=generated.kernel_ir.phases[one.place[0]].name, phase=one.place[0],
+            place=one.place[1], line=lines[one.place], text=text[lines[one.place] - 1].strip(),
+            tensor=one.buffer.name, write=one.write, bytes=one.bytes,
+            tensor_bytes=one.buffer.size * one.buffer.dtype.itemsize, share=one.bytes / total,
+            seconds=seconds * one.bytes / total, at_most=one.at_most,
+        )
+        for one in found
+    ]

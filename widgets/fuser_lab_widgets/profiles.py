@@ -1,0 +1,134 @@
+"""What the source tab shows of a profile: the kernel's lines with their bytes, and what bounds the kernel."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from fuser_lab.codegen.links import LinkedLine, source_lines
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import FuserLabError, UnsupportedError
+from fuser_lab.report.units import bytes_label, plural, seconds_label
+from fuser_lab_widgets.lines import listed, ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from fuser_lab.codegen.generate import GeneratedKernel
+    from fuser_lab.lab.profiling import PlanProfile, ProfiledSegment
+    from fuser_lab.lab.profiling.statements import ProfiledStatement
+
+TARGETS: Final = ("cpu", "cuda")
+_NO_COST: Final = '<span class="fx-cost"></span>'
+_SOME: Final = 0.01  # share of the bytes from which a line has a bar
+
+
+def profiled(plan: Any, inputs: Sequence[Any] | None, target: str) -> PlanProfile:
+    """Return the profile of a plan's kernels for a target: run on the inputs where they are there, else compiled.
+
+    Raises
+    ------
+    UnsupportedError
+        If the kernels are those of the CPU, and there are no inputs for it.
+    FuserLabError
+        If the plan does not run, or its kernels do not compile.
+    """
+    profile: Any = importlib.import_module("fuser_lab.lab.profiling").profile  # loads the runtime
+    if inputs is not None and _target_of(inputs) == target:
+        arrays = [v.materialize(seed) if isinstance(v, TensorSpec) else v for seed, v in enumerate(inputs)]
+        found: PlanProfile = profile(plan, arrays)
+        return found
+    if target == "cpu":
+        msg = (
+            "A profile on the CPU runs the kernels; give the explorer arrays in host memory, as in explore(fd, inputs)."
+        )
+        raise UnsupportedError(msg)
+    compiled: PlanProfile = profile(plan)
+    return compiled
+
+
+def beside(segment: Any, profile: PlanProfile) -> dict[str, Any]:
+    """Return the source of a segment with the bytes of its lines, and what the profile says, as linked columns.
+
+    All text in the columns' HTML is escaped. Where there is no kernel, ``problem`` says why.
+    """
+    row = next((one for one in profile.rows if one.segment == segment.index), None)
+    try:
+        generated = segment.kernel(profile.target)
+    except FuserLabError as error:
+        return {"problem": " ".join((str(error), row.sentence if row else ""))}
+    statements = [one for one in profile.statements if one.segment == segment.index]
+
+    def before(place: int) -> str:
+        here = [one for one in statements if one.line == place + 1]
+        return f'<span class="fx-number">{place + 1}</span>{_cost(here) if here else _NO_COST}'
+
+    source = listed("s", source_lines(generated), before=before)
+    told = "".join(
+        f'<div role="option" aria-selected="false" class="fx-said" id="fx-w{n}"'
+        + (f' data-links="{ranges(line.places)}"' if line.places else "") + f">{escape(line.text)}</div>"
+        for n, line in enumerate(_told(row, statements, generated))
+    )
+    return {"columns": [["Source", source], [f"Profile, {profile.device}", told]], "note": _note(profile, statements)}
+
+
+def _target_of(inputs: Sequence[Any]) -> str:
+    from fuser_lab.runtime.arrays import describe
+    from fuser_lab.runtime.binding import device_of
+
+    arrays = [describe(value) for value in inputs if not isinstance(value, TensorSpec)]
+    return "cuda" if arrays and str(device_of(arrays)).startswith("cuda") else "cpu"
+
+
+def _cost(statements: Sequence[ProfiledStatement]) -> str:
+    share = sum(one.share for one in statements)
+    moved = bytes_label(round(sum(one.bytes for one in statements)))
+    bar = f'<i style="width:{100 * share:.0f}%"></i>' if share >= _SOME else ""
+    return f'<span class="fx-cost" title="{share:.0%} of the bytes that the kernel asks for">{bar}{moved}</span>'
+
+
+def _told(
+    row: ProfiledSegment | None, statements: Sequence[ProfiledStatement], generated: GeneratedKernel,
+) -> Iterator[LinkedLine]:
+    if row is not None:
+        everything = frozenset(place for place in generated.line_statements if place is not None)
+        yield LinkedLine(text=row.sentence, places=everything)
+        facts = _facts(row)
+        if facts:
+            yield LinkedLine(text=facts, places=everything)
+        for number, counters in enumerate(row.counters):
+            places = frozenset(place for place in everything if place[0] == number)
+            yield LinkedLine(text=f"Launch {counters.name}: {counters.sentence(0)}", places=places)
+    for one in statements:
+        said = f"Line {one.line} {'writes' if one.write else 'reads'} {one.tensor}: "
+        said += f"{'at most ' if one.at_most else ''}{bytes_label(round(one.bytes))}, {one.share:.0%} of all"
+        times = one.bytes / one.tensor_bytes if one.tensor_bytes else math.nan
+        said += f", {times:.2f} times the tensor" if not math.isnan(times) else ""
+        said += "" if math.isnan(one.seconds) else f", {seconds_label(one.seconds)}"
+        yield LinkedLine(text=f"{said}.", places=frozenset({(one.phase, one.place)}))
+
+
+def _facts(row: ProfiledSegment) -> str:
+    """Return the numbers of a segment that are known, beside those that its sentence gives."""
+    numbers: tuple[tuple[str, float, Callable[[float], str]], ...] = (
+        ("counted", row.bytes, _bytes), ("from memory, by counters", row.dram_bytes, _bytes),
+        ("through L2", row.l2_bytes, _bytes), ("at best", row.predicted, seconds_label),
+        ("measured", row.seconds, seconds_label), ("occupancy", row.occupancy, lambda v: f"{v:.0%}"),
+        ("registers", row.registers, lambda v: f"{v:.0f}"), ("shared memory", row.shared, _bytes),
+        ("spilled", row.spilled, _bytes), ("bank conflicts", row.bank_conflicts, lambda v: f"{v:,.0f}"),
+    )
+    return "; ".join(f"{name} {label(value)}" for name, value, label in numbers if not math.isnan(value))
+
+
+def _bytes(value: float) -> str:
+    return bytes_label(round(value))
+
+
+def _note(profile: PlanProfile, statements: Sequence[ProfiledStatement]) -> str:
+    said = (
+        f"{plural(len(statements), 'line')} of the source: bytes count an element as often as a line accesses it, "
+        "whichever cache answers; measured time is divided in proportion to them."
+    )
+    return f"{said} Without hardware counters: {profile.why_no_counters}" if profile.why_no_counters else said
