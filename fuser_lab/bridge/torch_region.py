@@ -177,7 +177,7 @@ class TorchRegion(Region):
                 if not ours.equal(theirs):
                     return math.inf
             elif theirs.numel():
-                error, allowed = (float((x.double() - right).abs().max()) for x in (ours, theirs))
+                error, allowed = (float((x.double() - right.double()).abs().max()) for x in (ours, theirs))
                 if not error <= _TIMES_AS_FAR * allowed:  # nor if one of them is NaN
                     return error / (_TIMES_AS_FAR * allowed) if allowed else math.inf
                 worst = max(worst, error / (_TIMES_AS_FAR * allowed)) if error else worst

@@ -56,6 +56,7 @@ def by_reference(region: Region, inputs: Any) -> list[Any]:
     import torch
 
     found = region.definition.reference([x.detach() for x in inputs])
-    wide = [torch.as_tensor(y.astype("float32") if y.dtype.name == "bfloat16" else y.copy()) for y in found]
+    narrow = ("bfloat16", "float8")  # torch takes no arrays of these
+    wide = [torch.as_tensor(y.astype("float32") if y.dtype.name.startswith(narrow) else y.copy()) for y in found]
     tensors = [y.to(getattr(torch, traced.dtype)) for y, traced in zip(wide, region.traced, strict=True)]
     return [laid(y, traced.strides) for y, traced in zip(tensors, region.traced, strict=True)]

@@ -87,3 +87,20 @@ def test_neighbours_in_a_dtype_that_kernels_do_not_compute_in_are_torchs():
     assert not found.regions
     (left,) = found.left_to_torch
     assert "kernels compute BFloat16 in Float" in left.reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_floats_of_8_bits_are_converted_in_regions_bit_by_bit_as_eager_converts_them(dtype):
+    import fuser_lab as fl
+
+    def quantized(x, y):
+        return (x * 3).to(dtype), y.float() * 2, torch.stack([y, y]).to(torch.bfloat16), y.reshape(-1)[3:9].float()
+
+    ends = [0.0, 448, 464, 465, 480, 57344, 61439, 61440, 65536, 2.0**-9, 3 * 2.0**-10, 2.0**-17, float("inf")]
+    x = torch.cat([torch.tensor(ends) / 3, -torch.tensor(ends), torch.randn(102) * 100]).reshape(8, 16)
+    y = torch.randn(8, 16).to(dtype)
+    found = fl.from_torch(quantized, x, y)
+    assert found.shares.fused == 1
+    for ours, theirs in zip(found.run(x, y), quantized(x, y), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert ours.view(torch.uint8).equal(theirs.view(torch.uint8))

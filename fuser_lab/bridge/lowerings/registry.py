@@ -25,6 +25,8 @@ DTYPES: Mapping[str, DataType] = {
     "int8": DataType.Char,
     "uint8": DataType.Byte,
     "bool": DataType.Bool,
+    "float8_e4m3fn": DataType.Float8_e4m3fn,
+    "float8_e5m2": DataType.Float8_e5m2,
 }
 MOST_AXES = 16
 

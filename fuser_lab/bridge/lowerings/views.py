@@ -87,7 +87,8 @@ def _on_one_device(call: Call) -> str | None:
 @lowering(
     "aten._to_copy.default", "prims.convert_element_type.default", refuse=_on_one_device,
     samples=["aten._to_copy.default(a, dtype=torch.bfloat16)", "aten._to_copy.default(w, dtype=torch.bool)",
-             "prims.convert_element_type.default(n, torch.float32)", "aten._to_copy.default(a, dtype=torch.int32)"],
+             "prims.convert_element_type.default(n, torch.float32)", "aten._to_copy.default(a, dtype=torch.int32)",
+             "aten._to_copy.default(a, dtype=torch.float8_e4m3fn)"],
 )  # fmt: skip
 def _to_copy(to: Emitter, x: Any, _: TorchName | None = None, **__: Any) -> Any:
     return to.ops.set(x) if x.dtype is DTYPES[to.call.result.dtype] else to.cast(x, to.dtype)
