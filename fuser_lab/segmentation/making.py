@@ -28,7 +28,15 @@ def as_bottom_up_writes_it(
         names = tuple((expr.name,) for expr in fusion.tensor_exprs)
         _, answer = asker.attempt("whole fusion", Kind.MERGE, names, fusion.tensor_exprs)
         if answer.chosen is not None:
-            fusion, _ = yield from asker.rewritten("whole fusion", fusion.tensor_exprs, answer)
+            # The merge that bottom-up makes of it is left out: the search merges by itself, and perhaps less.
+            written = asker.rewritten("whole fusion", fusion.tensor_exprs, answer)
+            try:
+                while True:
+                    attempt = next(written)
+                    if attempt.kind is Kind.REWRITE:
+                        yield attempt
+            except StopIteration as stop:
+                fusion, _ = stop.value
             return fusion
     return (yield from lone_welfords(fusion, oracle, options))
 

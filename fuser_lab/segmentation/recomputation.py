@@ -110,7 +110,9 @@ def copies_for(fusion: Fusion, chain: Iterable[Expr], readers: Sequence[str], ta
 
 
 def with_copies(fusion: Fusion, copies: Copies) -> Fusion:
-    """Return the fusion with copies right before the first of their readers; the same object if it has them already.
+    """Return the fusion with copies before the first of their readers; the same object if it has them already.
+
+    A copy that needs what is computed after this reader comes after that.
 
     Raises
     ------
@@ -121,16 +123,22 @@ def with_copies(fusion: Fusion, copies: Copies) -> Fusion:
         return fusion
     axes = Axes(fusion)
     instead: dict[Val, Val] = {}
-    made: list[Expr] = []
     by_name = {expr.name: expr for expr in fusion.exprs}
+    chosen = {by_name[name].name for name in copies.readers}
+    first = next(place for place, expr in enumerate(fusion.exprs) if expr.name in chosen)
+    ready = {value: place + 1 for place, expr in enumerate(fusion.exprs) for value in expr.outputs}
+    made: dict[int, list[Expr]] = {}
     for original, name in zip(copies.originals, copies.copies, strict=True):
         one = again(reading(by_name[original], instead), name, axes)
         instead[by_name[original].out] = one.out
-        made.append(one)
-    chosen = {by_name[name].name for name in copies.readers}
-    first = next(place for place, expr in enumerate(fusion.exprs) if expr.name in chosen)
-    exprs = [reading(expr, instead) if expr.name in chosen else expr for expr in fusion.exprs]
-    return replace(fusion, exprs=(*exprs[:first], *made, *exprs[first:]))
+        place = max([first, *(ready[value] for value in one.inputs if value in ready)])
+        ready[one.out] = place
+        made.setdefault(place, []).append(one)
+    exprs: list[Expr] = []
+    for place, expr in enumerate(fusion.exprs):
+        exprs += made.get(place, ())
+        exprs.append(reading(expr, instead) if expr.name in chosen else expr)
+    return replace(fusion, exprs=tuple(exprs))
 
 
 def attempt_of(

@@ -89,6 +89,29 @@ def test_it_is_not_slower_than_bottom_up_as_scheduled(make):
         assert len(rough.groups) < len(plan.segments), "without a clock the search goes by bytes"
 
 
+@pytest.mark.parametrize("strategy", ["fastest", "optimal", "saving"])
+def test_a_search_may_cut_what_bottom_up_keeps_whole_once_its_welford_is_written_out(strategy):
+    with FusionDefinition() as fd:
+        o, bf16 = fd.ops, DataType.BFloat16
+        x, y, z = (fd.define_tensor([1, 2048, 2560], contiguity=[None, True, True], dtype=bf16) for _ in range(3))
+        w, b = (fd.define_tensor([2560], contiguity=True, dtype=bf16) for _ in range(2))
+        first = o.cast(o.add(o.cast(x, dtype=DataType.Float), o.cast(y, dtype=DataType.Float)), dtype=bf16)
+        both = o.cast(o.add(o.cast(first, dtype=DataType.Float), o.cast(z, dtype=DataType.Float)), dtype=bf16)
+        wide = o.cast(both, dtype=DataType.Float)
+        mean, squares, _ = o.welford(wide, dims=[2])
+        scale = o.rsqrt(o.add(o.broadcast(o.truediv(squares, 2560.0), [False, False, True]), 1e-5))
+        center = o.broadcast(mean, [False, False, True])
+        placed = [o.broadcast(o.cast(one, dtype=DataType.Float), [True, True, False]) for one in (w, b)]
+        normed = o.add(o.mul(o.mul(o.sub(wide, center), scale), placed[0]), placed[1])
+        for out in (both, center, scale, o.cast(normed, dtype=bf16)):
+            fd.add_output(out)
+    before = fl.segment(fd)
+    assert before.decisions.filter(kind="rewrite", accepted=True)
+    plan = fl.segment(fd, strategy=strategy)
+    assert plan.time_bound().seconds <= before.time_bound().seconds
+    assert replay(fl.segment(fd, strategy="unfused").fusion, plan.decisions, plan.oracle) == plan.segmented
+
+
 def test_a_cheap_tensor_is_recomputed_and_an_expensive_one_is_not():
     cheap = fl.segment(sums_of_both_kinds(lambda fd, x: fd.ops.mul(fd.ops.exp(x), 2.0)), strategy="fastest",
                        schedulers=fl.SCHEDULERS)

@@ -50,6 +50,24 @@ def test_a_tensor_is_computed_again_where_it_is_read():
     assert "together in segment 1" in now.why("T3_again", "T5").text
 
 
+def test_a_copy_may_need_what_is_computed_after_an_expression_that_moves():
+    """T6 and T2 move to its reader; the copy of T5, which T6 reads, needs T4, and that comes after T2."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([32, 64], contiguity=True) for _ in range(2))
+        a = fd.ops.exp(x)
+        total = fd.ops.sum(y, [1])
+        wide = fd.ops.broadcast(total, [False, True])
+        z = fd.ops.mul(a, wide)
+        fd.add_output(fd.ops.sum(z, [0]))
+        fd.add_output(fd.ops.neg(wide))
+    plan = fl.segment(fd, strategy=lambda fusion, oracle: [["T3"], ["T2", "T4", "T5", "T7"], ["T6"]])
+    now = plan.recompute("T5")
+    assert now.bytes_crossing == plan.fusion.tensors["T3"].nbytes
+    for got, wanted in zip(now.definitions().reference(arrays()), evaluate(plan.fusion, arrays()), strict=True):
+        assert np.array_equal(got, wanted)
+    assert replay(plan.fusion, now.decisions, now.oracle) == now.segmented
+
+
 def test_what_nothing_needs_any_more_moves():
     with FusionDefinition() as fd:
         x = fd.define_tensor([32, 64], contiguity=True)
