@@ -1,6 +1,6 @@
 """The lowering: a segment and the loops chosen for it become Kernel IR, for every target."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from fuser_lab.codegen.cpu_backward import CpuBackward
@@ -27,10 +27,18 @@ from fuser_lab.schedule.parameters import Chooser, LoopChange, NestChoice
 from fuser_lab.targets import target_of
 
 
+class MovesMore(Exception):  # noqa: N818 - no error: the answer to a question
+    """The kernel moves more bytes than were allowed: at least ``moved``."""
+
+    def __init__(self, moved: int) -> None:
+        super().__init__(moved)
+        self.moved = moved
+
+
 def lower(
     fusion: Fusion, scheduler: SchedulerType, target: str, name: str, strides: Mapping[str, Sequence[int] | Layout],
     alignment: Mapping[str, int] | None = None, changes: Sequence[LoopChange] = (), *, strict: bool = True,
-    device: Device = DEFAULT, shared: SharedKernels | None = None,
+    device: Device = DEFAULT, shared: SharedKernels | None = None, most_bytes: int | None = None,
 ) -> Kernel:
     """Return the Kernel IR of a segment; each loop nest is one phase, or two where reductions are cut into parts.
 
@@ -56,9 +64,13 @@ def lower(
         The GPU whose limits the loops of a CUDA kernel keep.
     shared
         The kernels of the same segment at other sizes, with which it is to share compiled code.
+    most_bytes
+        Bytes that the phases may move, each of its buffers once. A kernel that moves more is not written to its end.
 
     Raises
     ------
+    MovesMore
+        If it is clear before the end that the phases move more than ``most_bytes``.
     ScheduleError
         If parameters given by hand are illegal.
     CodegenError
@@ -82,7 +94,7 @@ def lower(
         segment, twins = with_turned_readings(segment)
         buffers.update((twin.name, buffers[source.name]) for twin, source in twins.items())
         layouts.update((twin, layouts[source]) for twin, source in twins.items())
-    lowering = _Lowering(buffers, layouts, target, name, Chooser(changes), device)
+    lowering = _Lowering(buffers, layouts, target, name, Chooser(changes), device, most_bytes)
     # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So
     # columns that do not fit on chip are read once for each result that others need, and what comes after is a nest of
     # its own.
@@ -114,11 +126,14 @@ def lower(
 class _Lowering:
     def __init__(
         self, buffers: dict[str, Buffer], layouts: dict[TensorView, Layout], target: str, name: str, chooser: Chooser,
-        device: Device,
+        device: Device, most_bytes: int | None,
     ) -> None:
         self._buffers, self._layouts, self._target, self._name = buffers, layouts, target, name
         self._nests, self._chooser, self._device = 0, chooser, device
         self._has_blocks = target_of(target).has_blocks
+        self._most_bytes = most_bytes
+        self._moved = 0  # bytes of the phases that are written
+        self._waiting = 0  # bytes that the parts move at least which come after the one that is being written
 
     def choices(self, *, strict: bool) -> tuple[NestChoice, ...]:
         """Return the loops of each nest, and why they are so."""
@@ -126,7 +141,7 @@ class _Lowering:
 
     def phases(self, segment: Fusion) -> list[Phase]:
         """Return the phases of a segment, or of its parts where no nest of loops reaches all of it."""
-        nests = self._nests
+        nests, moved, waiting = self._nests, self._moved, self._waiting
         try:
             return self._direct(segment)
         except CodegenError:
@@ -134,9 +149,51 @@ class _Lowering:
             if not totals or set(totals) >= set(segment.outputs):
                 raise
         # Totals that are needed at other places than those that they are computed at go through memory.
-        self._nests = nests
+        self._nests, self._moved, self._waiting = nests, moved, waiting
         first, rest = self._through_memory(segment, totals)
-        return [*self.phases(first), *self.phases(rest)]
+        return [*self._before(first, rest), *self.phases(rest)]
+
+    def _before(self, first: Fusion, rest: Fusion) -> list[Phase]:
+        """Return the phases of a part that comes before another one."""
+        after = self._least(rest)
+        self._waiting += after
+        found = self.phases(first)
+        self._waiting -= after
+        return found
+
+    def _written(self, phases: Iterable[Phase]) -> list[Phase]:
+        """Return phases, and note the bytes that they move."""
+        found = list(phases)
+        self._moved += sum(moved_by(phase) for phase in found)
+        self._allow(0)
+        return found
+
+    def _allow(self, least: int) -> None:
+        """Raise if what is written, what waits, and a part that moves at least so many bytes move too many together."""
+        moved = self._moved + self._waiting + least
+        if self._most_bytes is not None and moved > self._most_bytes:
+            raise MovesMore(moved)
+
+    def _least(self, segment: Fusion, outputs: Sequence[TensorView] | None = None) -> int:
+        """Return the bytes that outputs of a segment take at least: what they are computed from is read once.
+
+        A slice may leave out what was padded or put together, so that an operand of such an op is read or is not.
+        """
+        if self._most_bytes is None:
+            return 0
+        waiting = [tv for tv in (segment.outputs if outputs is None else outputs) if tv.numel]
+        touched = {self._buffers[tv.name] for tv in waiting}
+        seen = set(waiting)
+        while waiting:
+            tensor = waiting.pop()
+            maker = segment.producers.get(tensor)
+            if maker is None:
+                touched.add(self._buffers[tensor.name])
+            elif maker.kind is not OpKind.RESIZE:
+                new = set(maker.tensor_inputs) - seen
+                seen |= new
+                waiting += new
+        return sum(map(_size, touched))
 
     def columns_kept(self, segment: Fusion) -> list[Phase]:
         """Return the phase of the only nest if a block keeps its columns on chip between passes; none otherwise."""
@@ -148,7 +205,7 @@ class _Lowering:
         if not writer.schedule.keeps_columns:
             return []
         self._nests += 1
-        return list(writer.phases())
+        return self._written(writer.phases())
 
     def passes_apart(self, segment: Fusion) -> list[Phase]:
         """Return phases with the reductions that need no other first, their results in memory, then the rest."""
@@ -156,7 +213,7 @@ class _Lowering:
         if not totals or set(totals) >= set(segment.outputs):
             return self.phases(segment)
         first, rest = self._through_memory(segment, totals)
-        return [*self.phases(first), *self.passes_apart(rest)]
+        return [*self._before(first, rest), *self.passes_apart(rest)]
 
     def _found_together(self, segment: Fusion) -> tuple[TensorView, ...]:
         """Return a maximum and a sum of exponentials if the same columns have them; all outputs, if none waits."""
@@ -193,7 +250,8 @@ class _Lowering:
                 self._layouts[new] = self._layouts[old]
         self._nests += 1
         buffers = {e: self._buffers[tv.name] for e, tv in parts.items()}
-        return [writer.write(buffers, {e: self._layouts[tv] for e, tv in parts.items()}), *self.phases(rest)]
+        phase = writer.write(buffers, {e: self._layouts[tv] for e, tv in parts.items()})
+        return [*self._written([phase]), *self.phases(rest)]
 
     def _through_memory(self, segment: Fusion, totals: tuple[TensorView, ...]) -> tuple[Fusion, Fusion]:
         """Return what computes some values, and what computes the rest from them."""
@@ -208,17 +266,19 @@ class _Lowering:
         return first, rest
 
     def _direct(self, segment: Fusion) -> list[Phase]:
-        phases: list[Phase] = []
-        nests = self._nests
-        for nest in nests_of(segment, self._buffers, self._layouts):
-            lowered = self._writer(segment, nest)
+        numbered = self._nests
+        self._allow(self._least(segment))
+        nests = nests_of(segment, self._buffers, self._layouts)
+        writers = []
+        for nest in nests:
+            writer = self._writer(segment, nest)
             self._nests += 1
-            again = lowered.space.is_walked_again and not lowered.schedule.keeps_columns
-            if self._has_blocks and again:
-                self._nests = nests
+            if self._has_blocks and writer.space.is_walked_again and not writer.schedule.keeps_columns:
+                self._nests = numbered
                 return self.passes_apart(segment)
-            phases.extend(lowered.phases())
-        return phases
+            writers.append(writer)
+        self._allow(sum(self._least(segment, nest.outputs) for nest in nests))
+        return [phase for writer in writers for phase in self._written(writer.phases())]
 
     def _writer(self, segment: Fusion, nest: Nest) -> NestLowering:
         """Return what writes the next nest."""
@@ -226,6 +286,15 @@ class _Lowering:
         base = self._name if self._nests == 0 else f"{self._name}_{self._nests}"
         with_given = partial(self._chooser.with_given, self._nests, self._target)
         return writer(segment, nest, self._buffers, self._layouts, self._target, base, with_given, self._device)
+
+
+def moved_by(phase: Phase) -> int:
+    """Return the bytes of the global memory that a phase reads and writes, each of its buffers once."""
+    return sum(_size(buffer) for buffer in phase.buffers if not buffer.role.is_allocated)
+
+
+def _size(buffer: Buffer) -> int:
+    return buffer.size * buffer.dtype.itemsize
 
 
 def _first_reductions(fusion: Fusion) -> tuple[TensorView, ...]:

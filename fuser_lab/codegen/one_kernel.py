@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from fuser_lab.codegen.kernel_ir import Kernel, Role
-from fuser_lab.codegen.lower import lower
+from fuser_lab.codegen.kernel_ir import Kernel
+from fuser_lab.codegen.lower import MovesMore, lower, moved_by
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, SchedulerType, reason
@@ -42,13 +42,19 @@ _OWN_LOWERING = frozenset({SchedulerType.OUTER_PERSISTENT, SchedulerType.INNER_O
 @lru_cache(maxsize=16)  # the schedulers are asked about one candidate after the other
 def _refusal(candidate: Candidate, scheduler: SchedulerType, device: Device) -> Reason | None:
     least = sum(tv.nbytes for tv in (*candidate.tensor_inputs, *candidate.outputs))
+    most = least + least // MORE_BYTES
     for target in sorted(names(), key=lambda name: not target_of(name).has_blocks):
+        counted = target_of(target).has_blocks
         try:
-            kernel = lower(candidate.narrowed, scheduler, target, "asked", {}, device=device)
+            kernel = lower(
+                candidate.narrowed, scheduler, target, "asked", {}, device=device, most_bytes=most if counted else None,
+            )
         except CodegenError as error:
             return reason(ReasonCode.NOT_LOWERED, why=str(error).rstrip("."))
-        moved = bytes_moved(kernel) if target_of(target).has_blocks else least
-        if moved > least + least // MORE_BYTES:
+        except MovesMore as found:
+            return reason(ReasonCode.READ_AGAIN, moved=found.moved, least=least)
+        moved = bytes_moved(kernel) if counted else least
+        if moved > most:
             return reason(ReasonCode.READ_AGAIN, moved=moved, least=least)
     return None
 
@@ -58,11 +64,7 @@ def bytes_moved(kernel: Kernel) -> int:
 
     An input that several passes over a row need is counted for each of them, except for the part that stays on chip.
     """
-    moved = sum(
-        buffer.size * buffer.dtype.itemsize for phase in kernel.phases for buffer in phase.buffers
-        if buffer.role in {Role.INPUT, Role.OUTPUT, Role.WORKSPACE}
-    )
-    return moved + sum(map(_read_again, kernel.nests))
+    return sum(map(moved_by, kernel.phases)) + sum(map(_read_again, kernel.nests))
 
 
 def _read_again(nest: NestChoice) -> int:

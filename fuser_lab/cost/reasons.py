@@ -147,8 +147,8 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.BEYOND: "one kernel of fuser_lab, beyond nvFuser's rules {rules}",
     ReasonCode.NOT_LOWERED: "fuser_lab has no kernel for this either: {why}",
     ReasonCode.READ_AGAIN: (
-        "the kernel of fuser_lab for this would read tensors again: it would move {moved} bytes, and its inputs and "
-        "outputs have {least}"
+        "the kernel of fuser_lab for this would read tensors again: it would move at least {moved} bytes, and its "
+        "inputs and outputs have {least}"
     ),
     ReasonCode.MATMUL_INSIDE: "{tensor} is made by {op}, which only the matmul scheduler may fuse",
     ReasonCode.EVALUATED_ONLY: "{tensor} is made by {op}, which no kernel of this scheduler can contain",

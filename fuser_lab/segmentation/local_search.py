@@ -22,9 +22,12 @@ class Partition:
     _owner: list[int] = field(init=False)
     _needs: list[int] = field(init=False)
     _feeds: list[int] = field(init=False)
+    _below: dict[int, int] = field(init=False)  # segment -> the units that read from it
+    _line: list[int] = field(init=False)  # the segments, each after those that it reads from
+    _place: dict[int, int] = field(init=False)  # segment -> its number in the line
 
     def __post_init__(self) -> None:
-        """Note who is where, and who reads from whom."""
+        """Note who is where, who reads from whom, and an order of the segments."""
         size = len(self.space.units)
         self._owner = [0] * size
         self._needs, self._feeds = [0] * size, [0] * size
@@ -35,6 +38,8 @@ class Partition:
                     self._needs[reader] |= flow.producer
         for mask in self.segments:
             self._note(mask)
+        self._below, self._line, self._place = {}, [], {}
+        self._put(0, 0, self.segments)
 
     @classmethod
     def single(cls, space: Space) -> "Partition":
@@ -45,6 +50,7 @@ class Partition:
             assert price is not None
             partition.segments[1 << i] = price
             partition._note(1 << i)
+        partition._put(0, 0, partition.segments)
         return partition
 
     def _note(self, mask: int) -> None:
@@ -71,37 +77,73 @@ class Partition:
 
     def replace(self, gone: Iterable[int], new: dict[int, int]) -> None:
         """Put segments in the place of others."""
+        places = []
         for mask in gone:
-            del self.segments[mask]
+            del self.segments[mask], self._below[mask]
+            places.append(self._place.pop(mask))
         for mask, price in new.items():
             self.segments[mask] = price
             self._note(mask)
+        self._put(min(places), max(places) + 1, new)
+
+    def _put(self, first: int, end: int, new: Iterable[int]) -> None:
+        """Put segments into a part of the line, in the place of those there that are gone, and order this part."""
+        for mask in new:
+            self._below[mask] = self._read_from(mask)
+        part = [mask for mask in self._line[first:end] if mask in self.segments]
+        part += [mask for mask in new if mask not in self._place]
+        self._line[first:end] = self._ordered(part)
+        changed = end if len(part) == end - first else len(self._line)
+        for place in range(first, changed):
+            self._place[self._line[place]] = place
+
+    def _ordered(self, part: Sequence[int]) -> list[int]:
+        """Return segments in an order in which each comes after those of them that it reads from."""
+        inside = set(part)
+        after = {mask: {self._owner[i] for i in bits(self._below[mask] & ~mask)} & inside for mask in part}
+        waits = dict.fromkeys(part, 0)
+        for below in after.values():
+            for mask in below:
+                waits[mask] += 1
+        found = [mask for mask in part if not waits[mask]]
+        for mask in found:
+            for reader in sorted(after[mask]):
+                waits[reader] -= 1
+                if not waits[reader]:
+                    found.append(reader)
+        return found
+
+    def _read_from(self, mask: int) -> int:
+        below = 0
+        for i in bits(mask):
+            below |= self._feeds[i]
+        return below
 
     def cycle_with(self, gone: Iterable[int], new: Sequence[int]) -> int:
         """Return a segment on a cycle that there would be with some replaced by others, nothing if there were none."""
+        last = max(self._place[mask] for mask in gone)
         for mask in new:
             self._note(mask)
-        found = next((through for mask in new if (through := self._way_back(mask))), 0)
+        found = next((through for mask in new if (through := self._way_back(mask, last))), 0)
         for mask in gone:
             self._note(mask)
         return found
 
-    def _way_back(self, start: int) -> int:
-        seen = {start}
+    def _way_back(self, start: int, last: int) -> int:
+        """Return a segment on a way from one to itself; none leads through what comes after place ``last``."""
+        seen = start
         waiting = [start]
         while waiting:
             here = waiting.pop()
-            below = 0
-            for i in bits(here):
-                below |= self._feeds[i]
+            below = self._below[here] if here in self._below else self._read_from(here)
             if here != start and below & start:
                 return here
-            below &= ~here
+            below &= ~(here | seen)
             while below:
                 after = self._owner[(below & -below).bit_length() - 1]
                 below &= ~after
-                if after not in seen:
-                    seen.add(after)
+                seen |= after
+                if self._place.get(after, 0) <= last:
                     waiting.append(after)
         return 0
 

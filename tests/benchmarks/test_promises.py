@@ -11,6 +11,7 @@ from machine import allowed
 import fuser_lab as fl
 from fuser_lab.definition.python_text import definition_text
 from fuser_lab.ir import Fusion
+from tests.benchmarks.optimal import irregular, transformer
 
 pytestmark = pytest.mark.benchmark
 
@@ -39,6 +40,20 @@ def test_rope_backward_segments_in_50_ms(strategy):
     took = min(seconds(lambda: fl.segment(fd, specs, strategy=strategy)))
     print(f"{strategy}: {1e3 * took:.1f} ms")
     assert took < allowed(0.05)
+
+
+@pytest.mark.parametrize(("name", "make", "limit"), [
+    ("100 irregular ops, seed 1", lambda: irregular(1, 100), 2.0),
+    ("100 irregular ops, seed 2", lambda: irregular(2, 100), 2.0),
+    ("1,000 ops of layers", lambda: transformer(14), 20.0),
+])
+def test_the_fastest_plan_is_found_in_seconds_on_one_core(name, make, limit):
+    fd = make()
+    begin = time.process_time()
+    plan = fl.segment(fd, strategy="fastest")
+    took = time.process_time() - begin
+    print(f"{name}: {len(plan.fusion.tensor_exprs)} expressions, {took:.2f} s")
+    assert took < allowed(limit)
 
 
 def test_a_prepared_plan_costs_less_than_50_microseconds_a_segment():

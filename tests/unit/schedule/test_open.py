@@ -8,15 +8,19 @@ from thorough import share
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.codegen.one_kernel import with_lifted
+from fuser_lab.codegen.lower import MovesMore, lower
+from fuser_lab.codegen.one_kernel import bytes_moved, with_lifted
 from fuser_lab.cost.device import H200
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.errors import CodegenError
 from fuser_lab.events import DecisionLog
 from fuser_lab.interpreter import evaluate
 from fuser_lab.report.explain import explain_data, explain_text
 from fuser_lab.schedule.sets import SchedulerSet, register
+from fuser_lab.segmentation.oracle import candidate
 from tests.agreement import lock_step
+from tests.benchmarks.optimal import irregular
 from tests.fuzz.check import Checked
 from tests.fuzz.choices import Seeded
 from tests.fuzz.generator import generate
@@ -192,6 +196,30 @@ def test_phases_that_read_an_input_again_are_not_one_kernel():
     (why,) = plan.boundaries()
     assert "read_again" in {v.code for v in why.verdicts}
     assert not any(s.beyond for s in plan.segments)
+
+
+def test_a_kernel_that_would_move_too_much_is_known_before_it_is_written():
+    """The verdicts are those of kernels that are lowered to the end, though most of these are not."""
+    asked = ended = 0
+    for seed, body in enumerate((softmax_of_columns, norm_with_rope, None, None)):
+        fd = irregular(seed, 9, 256, 128) if body is None else defined(body)
+        fusion = fl.segment(fd).fusion
+        for first in range(0, len(fusion.tensor_exprs), 2):
+            group = candidate(fusion, fusion.tensor_exprs[first:]).narrowed
+            try:
+                whole = bytes_moved(lower(group, SchedulerType.REDUCTION, "cuda", "k", {}))
+            except CodegenError:
+                continue
+            least = sum(tv.nbytes for tv in (*group.tensor_inputs, *group.outputs))
+            for most in (least, least + least // 8, whole):
+                asked += 1
+                try:
+                    found = bytes_moved(lower(group, SchedulerType.REDUCTION, "cuda", "k", {}, most_bytes=most))
+                except MovesMore as error:
+                    ended += 1
+                    found = error.moved
+                assert found == whole or most < found < whole
+    assert 0 < ended < asked
 
 
 def test_only_the_rules_that_are_lifted_are_broken():
