@@ -7,6 +7,7 @@ and one of the resource that is measured, ``GPU=1`` or ``CPU=1``, so that nothin
 import contextlib
 import importlib
 import pkgutil
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -58,10 +59,15 @@ def connected(client: Any) -> Iterator[Any]:
         yield client
         return
     try:
+        if isinstance(client, str):  # a client that cannot be made waits for itself when it is collected
+            importlib.import_module("distributed.comm.addressing").resolve_address(client)
         made = distributed.Client(client, timeout=_PATIENCE, set_as_default=False)
-    except (OSError, ValueError, RuntimeError, ImportError) as error:  # TimeoutError is an OSError
-        is_late = isinstance(error, OSError)
-        why = f"no scheduler answers there within {_PATIENCE:g} s" if is_late else str(error).partition("\n")[0]
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        why = str(error).partition("\n")[0]
+        if isinstance(error, socket.gaierror):
+            why = error.strerror or why
+        elif isinstance(error, OSError):  # TimeoutError is one
+            why = f"no scheduler answers there within {_PATIENCE:g} s"
         msg = f"Sweep.run: cannot connect to {brief(client)}: {why}; `dask scheduler` prints the address it listens at."
         raise InputError(msg) from None
     with contextlib.closing(made):

@@ -118,7 +118,7 @@ class Task:
     def __str__(self) -> str:
         """Return fusion, sizes, strategy and target."""
         sizes = ", ".join(str(list(d.shape)) if isinstance(d, TensorSpec) else str(d) for d in self.inputs)
-        return f"{self.subject} ({sizes}) {self.plan_name} {self.target.name}"
+        return f"{self.subject}{f' ({sizes})' if sizes else ''} {self.plan_name} {self.target.name}"
 
 
 def case_of(name: str, fusion: Fusion, size: Sequence[Any] | None, own: Sequence[Any] | None) -> Case:

@@ -134,7 +134,9 @@ def history(
     ]
     what = "whole plans" if segment is None else f"segment {segment}"
     if not rows:
-        msg = f"history: no measured row of {what} has plan={brief(str(plan))} and fusion={brief(str(fusion))}."
+        given = (("plan", plan), ("fusion", fusion))
+        asked = [f"{name}={brief(value)!r}" for name, value in given if value is not None]
+        msg = f"history: no measured row is of {what}{' with ' if asked else ''}{' and '.join(asked)}."
         raise InputError(msg)
     for column, name in (("fusion_hash", "fusion"), ("plan", "plan")):
         several = dict.fromkeys(_text(row, column) for row in rows)

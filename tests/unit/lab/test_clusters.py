@@ -149,6 +149,15 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
         ours("lost").run(fl.Ledger(tmp_path), "tcp://127.0.0.1:9")
 
 
+@pytest.mark.parametrize(("address", "why"), [
+    ("nonsense", "missing port number in address 'nonsense'"), ("nowhere://127.0.0.1:9", "unknown address scheme"),
+])
+def test_what_is_no_address_is_refused_at_once(address, why, tmp_path, monkeypatch):
+    monkeypatch.setattr("distributed.Client.__init__", None)  # it is not even made
+    with pytest.raises(InputError, match=f"cannot connect to {address}: {why}"):
+        ours("lost").run(fl.Ledger(tmp_path), address)
+
+
 def test_a_task_that_ends_its_workers_is_a_failure():
     error = distributed.scheduler.KilledWorker("task", None, 3)
     assert clusters._sentence((type(error), error, None)) == "4 workers died while they ran the task."
