@@ -3,8 +3,8 @@
 from fuser_lab.codegen.gpu_elements import ElementNest
 from fuser_lab.codegen.gpu_kept_columns import KeptColumnNest
 from fuser_lab.codegen.gpu_rows import RowNest
-from fuser_lab.codegen.gpu_tiles import TileNest
+from fuser_lab.codegen.gpu_tile_sums import TileSumNest
 
 
-class GpuNest(ElementNest, TileNest, RowNest, KeptColumnNest):
+class GpuNest(ElementNest, TileSumNest, RowNest, KeptColumnNest):
     """Writes nests for a GPU."""

@@ -15,10 +15,11 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorLoad
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
-from fuser_lab.codegen.transposed import TransposingNest
+from fuser_lab.codegen.transposed import TiledAxes, TransposingNest
 from fuser_lab.codegen.vectorize import ACCESS_BYTES, Access
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
-from fuser_lab.ir.term import Apply, Term, index
+from fuser_lab.ir.term import Apply, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_elements import tile_sides
 from fuser_lab.schedule.state import Space
@@ -40,7 +41,33 @@ class TileNest(TransposingNest, GpuReductions):
             space, transposed=(tiled.across.extent, tiled.along.extent), itemsize=size,
             vector=max(ACCESS_BYTES // size, 1),
             transposed_bytes=sum(tv.dtype.itemsize for tv in (*tiled.inputs, *tiled.outputs)),
+            mirrored=self._is_mirrored(tiled),
         )
+
+    def _is_mirrored(self, tiled: TiledAxes) -> bool:
+        """Whether tiles of one tensor, read along either axis, are those of another place that is read likewise."""
+        if tiled.across.extent != tiled.along.extent:
+            return False
+        names = [tiled.parts[axis.name][-1].name for axis in (tiled.across, tiled.along)]
+        read = [tv for tv in self._nest.index if tv in self._fusion.inputs and tv.numel]
+        steps = {tv: self._steps(tv) or {} for tv in read}
+        return any(
+            self._buffers[a.name] is self._buffers[b.name]
+            and [steps[a].get(name) for name in names] == [steps[b].get(name) for name in reversed(names)]
+            for a in tiled.inputs for b in read if b not in tiled.inputs
+        )
+
+    def _mirrored(self, stack: ExitStack, number: Term, turn: Term, count: int) -> Term:
+        """Return the tile of the other axis that comes at a turn.
+
+        Distances from the diagonal are 0, -1, 1, -2, 2, ...: what one tile reads straight and another transposed is
+        read at about the same time by all tiles of a turn and the next.
+        """
+        half = self._quotient(turn, 2)
+        is_even = apply("eq", self._remainder(turn, 2), 0)
+        distance = Apply(DataType.Index, "select", (is_even, half, index(count - 1) - half))
+        known = self._number(stack, "distance", distance, count)
+        return self._number(stack, "tile_other", self._remainder(number + known, count), count)
 
     # The kernel
 
@@ -56,12 +83,13 @@ class TileNest(TransposingNest, GpuReductions):
             thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.block_x)
             for buffer in shared.values():
                 values.emit(Alloc(buffer=buffer))
-            corner = {
-                tiled.along: self._number(stack, "tile_along", self._remainder(block, over), over) * sides[tiled.along],
-                tiled.across: self._number(
-                    stack, "tile_across", self._remainder(self._quotient(block, over), down), down,
-                ) * sides[tiled.across],
-            }
+            number = self._number(stack, "tile_along", self._remainder(block, over), over)
+            other = self._remainder(self._quotient(block, over), down)
+            if self.space.mirrored:
+                other = self._mirrored(stack, number, other, down)
+            else:
+                other = self._number(stack, "tile_across", other, down)
+            corner = {tiled.along: number * sides[tiled.along], tiled.across: other * sides[tiled.across]}
             rest = self._quotient(block, over * down)
             if tiled.others:
                 rest = self._number(stack, "rest", rest, prod(a.extent for a in tiled.others))

@@ -24,6 +24,7 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Var
 from fuser_lab.schedule.parameters import Chooser, LoopChange, NestChoice
+from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
 
 
@@ -90,11 +91,9 @@ def lower(
         for tv, layout in layouts.items()
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
-    if target_of(target).has_blocks:
-        segment, twins = with_turned_readings(segment)
-        buffers.update((twin.name, buffers[source.name]) for twin, source in twins.items())
-        layouts.update((twin, layouts[source]) for twin, source in twins.items())
     lowering = _Lowering(buffers, layouts, target, name, Chooser(changes), device, most_bytes)
+    if target_of(target).has_blocks:
+        segment = lowering.with_turned_readings(segment, scheduler)
     # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So
     # columns that do not fit on chip are read once for each result that others need, and what comes after is a nest of
     # its own.
@@ -138,6 +137,28 @@ class _Lowering:
     def choices(self, *, strict: bool) -> tuple[NestChoice, ...]:
         """Return the loops of each nest, and why they are so."""
         return self._chooser.choices(self._nests, strict=strict)
+
+    def with_turned_readings(self, segment: Fusion, scheduler: SchedulerType) -> Fusion:
+        """Return a segment with inputs under a second name where they are also read transposed.
+
+        Only what walks tiles reads them better: where something is reduced, some reduction has to.
+        """
+        turned, twins = with_turned_readings(segment)
+        self._buffers.update((twin.name, self._buffers[source.name]) for twin, source in twins.items())
+        self._layouts.update((twin, self._layouts[source]) for twin, source in twins.items())
+        reduces = any(expr.kind is OpKind.REDUCTION for expr in segment.exprs)
+        if not twins or not reduces:
+            return turned
+        return turned if scheduler not in _WALKS_OTHERWISE and self._has_tiles(turned) else segment
+
+    def _has_tiles(self, segment: Fusion) -> bool:
+        """Whether some reduction of a segment walks tiles of two axes."""
+        try:
+            nests = nests_of(segment, self._buffers, self._layouts)
+        except (CodegenError, ValueError):
+            return False
+        writers = (self._writer(segment, nest) for nest in nests if nest.reductions)
+        return any(writer.schedule.style is Style.TILES for writer in writers)
 
     def phases(self, segment: Fusion) -> list[Phase]:
         """Return the phases of a segment, or of its parts where no nest of loops reaches all of it."""
@@ -286,6 +307,9 @@ class _Lowering:
         base = self._name if self._nests == 0 else f"{self._name}_{self._nests}"
         with_given = partial(self._chooser.with_given, self._nests, self._target)
         return writer(segment, nest, self._buffers, self._layouts, self._target, base, with_given, self._device)
+
+
+_WALKS_OTHERWISE = frozenset({SchedulerType.OUTER_PERSISTENT, SchedulerType.INNER_OUTER_PERSISTENT})
 
 
 def moved_by(phase: Phase) -> int:

@@ -130,6 +130,9 @@ class NestLowering:
         style, split = self.schedule.style, self.schedule.split
         if style is Style.ELEMENTS:
             yield self._phase(self._elements)
+        elif style is Style.TILES and split > 1:
+            yield self._phase(self._tile_parts, "_parts")
+            yield self._phase(self._lanes, "_total")
         elif style is Style.TILES:
             yield self._phase(self._tiles)
         elif style is Style.ROWS and split > 1:
@@ -154,7 +157,11 @@ class NestLowering:
         raise NotImplementedError
 
     def _tiles(self) -> Launch:
-        """Write a nest without reductions in which some tensors are transposed."""
+        """Write a nest in which some tensors are transposed."""
+        raise NotImplementedError
+
+    def _tile_parts(self) -> Launch:
+        """Write the first phase of such reductions cut into parts."""
         raise NotImplementedError
 
     def _rows(self) -> Launch:

@@ -14,7 +14,7 @@ from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Term, Var
 
 MOST_TILES = 4  # that a block or core keeps at once
-_LEAST = 16  # elements along both axes: with fewer, neighbours share cache lines anyway
+LEAST = 16  # elements along both axes: with fewer, neighbours share cache lines anyway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class TransposingNest(NestLowering):
             return None
         name, moved = max(votes.items(), key=lambda vote: sum(tv.nbytes for tv in vote[1]))
         across = next(a for a in axes if a.name == name)
-        if min(across.extent, along.extent) < _LEAST:
+        if min(across.extent, along.extent) < LEAST:
             return None
         moved = sorted(moved, key=lambda tv: -tv.nbytes)[:MOST_TILES]
         return TiledAxes(

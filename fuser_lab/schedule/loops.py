@@ -6,6 +6,7 @@ from math import prod
 from fuser_lab.schedule.gpu_caches import why
 from fuser_lab.schedule.gpu_elements import element_loops
 from fuser_lab.schedule.gpu_loops import column_loops, kept_column_loops, row_loops
+from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from fuser_lab.targets import target_of
 
@@ -67,6 +68,9 @@ def _gpu(space: Space) -> LoopSchedule:
 def _gpu_loops(space: Space) -> LoopSchedule:
     if not space.reduces:
         return element_loops(space)
+    tiles = tile_sum_loops(space) if space.transposed != (0, 0) else None
+    if tiles is not None:
+        return tiles
     kept = None if space.inner_reduced or space.passes == 1 else kept_column_loops(space)
     if kept is not None:
         return kept

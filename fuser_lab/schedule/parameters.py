@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fuser_lab.arguments import shown
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.schedule.gpu_loops import MEETING_BUFFER, row_room, shared_room
+from fuser_lab.schedule.gpu_tile_sums import tile_sums_meet
 from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from fuser_lab.targets import Form, target_of
@@ -54,6 +55,7 @@ _BITS = 63  # of a whole number
 _FLAGS = ("constants", "parallel", "persistent", "specialized")
 # Of rows that add to column sums on the way, on a GPU and on a CPU.
 BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")
+TILE_SUM_NAMES = ("threads", "tile", "split", "resident", "specialized")
 KEPT_COLUMN_NAMES = ("threads", "vector", "specialized")
 BANDS_NAMES = ("grain", "parallel", "specialized")
 
@@ -111,7 +113,7 @@ class Chooser:
     ) -> LoopSchedule:
         """Return chosen loops with what was given by hand, where that is legal; the choice keeps why it is not."""
         if names is None:
-            names = KEPT_COLUMN_NAMES if chosen.keeps_columns else _NAMES[target_of(target).form, chosen.style]
+            names = _names(space, target, chosen)
         chosen = replace(chosen, reasons=(*self._notes, *chosen.reasons)) if self._notes else chosen
         self._notes = []
         values = self._changes.get(number, ())
@@ -142,6 +144,15 @@ class Chooser:
             msg = f"with_params: {problem}."
             raise ScheduleError(msg)
         return found
+
+
+def _names(space: Space, target: str, chosen: LoopSchedule) -> tuple[str, ...]:
+    """Return the parameters that may be given by hand."""
+    if chosen.keeps_columns:
+        return KEPT_COLUMN_NAMES
+    if chosen.style is Style.TILES and space.reduces:
+        return TILE_SUM_NAMES
+    return _NAMES[target_of(target).form, chosen.style]
 
 
 def changed(
@@ -230,7 +241,7 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
     if style in {Style.ELEMENTS, Style.TILES} and (x % _WARP or y != 1):
         return f"threads = {schedule.threads} must be a multiple of {_WARP}, in x only"
     if style is Style.TILES:
-        return _illegal_tile(schedule, chosen)
+        return _illegal_tile(schedule, chosen) or (_illegal_tile_sum(space, schedule) if space.reduces else "")
     if style is Style.COLUMNS:
         if x & (x - 1) or y & (y - 1):
             return f"threads = {schedule.threads} must be powers of two"
@@ -249,6 +260,18 @@ def steps_of_columns(space: Space, schedule: LoopSchedule) -> int:
     """Return the rows that each thread keeps of its columns: a power of two, so that few kernels serve all depths."""
     rows = -(-max(space.depth, 1) // schedule.threads[1])
     return 1 << max(rows - 1, 0).bit_length()
+
+
+def _illegal_tile_sum(space: Space, schedule: LoopSchedule) -> str:
+    """Return why the threads of a block cannot add up tiles, empty if they can."""
+    x, vector = schedule.threads[0], schedule.vector
+    if x & (x - 1) or x < schedule.tile:
+        least = f"{schedule.tile}, a side of the tiles"
+        return f"threads = {schedule.threads} must be a power of two from {least}, in x only"
+    if not tile_sums_meet(space, x):
+        nbytes = x * vector * space.sum_bytes
+        return f"{x} threads meet in {nbytes} bytes of shared memory, more than they have beside the tiles"
+    return ""
 
 
 def _illegal_tile(schedule: LoopSchedule, chosen: LoopSchedule) -> str:

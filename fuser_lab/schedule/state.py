@@ -38,10 +38,12 @@ class Space:
 
     GPU: ``stored_bytes`` is the total size in bytes of the outputs that have one element per point of the nest.
 
-    GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats;
+    GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats.
+
     ``transposed`` are the extents of two axes of which some tensors are fast along the first, the others along the
-    second, (0, 0) if all agree, ``itemsize`` is that of the widest to be transposed, ``transposed_bytes`` what an
-    element of all of them takes.
+    second, (0, 0) if all agree; with reductions, the first is a reduced axis. ``itemsize`` is that of the widest to be
+    transposed, ``transposed_bytes`` what an element of all of them takes. ``mirrored`` says whether both axes are as
+    long, and one tensor is read along both.
 
     GPU, with reductions: ``streams`` is how many inputs are read element by element, ``read_bytes`` what an element
     of all of them takes; ``input_bytes`` what an element of
@@ -78,6 +80,7 @@ class Space:
     transposed: tuple[int, int] = (0, 0)
     itemsize: int = 1
     transposed_bytes: int = 1
+    mirrored: bool = False
     column_sums: tuple[int, ...] = ()
     window: int = 1
     device: Device = DEFAULT

@@ -106,10 +106,19 @@ def _reductions() -> Iterator[Kind]:
         record = totals(0) if shape[0] else lambda fd, x: fd.ops.sum(x, [0])
         for dtype in (D.BFloat16, D.Float):
             yield _recorded("columns", record, [shape], dtype, S.REDUCTION)
+    for size in (64, 83, 700):
+        for dtype in (D.BFloat16, D.Float):
+            yield _recorded("tiles", _both_ways, [(size, size), (size, size)], dtype, S.REDUCTION)
     for shape in BACKWARD:
         shapes = [shape, shape, shape[1:], (shape[0], 1)]
         for dtype in (D.BFloat16, D.Float):
             yield _recorded("backward", backward, shapes, dtype, S.INNER_OUTER_PERSISTENT)
+
+
+def _both_ways(fd: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """The largest difference of a matrix and its transpose in each row, and a sum of products with another."""
+    turned = fd.ops.permute(fd.ops.cast(x, D.Float), [1, 0])
+    return fd.ops.max(fd.ops.sub(x, turned), [1]), fd.ops.sum(fd.ops.mul(turned, fd.ops.sub(y, x)), [1])
 
 
 def _views() -> Iterator[Kind]:

@@ -29,6 +29,10 @@ def fusion_of(record: Any, columns: int, dtype: DataType, inputs: int) -> Fusion
     return build(record, shapes, dtype)
 
 
+def both_ways(fd: Any, x: Any) -> Any:
+    return fd.ops.sum(fd.ops.abs(fd.ops.sub(x, fd.ops.permute(x, [1, 0]))), [1])
+
+
 # What is computed, by whom, columns, dtype, inputs, and the vector accesses that each phase makes at least once.
 LOADED, STORED = r"ld\.global\S*\.v4", r"st\.global\S*\.v4"
 PROMISED = [
@@ -49,6 +53,7 @@ PROMISED = [
     ("row sums", totals(1), S.REDUCTION, 8192, D.BFloat16, 1, [(LOADED,)]),
     ("column sums", totals(0), S.REDUCTION, 8192, D.BFloat16, 1, [(LOADED,), ()]),
     ("sum of all", totals(0, 1), S.REDUCTION, 8192, D.Float, 1, [(LOADED,), ()]),
+    ("straight and transposed", both_ways, S.REDUCTION, ROWS, D.Float, 1, [(LOADED, r"ld\.shared\.v4", "bar"), ()]),
     ("backward", backward, S.INNER_OUTER_PERSISTENT, 8192, D.BFloat16, 4, [(LOADED, STORED), ()]),
     ("backward in float32", backward, S.INNER_OUTER_PERSISTENT, 4096, D.Float, 4, [(LOADED, STORED), ()]),
     ("backward of short rows", backward, S.INNER_OUTER_PERSISTENT, 1024, D.Half, 4, [(LOADED, STORED), ()]),

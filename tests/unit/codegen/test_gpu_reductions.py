@@ -117,11 +117,17 @@ def columns_beside_a_transpose(fd: Any, x: Any, y: Any, z: Any) -> Any:
     return fd.ops.sum(fd.ops.mul(fd.ops.mul(x, y), fd.ops.permute(z, [1, 0])), [0])
 
 
+def beside_a_transpose(fd: Any, x: Any, y: Any) -> Any:
+    return fd.ops.sum(fd.ops.mul(x, fd.ops.permute(y, [1, 0])), [1])
+
+
 @pytest.mark.parametrize(("record", "shapes", "style"), [
     (bias_of_heads, [(4, 70, 16)], Style.COLUMNS),
-    (columns_beside_a_transpose, [(70, 48), (70, 48), (48, 70)], Style.COLUMNS),
-    (lambda fd, x, y: fd.ops.sum(fd.ops.mul(x, fd.ops.permute(y, [1, 0])), [1]), [(48, 70), (70, 48)], Style.ROWS),
-], ids=["heads", "most lie across", "as much along as across"])
+    (columns_beside_a_transpose, [(70, 12), (70, 12), (12, 70)], Style.COLUMNS),
+    (beside_a_transpose, [(12, 70), (70, 12)], Style.ROWS),
+    (columns_beside_a_transpose, [(70, 48), (70, 48), (48, 70)], Style.TILES),
+    (beside_a_transpose, [(48, 70), (70, 48)], Style.TILES),
+], ids=["heads", "most lie across", "as much along as across", "long both ways", "long both ways and as much"])
 def test_threads_walk_along_what_most_of_memory_lies_along(record: Any, shapes: Any, style: Style) -> None:
     inputs = [numbers(shape, D.Float, n) for n, shape in enumerate(shapes)]
     kernel = check(build(record, shapes, D.Float), S.REDUCTION, inputs)

@@ -1,0 +1,189 @@
+"""Reductions on a GPU over tensors of which some are fast in memory along a kept axis, others along a reduced one.
+
+    each block owns a band of neighbouring results
+    for each tile of the band:
+        what is fast along the reduced axis is read along it into shared memory; a barrier
+        each thread adds up elements of a few neighbouring results
+    the threads of the block meet in shared memory
+
+So every access to memory outside is made of whole neighbours. Where few bands keep the GPU busy, several blocks share
+the tiles of each, and a second phase adds up their parts.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from math import prod
+
+from fuser_lab.codegen.gpu_columns import ColumnNest
+from fuser_lab.codegen.gpu_tiles import TileNest
+from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorLoad
+from fuser_lab.codegen.nest_lowering import Places
+from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.transposed import LEAST, MOST_TILES, TiledAxes
+from fuser_lab.codegen.vectorize import ACCESS_BYTES, SMALL
+from fuser_lab.ir import Expr, TensorView
+from fuser_lab.ir.term import Term, index
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
+from fuser_lab.schedule.state import Space
+
+
+class TileSumNest(TileNest, ColumnNest):
+    """Writes reductions that walk tiles, as well as nests without reductions."""
+
+    def _space(self) -> Space:
+        space = super()._space()
+        tiled = self._found_sums()
+        if tiled is None:
+            return space
+        size = max(tv.dtype.itemsize for tv in (*tiled.inputs, *self._fast_along(tiled.along)))
+        wanted = replace(
+            space, transposed=(tiled.across.extent, tiled.along.extent), itemsize=size,
+            vector=max(ACCESS_BYTES // size, 1), transposed_bytes=sum(tv.dtype.itemsize for tv in tiled.inputs),
+            mirrored=self._is_mirrored(tiled), shifted=False, window=1,
+        )
+        if tile_sum_loops(wanted) is None:
+            return space
+        self._tiled, self._lead = tiled, None
+        return wanted
+
+    def _found_sums(self) -> TiledAxes | None:
+        """Return the axes of tiles: the kept and the reduced one that inputs are fast along; None if not both are."""
+        nest = self._nest
+        if not nest.reductions or nest.full or self._passes > 1:
+            return None
+        votes = {axis: self._fast_along(axis) for axis in nest.axes}
+
+        def chosen(axes: Sequence[Axis]) -> Axis | None:
+            voted = [axis for axis in axes if votes[axis]]
+            return max(voted, key=lambda axis: sum(tv.nbytes for tv in votes[axis]), default=None)
+
+        along, across = chosen(nest.kept), chosen(nest.reduced)
+        if along is None or across is None or min(along.extent, across.extent) < LEAST:
+            return None
+        moved = votes[across]
+        if len(moved) > MOST_TILES:
+            return None
+        axes = (*(axis for axis in nest.axes if axis is not along), along)
+        return TiledAxes(
+            axes=axes, parts={axis.name: (axis,) for axis in axes}, across=across, inputs=tuple(moved), outputs=(),
+        )
+
+    def _fast_along(self, axis: Axis) -> list[TensorView]:
+        """Return the large inputs whose neighbours along an axis lie side by side."""
+        inputs = [tv for tv in self._nest.index if tv in self._fusion.inputs and tv.numel]
+        largest = max((tv.nbytes for tv in inputs), default=0)
+        return [
+            tv for tv in inputs
+            if tv.nbytes * SMALL >= largest and (steps := self._steps(tv)) is not None and steps.get(axis.name) == 1
+        ]
+
+    # The kernel
+
+    def _tiles(self) -> Launch:
+        return self._tile_sums(parted=False) if self._nest.reductions else super()._tiles()
+
+    def _tile_parts(self) -> Launch:
+        return self._tile_sums(parted=True)
+
+    def _tile_sums(self, *, parted: bool) -> Launch:
+        tiled, schedule, values, nest = self._tiled, self.schedule, self._values, self._nest
+        assert tiled is not None
+        side, split, threads = self._side(tiled.along), schedule.split, schedule.threads[0]
+        kept, reduced = ([a for a in axes if a in tiled.others] for axes in (nest.kept, nest.reduced))
+        over, down = (-(-axis.extent // self._side(axis)) for axis in (tiled.along, tiled.across))
+        bands, steps = over * prod(a.extent for a in kept), down * prod(a.extent for a in reduced)
+        taken = self._taken(tiled.along, self._fast_along(tiled.along))
+        shared = self._tiles_of(tiled.inputs)
+        with ExitStack() as stack:
+            block = self._loop(stack, "block", bands * split, ParallelType.grid_x)
+            thread = stack.enter_context(values.loop("thread", threads, ParallelType.block_x, pinned=True))
+            for buffer in shared.values():
+                values.emit(Alloc(buffer=buffer))
+            band, part = self._remainder(block, bands), self._quotient(block, bands)
+            number = self._number(stack, "tile_along", self._remainder(band, over), over)
+            rest = self._quotient(band, over)
+            if kept:
+                rest = self._number(stack, "rest", rest, prod(a.extent for a in kept))
+            known = flattened(kept, rest, values.scope.ranges)
+            sums = self._sums(taken, nest.reductions)
+            with ExitStack() as inner:
+                rounds = -(-steps // split)
+                step = self._bound(inner, "step", self._round(inner, "round", rounds) * split + part, steps,
+                                   rounds * split)
+                other = self._remainder(step, down)
+                if self.space.mirrored:
+                    other = self._mirrored(inner, number, other, down)
+                behind = flattened(reduced, self._quotient(step, down), values.scope.ranges)
+                corner = {tiled.along: number * side, tiled.across: other * self._side(tiled.across)}
+                self._add_tile(corner, {**known, **behind}, thread, taken, shared, sums)
+                if rounds > 1:
+                    values.emit(Barrier())
+            lanes = side // taken
+            met = self._met_in_block(sums, thread, lanes, taken)
+            j = self._bound(stack, "j", self._round(stack, "k", -(-side // threads)) * threads + thread, side,
+                            -(-side // threads) * threads)
+            place = self._remainder(j, taken) * lanes + self._quotient(j, taken)
+            i = self._bound(stack, "i", number * side + j, tiled.along.extent, over * side)
+            places = {**known, tiled.along.name: i}
+            column: Term = index(0)
+            for axis in nest.kept:
+                column = column * axis.extent + places[axis.name]
+            folds = self._added_lines(met, simplify(place, values.scope.ranges), side, max(threads // lanes, 1))
+            self._column_result(folds, places, column, part, parted)
+        return Launch(blocks=bands * split, threads=schedule.threads)
+
+    def _add_tile(
+        self, corner: Mapping[Axis, Term], known: Places, thread: Term, taken: int,
+        shared: Mapping[TensorView, Buffer], sums: Mapping[Expr, Buffer],
+    ) -> None:
+        """Write one tile: what goes through shared memory, then the elements of each thread."""
+        tiled, values, nest = self._tiled, self._values, self._nest
+        assert tiled is not None
+        before = dict(values.given)
+        across = self._taken(tiled.across, tiled.inputs)
+        words = {tv: self._words(tv, taken, "transposed") for tv in tiled.inputs if taken > 1}
+        for tensor in tiled.inputs:
+            with self._each(tiled.across, tiled.along, corner, known, thread, across) as (places, row, column):
+                value = values.value(tensor, nest.at(tensor, places))
+                cell = self._cell(tensor, column, row)
+                values.emit(Store(buffer=shared[tensor], position=cell, value=value))
+        values.emit(Barrier())
+
+        def fetch(row: Term, column: Term) -> None:
+            for tensor, buffer in words.items():
+                values.emit(VectorLoad(
+                    buffer=shared[tensor], position=self._cell(tensor, row, column), words=buffer, slot=index(0),
+                    count=taken, width=taken,
+                ))
+
+        with self._each(tiled.along, tiled.across, corner, known, thread, taken, fetch) as (places, row, column):
+            for tensor in tiled.inputs:
+                at = values.simplified(nest.at(tensor, places))
+                found, cell = shared[tensor], self._cell(tensor, row, column)
+                if tensor in words:
+                    found, cell = words[tensor], self._remainder(column, taken)
+                values.given[tensor.name, at] = Load(tensor.dtype, found, cell)
+            self._point(places, self._cells(sums, self._remainder(column, taken)), (), (), index(0))
+        values.given = before
+
+    def _met_in_block(
+        self, sums: Mapping[Expr, Buffer], thread: Term, lanes: int, taken: int,
+    ) -> dict[Expr, Buffer]:
+        """Put the running values of all threads of a block where all of them can read."""
+        values, threads = self._values, self.schedule.threads[0]
+        line, lane = self._quotient(thread, lanes), self._remainder(thread, lanes)
+        met = {}
+        for expr, buffer in sums.items():
+            shared = Buffer(name=f"{expr.name}_lines", dtype=buffer.dtype, size=threads * taken, role=Role.SHARED)
+            values.emit(Alloc(buffer=shared, origin=expr.name))
+            with self._each_slot(taken) as v:
+                place = simplify((line * taken + v) * lanes + lane, values.scope.ranges)
+                values.emit(
+                    Store(buffer=shared, position=place, value=Load(buffer.dtype, buffer, v), origin=expr.name),
+                )
+            met[expr] = shared
+        values.emit(Barrier())
+        return met

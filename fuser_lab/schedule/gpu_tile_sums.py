@@ -1,0 +1,49 @@
+"""Choice of the loops of reductions on a GPU whose inputs are fast in memory along different axes."""
+
+from math import prod
+
+from fuser_lab.schedule.gpu_caches import eviction
+from fuser_lab.schedule.gpu_elements import SMALLEST_TILE, tile_sides
+from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
+
+TILE_BYTES = 256  # of a row of a tile
+LARGEST_TILE = 64  # elements along both sides
+THREADS = 256
+MEETING_BYTES = 32 << 10  # of shared memory in which the threads of a block meet, beside the tiles
+MEETING_BUFFER = 16 << 10  # of them for the values of one reduction
+RESIDENT = 4  # blocks of a multiprocessor: while some wait at a barrier, others load
+
+
+def tile_sum_loops(space: Space) -> LoopSchedule | None:
+    """Return the loops of reductions that walk tiles of two axes; None where the threads of a block cannot meet."""
+    tile = min(max(TILE_BYTES // space.itemsize, SMALLEST_TILE), LARGEST_TILE)
+    (across, along), sides = space.transposed, tile_sides(tile, space.transposed)
+    threads = THREADS
+    while threads > tile and threads * space.vector > prod(sides):
+        threads //= 2
+    while threads > tile and not tile_sums_meet(space, threads):
+        threads //= 2
+    if not tile_sums_meet(space, threads):
+        return None
+    down, over = (-(-extent // side) for extent, side in zip((across, along), sides, strict=True))
+    bands = space.rows // max(along, 1) * over
+    steps = space.depth // max(across, 1) * down
+    split = max(1, min(RESIDENT * space.device.sms // max(bands, 1), steps // 2))
+    reasons = [
+        f"some tensors are contiguous along a reduced axis of {across}, others along a kept one of {along}",
+        f"each block reduces {sides[1]} results, from tiles of {sides[1]} x {sides[0]} in shared memory",
+    ]
+    if space.mirrored:
+        reasons.append("tiles that are read straight and transposed are read at about the same time, once from memory")
+    if split > 1:
+        reasons.append(f"{bands} blocks are too few: {split} blocks divide the tiles of each")
+    return LoopSchedule(
+        style=Style.TILES, threads=(threads, 1), tile=tile, vector=space.vector, split=split, resident=RESIDENT,
+        evict=Evict.NORMAL if space.mirrored else eviction(space), reasons=tuple(reasons),
+    )
+
+
+def tile_sums_meet(space: Space, threads: int) -> bool:
+    """Whether shared memory beside the tiles has room for what the threads of a block found."""
+    each = threads * space.vector
+    return each * space.sum_bytes <= MEETING_BYTES and each * space.widest_sum <= MEETING_BUFFER
