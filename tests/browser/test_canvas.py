@@ -253,3 +253,20 @@ def test_the_switches_take_one_row_beside_the_status(open_stage, width):
     eventually(lambda: controls.evaluate(rows), 1)
     eventually(lambda: stage.root.locator(".fx-told").evaluate(beside), True)
     expect(at_reshapes).to_be_visible(visible=width > 1200)
+
+
+def test_the_picture_depends_on_the_size_of_the_canvas_and_not_on_those_before(browser):
+    """Rooms a little smaller and larger, which the canvas passes through, leave no trace."""
+    seen = []
+    for sizes in ([(1280, 720)], [(1220, 690), (1280, 720)], [(1340, 760), (1280, 720)]):
+        stage, explorer = Stage(browser, size=sizes[0]), Explorer(two_norms())
+        stage.show(explorer)
+        stage.settle()
+        for width, height in sizes[1:]:
+            stage.page.set_viewport_size({"width": width, "height": height})
+            stage.page.wait_for_timeout(250)  # the canvas tells its size when it has rested
+            stage.settle()
+        seen.append([explorer.scene[part] for part in ("room", "size", "nodes")])
+        stage.close()
+        explorer.close()
+    assert seen[0] == seen[1] == seen[2]

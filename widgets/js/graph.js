@@ -9,6 +9,7 @@ import { Words } from "./words.js";
 
 const GLIDE = 220; // milliseconds
 const LARGE = 400; // items, beyond which nothing glides
+const STEP = 0.15; // between the sizes of canvases that pictures are laid out for, as a logarithm
 const ACTS = ["act", "mark", "select"]; // what a click on an edge sends, by the number of a mode
 
 export class Graph {
@@ -125,7 +126,8 @@ export class Graph {
     }
   }
 
-  /** Tell Python the shape of the canvas, once it has one: a picture may run across or down. */
+  /** Tell Python the size of the canvas, once it has one, to within a step: a picture may run across or down.
+   *  What is told depends on the size alone, not on the sizes before, so that an explorer always opens alike. */
   tellRoom() {
     const { channel, root } = this.explorer;
     clearTimeout(this.roomTimer);
@@ -133,10 +135,11 @@ export class Graph {
     this.roomTimer = setTimeout(() => {
       const { room } = channel.get("scene");
       if (!this.viewport.room || !room) return;
-      const { w, h: height } = this.viewport.room;
-      const other = w > 200 && height > 100 && Math.abs(Math.log((room[0] * height) / (room[1] * w))) > 0.15;
+      const { w, h: high } = this.viewport.room;
+      const [width, height] = [w, high].map((size) => Math.round(Math.exp(Math.round(Math.log(size) / STEP) * STEP)));
+      const other = w > 200 && high > 100 && (width !== room[0] || height !== room[1]);
       root.toggleAttribute("data-settled", !other || !channel.editable);
-      if (other && channel.editable) channel.send("room", { width: Math.round(w), height: Math.round(height) });
+      if (other && channel.editable) channel.send("room", { width, height });
     }, 150);
   }
 
