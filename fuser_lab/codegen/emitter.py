@@ -117,6 +117,7 @@ class Emitter:
     complex_calls: Mapping[str, str] = {}  # term function of complex numbers -> what is called, where it has no sign
     loops: Mapping[ParallelType, str] = {}  # what runs the rounds of each kind of loop that the target has
     rounded_before: frozenset[DataType] = frozenset({DataType.BFloat16})  # rounded where they are computed
+    called_powers: frozenset[DataType] = frozenset()  # what `function` prints powers of, instead of ``**``
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -328,7 +329,7 @@ class Emitter:
             return f"{TYPE_NAMES[dtype]}({self._call(self.complex_calls[fn], args)})", ATOM
         if fn == "div":
             return f"{self._argument(args[0], 6)} / {self._argument(args[1], 7)}", 6
-        if fn == "pow":
+        if fn == "pow" and operand.compute not in self.called_powers:
             return f"{self._argument(args[0], 8)} ** {self._argument(args[1], 8)}", 7
         if fn in INFIX and fn != "mod":
             return self._infix(INFIX[fn], args)

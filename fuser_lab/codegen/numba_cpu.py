@@ -23,8 +23,8 @@ _INTRINSICS = (
     "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc",
 )
 _OWN = {  # vectorized, for float32
-    "cos": "cos32", "erf": "erf32", "exp": "exp32", "expm1": "expm1_32", "log": "log32", "log1p": "log1p32",
-    "sin": "sin32", "tanh": "tanh32",
+    "cos": "cos32", "erf": "erf32", "exp": "exp32", "exp2": "exp2_32", "expm1": "expm1_32", "log": "log32",
+    "log10": "log10_32", "log1p": "log1p32", "log2": "log2_32", "pow": "pow32", "sin": "sin32", "tanh": "tanh32",
 }
 # Threads share the rounds of a grid; a loop over vectors is left to the compiler's vectorizer.
 _LOOPS = {ParallelType.grid_x: "parallel", ParallelType.vectorize: "simd", ParallelType.serial: "serial"}
@@ -59,6 +59,7 @@ class CpuEmitter(Emitter):
     form = Form.CORES
     complex_calls = _COMPLEX
     loops = _LOOPS
+    called_powers = frozenset({DataType.Float})
     rounded_before = frozenset({DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2})
 
     def __init__(self, kernel: Kernel) -> None:

@@ -1,4 +1,4 @@
-"""exp, expm1, log, log1p, sin, cos, tanh and erf of a float32 by polynomials, for generated CPU kernels.
+"""Exponentials, logarithms, powers, sin, cos, tanh and erf of a float32 by polynomials, for generated CPU kernels.
 
 They are written into the kernel as LLVM instructions: a function that Numba compiles costs a first call a tenth of a
 second, and these cost almost nothing. Where the processor has fused multiply-add, products and sums are rounded once:
@@ -51,6 +51,10 @@ class _Number:
     def __gt__(self, other: float) -> Any:
         return self.builder.fcmp_ordered(">", self.value, self._like(other), flags=_FLAGS)
 
+    def equals(self, other: "_Number | float") -> Any:
+        """Whether two numbers are equal; NaN is not."""
+        return self.builder.fcmp_ordered("==", self.value, self._like(other), flags=_FLAGS)
+
     def where(self, condition: Any, other: "_Number | float") -> "_Number":
         """Return ``other`` where a condition holds, else this number."""
         return _Number(self.builder, self.builder.select(condition, self._like(other), self.value))
@@ -65,7 +69,12 @@ class _Number:
     @property
     def is_zero(self) -> Any:
         """Whether this is a zero of either sign."""
-        return self.builder.fcmp_ordered("==", self.value, self._like(0.0), flags=_FLAGS)
+        return self.equals(0.0)
+
+    @property
+    def is_nan(self) -> Any:
+        """Whether this is not a number."""
+        return self.builder.fcmp_unordered("uno", self.value, self.value)
 
     @property
     def bits(self) -> Any:
@@ -93,15 +102,19 @@ def _whole(number: int) -> Any:
     return ir.Constant(_INT, number)
 
 
-def _written(rule: Callable[[_Number], _Number]) -> Any:
+def _written(rule: Callable[..., _Number], arity: int = 1) -> Any:
     """Return a function for kernels that is written into the code of its caller."""
 
-    def typed(context: Any, x: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return rule(_Number(builder, args[0])).value
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return rule(*(_Number(builder, one) for one in args)).value
 
+    def unary(context: Any, x: Any) -> Any:
         return float32(float32), generate
 
+    def binary(context: Any, x: Any, y: Any) -> Any:
+        return float32(float32, float32), generate
+
+    typed = unary if arity == 1 else binary
     typed.__doc__ = rule.__doc__
     return intrinsic(typed)
 
@@ -155,13 +168,39 @@ def _expm1(x: _Number) -> _Number:
     return result.where(x.is_zero, x)
 
 
+def _exp2(x: _Number) -> _Number:
+    """Return 2**x for a float32, within 1.2 units in the last place (Cephes' exp2f), subnormal results included."""
+    builder = x.builder
+    safe = x.where(x < -151.0, -151.0)
+    safe = safe.where(safe > 129.0, 129.0)
+    shifted = safe + _LARGE
+    r = safe - (shifted - _LARGE)
+    p = r.polynomial(
+        1.535336188319500e-4, 1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2, 2.402264791363012e-1,
+        6.931472028550421e-1, 1.0,
+    )
+    whole = builder.sub(shifted.bits, _Number(builder, _value(_LARGE)).bits)
+    first = builder.ashr(whole, _whole(1))
+    return p * _power_of_two(builder, first) * _power_of_two(builder, builder.sub(whole, first))
+
+
 def _power_of_two(builder: Any, exponent: Any) -> _Number:
     bits = builder.shl(builder.add(exponent, _whole(127)), _whole(23))
     return _Number(builder, builder.bitcast(bits, _FLOAT))
 
 
-def _log(x: _Number) -> _Number:
-    """Return the natural logarithm of a float32, within 0.8 units in the last place (Cephes' logf); NaN below 0."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Logarithm:
+    """log x = log(1 + ``m``) + ``exponent`` log 2, with log(1 + m) = m - ``half`` + ``tail``."""
+
+    m: _Number
+    half: _Number
+    tail: _Number
+    exponent: _Number
+
+
+def _logarithm(x: _Number) -> _Logarithm:
+    """Return the natural logarithm of a positive, finite float32 in parts (Cephes' logf)."""
     builder = x.builder
     tiny = x < 1.17549435e-38
     bits = x.where(tiny, x * 8388608.0).bits
@@ -176,11 +215,82 @@ def _log(x: _Number) -> _Number:
         7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
         2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
     )
-    p = p * m * square + exponent * -2.12194440e-4
-    result = m + (p - square * 0.5) + exponent * 0.693359375
-    result = x.where(x < math.inf, result)
+    return _Logarithm(m=m, half=square * 0.5, tail=p * m * square, exponent=exponent)
+
+
+def _at_ends(x: _Number, logarithm: _Number) -> _Number:
+    """Return a logarithm of x, what it is at 0, at infinity, and NaN below 0."""
+    result = x.where(x < math.inf, logarithm)
     result = result.where(x.is_zero, -math.inf)
     return result.where(x < 0.0, math.nan)
+
+
+def _log(x: _Number) -> _Number:
+    """Return the natural logarithm of a float32, within 0.8 units in the last place; NaN below 0."""
+    log = _logarithm(x)
+    p = log.tail + log.exponent * -2.12194440e-4
+    return _at_ends(x, log.m + (p - log.half) + log.exponent * 0.693359375)
+
+
+def _log2(x: _Number) -> _Number:
+    """Return the logarithm of a float32 to base 2, within 1.3 units in the last place; NaN below 0 (Cephes' log2f)."""
+    log = _logarithm(x)
+    y = log.tail - log.half
+    # log2(e) = 1 + 0.44: the larger part of each product is exact.
+    return _at_ends(x, y * 0.44269504088896340736 + log.m * 0.44269504088896340736 + y + log.m + log.exponent)
+
+
+def _log10(x: _Number) -> _Number:
+    """Return the logarithm of a float32 to base 10, to 1.7 units in the last place (Cephes' log10f); NaN below 0."""
+    log = _logarithm(x)
+    y = log.tail - log.half
+    # log10(e) and log10(2) in two pieces each, the first with trailing zeros.
+    small = (log.m + y) * 7.00731903251827651129e-4 + y * 0.43359375 + log.exponent * 2.48745663981195213739e-4
+    return _at_ends(x, small + log.m * 0.43359375 + log.exponent * 0.30078125)
+
+
+def _pow(x: _Number, y: _Number) -> _Number:
+    """Return x**y for float32s, within 0.51 units in the last place, with C's results at the ends (Annex F of C11).
+
+    2**(y log2 |x|) in float64: the logarithm by the series of the inverse hyperbolic tangent, the power by Taylor's.
+    """
+    builder = x.builder
+    size = x.where(x < 0.0, x * -1.0)
+    wide, exponent = size.to(_DOUBLE), y.to(_DOUBLE)
+    middle = ir.Constant(_LONG, 0x3FE6A09E667F3BCD)  # sqrt(1/2)
+    above = builder.sub(wide.bits, middle)
+    halvings = builder.trunc(builder.ashr(above, ir.Constant(_LONG, 52)), _INT)  # SSE converts no int64
+    rest = builder.add(builder.and_(above, ir.Constant(_LONG, 0x000FFFFFFFFFFFFF)), middle)
+    m = _Number(builder, builder.bitcast(rest, _DOUBLE))
+    s = (m - 1.0) / (m + 1.0)
+    series = (s * s).polynomial(*(2 / math.log(2) / n for n in range(15, 0, -2)))
+    logarithm = s * series + _Number(builder, builder.sitofp(halvings, _DOUBLE))
+    power = logarithm * exponent
+    power = power.where(logarithm.is_zero, 0.0)  # of 1, also for an infinite exponent
+    power = power.where(power < -200.0, -200.0)
+    power = power.where(power > 200.0, 200.0)
+    shifted = power + _LARGE_DOUBLE
+    r = power - (shifted - _LARGE_DOUBLE)
+    taylor = r.polynomial(*(math.log(2) ** n / math.factorial(n) for n in range(9, -1, -1)))
+    biased = builder.add(shifted.bits, ir.Constant(_LONG, 1023))
+    scale = _Number(builder, builder.bitcast(builder.shl(biased, ir.Constant(_LONG, 52)), _DOUBLE))
+    result = (taylor * scale).to(_FLOAT)
+    falls = y < 0.0
+    zero, infinity = _Number(builder, _value(0.0)), _Number(builder, _value(math.inf))
+    result = result.where(size.is_zero, zero.where(falls, infinity))
+    result = result.where(size.equals(math.inf), infinity.where(falls, zero))
+    # Whether y is a whole number, and an odd one. Those from 2**24 on are even.
+    given = y.where(y < 0.0, y * -1.0)
+    given = _Number(builder, _value(0.0)).where(given < 16777216.0, given)
+    whole = builder.fptosi(given.value, _INT)
+    is_whole = _Number(builder, builder.sitofp(whole, _FLOAT)).equals(given)
+    outside = builder.and_(builder.and_(x < 0.0, x > -math.inf), builder.not_(is_whole))
+    result = result.where(outside, math.nan)
+    odd = builder.and_(is_whole, builder.trunc(whole, ir.IntType(1)))
+    sign = builder.select(odd, builder.and_(x.bits, _whole(-0x80000000)), _whole(0))
+    result = _Number(builder, builder.bitcast(builder.xor(result.bits, sign), _FLOAT))
+    result = result.where(builder.or_(x.is_nan, y.is_nan), math.nan)
+    return result.where(builder.or_(y.is_zero, x.equals(1.0)), 1.0)
 
 
 def _log1p(x: _Number) -> _Number:
@@ -309,9 +419,13 @@ def _erf(x: _Number) -> _Number:
 
 cos32 = _written(_cos)
 exp32 = _written(_exp)
+exp2_32 = _written(_exp2)
 expm1_32 = _written(_expm1)
 log32 = _written(_log)
+log2_32 = _written(_log2)
+log10_32 = _written(_log10)
 log1p32 = _written(_log1p)
+pow32 = _written(_pow, 2)
 sin32 = _written(_sin)
 tanh32 = _written(_tanh)
 erf32 = _written(_erf)
