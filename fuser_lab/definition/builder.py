@@ -139,6 +139,8 @@ class FusionBuilder(Recording):
 
     # What `load_repro` skipped or assumed in the script that the definition comes from.
     notes: tuple[str, ...] = ()
+    # Names of values, and the lines of that script that define them under other names.
+    sources: tuple[tuple[str, str], ...] = ()
 
     @functools.cached_property
     def hand(self) -> HandSchedule:

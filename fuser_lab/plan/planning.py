@@ -190,6 +190,7 @@ def segment(
         agreed=agreed,
         passes=ran,
         method=strategy,
+        sources=fd.sources if isinstance(fd, FusionBuilder) else (),
     )
 
 

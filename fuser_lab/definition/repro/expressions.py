@@ -107,6 +107,8 @@ class Expressions:
         self.notes: list[str] = []
         # What the script calls the tensors and scalars of the definition, by their names in the definition.
         self._variables: dict[str, str] = {}
+        # The lines that name the tensors, by the same; not where the name has the same number, as tv3 for T3.
+        self.sources: dict[str, str] = {}
 
     def refusal(
         self, place: ast.AST | int, why: str, kind: type[FuserLabError] = DefinitionError,
@@ -535,6 +537,16 @@ class Expressions:
                 raise self.refusal(target, f"an assignment to {changed} would change tensors that the script creates.")
         why = "only assignments to names and tuples of names are read; those to torch's settings are skipped."
         raise self.refusal(target, why)
+
+    def quote(self, target: ast.expr, value: Any) -> None:
+        """Keep the line of an assignment that first names tensors, unless the names are theirs in the definition."""
+        if isinstance(target, ast.Tuple | ast.List) and isinstance(value, list | tuple):
+            for one, entry in zip(target.elts, value, strict=False):
+                self.quote(one, entry)
+        elif isinstance(target, ast.Name) and isinstance(value, Tensor):
+            number = value.name[1:]
+            line = "" if target.id in {value.name, f"t{number}", f"tv{number}"} else self.script.line(target)
+            self.sources.setdefault(value.name, line)
 
     def _bind_starred(
         self, target: ast.Tuple | ast.List, place: int, values: list[Any], scope: Scope,

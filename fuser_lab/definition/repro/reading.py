@@ -143,6 +143,7 @@ class _Reader(Calls):
         # Says what is wrong with a definition that has no outputs.
         fusion: Fusion = self.guarded(self._candidate.node, lambda: builder.fusion)
         builder.notes = tuple(dict.fromkeys(self.notes))
+        builder.sources = tuple((name, line) for name, line in self.sources.items() if line)
         return builder, self._inputs(fusion, scope)
 
     def _run_around(self, scope: Scope) -> None:
@@ -371,6 +372,7 @@ class _Reader(Calls):
                 found = self.evaluate(value, scope)
                 for target in targets:
                     self.bind(target, found, scope)
+                    self.quote(target, found)
             case ast.AnnAssign(target=target, value=given):
                 if given is not None:
                     self.bind(target, self.evaluate(given, scope), scope)

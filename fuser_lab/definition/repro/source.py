@@ -12,6 +12,7 @@ from fuser_lab.errors import DefinitionError, FuserLabError
 
 LONGEST = 1_000_000
 _SHOWN = 120
+_QUOTED = 80
 _FENCE = re.compile(r"^[\s>]*(`{3,}|~{3,})\s*([\w+-]*)[^`]*$")
 _DEFINES = re.compile(r"\b(?:define_tensor|add_output|from_pytorch)\b")
 _PROMPT = re.compile(r"^\s*(?:>>>|\.\.\.)(?: |$)")
@@ -52,6 +53,14 @@ class Script:
         line = place if isinstance(place, int) else int(getattr(place, "lineno", 0))
         column = -1 if isinstance(place, int) else int(getattr(place, "col_offset", -1))
         return kind(_located(self.lines, self.above, line, column, why))
+
+    def line(self, place: ast.AST) -> str:
+        """Return the number and the beginning of the line at a place, or an empty text for what no line holds."""
+        number = int(getattr(place, "lineno", 0))
+        if not 1 <= number - self.above <= len(self.lines):
+            return ""
+        text = self.lines[number - self.above - 1].strip()
+        return f"line {number}: {text if len(text) <= _QUOTED else text[:_QUOTED].rstrip() + ' ...'}"
 
 
 def _located(lines: tuple[str, ...], above: int, line: int, column: int, why: str) -> str:

@@ -539,3 +539,22 @@ def test_a_damaged_script_is_read_or_refused(data):
     end = data.draw(st.integers(begin, min(len(text), begin + 40)))
     other = data.draw(st.one_of(st.just(""), WORDS, st.text(max_size=5)))
     assert is_read_or_refused(text[:begin] + other + text[end:])
+
+
+def test_an_explanation_quotes_the_lines_that_name_tensors_otherwise():
+    text = """
+with FusionDefinition() as fd:
+    x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+    T2 = fd.ops.sum(x, dims=[1])
+    everything = fd.ops.sum(x, dims=[0])
+    T3 = fd.ops.relu(x)
+    for value in (T2, everything, T3):
+        fd.add_output(value)
+"""
+    fd, _ = fl.load_repro(text)
+    plan = fl.segment(fd, [fl.spec((64, 32))])
+    said = str(plan.why("T1", "T2"))
+    assert "\n  T1 comes from line 4: T2 = fd.ops.sum(x, dims=[1])\n" in said
+    assert "\n  T2 comes from line 5: everything = fd.ops.sum(x, dims=[0])\n" in said
+    assert "T3 comes from" not in said  # it is T3 in the script, too
+    assert "T1 comes from" not in str(fl.segment(fd.fusion, [fl.spec((64, 32))]).why("T1", "T2"))
