@@ -128,8 +128,9 @@ class CpuNest(CpuBands):
     def _walk_parts(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
         return {}, self._loop(stack, "part", self.schedule.split, ParallelType.serial)
 
-    def _row_parts(self) -> Launch:
+    def _row_parts(self, number: int) -> Launch:
         """Write the first phase of reductions cut into parts: the longest loop of a row is cut."""
+        assert number == 0  # several passes over a row are one phase on a CPU
         values, split = self._values, self.schedule.split
         outer, run = extent_of(self._reduced_outer), extent_of(self._reduced_run)
         with ExitStack() as stack:

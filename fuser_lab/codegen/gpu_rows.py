@@ -19,7 +19,7 @@ from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.vectorize import ACCESS_BYTES, SMALL, accesses
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import TensorView
+from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Space
@@ -199,7 +199,7 @@ class RowNest(GpuReductions):
             self._online(places, sections)
             first = 2
         for number in range(first, self._passes):
-            exprs = [e for e in nest.reductions if self._levels.get(e.inputs[0], 0) == number]
+            exprs = self._reductions_of(number)
             stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
             written = [s.tensor for s in self._saved if s.written == number]
             if not exprs and not stored and not written:
@@ -488,9 +488,12 @@ class RowNest(GpuReductions):
 
     # Rows cut into parts
 
-    def _row_parts(self) -> Launch:
-        """Write the first phase of few long rows: blocks take turns, so that together they read one section."""
-        values, split, ahead = self._values, self.schedule.split, self.schedule.unroll
+    def _row_parts(self, number: int) -> Launch:
+        """Write a pass over few long rows: blocks take turns, so that together they read one section.
+
+        Each block first adds up the parts that the passes before have left, always in the same order.
+        """
+        nest, values, split, ahead = self._nest, self._values, self.schedule.split, self.schedule.unroll
         lanes = self.schedule.threads[0]
         blocks, turn = self.space.rows * split, lanes * ahead
         whole = self._row_groups // turn
@@ -498,32 +501,47 @@ class RowNest(GpuReductions):
             unit = self._loop(stack, "block", blocks, ParallelType.grid_x)
             self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
             row, part = self._quotient(unit, split), self._remainder(unit, split)
-            places = self._flat(self._nest.kept, row)
-            needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
+            places = self._flat(nest.kept, row)
+            self._totals_of_parts(row, places, number)
+            needed = inputs_needed(self._fusion, nest, self._buffers, self._layouts, self._levels, number, ())
             fetched = {tv: width for tv in needed if (width := self._width_of(tv, self._fast))}
             words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in fetched}
-            folds = self._open(self._nest.reductions)
+            folds = self._open(self._reductions_of(number))
+            stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
+
+            def take_turn(start: Term, reach: int) -> None:
+                self._take_turn(places, start, ahead, reach, (folds, stored), fetched, words)
+
             if whole:
                 with ExitStack() as inner:
                     turns = self._round(inner, "turn", -(-whole // split)) * split + part
-                    number = self._bound(inner, "number", turns, whole, -(-whole // split) * split)
-                    self._take_turn(places, number * turn, ahead, whole * turn, folds, fetched, words)
+                    turns = self._bound(inner, "number", turns, whole, -(-whole // split) * split)
+                    take_turn(turns * turn, whole * turn)
             rest = self._row_groups - whole * turn
             if rest:
                 with values.guard(apply("eq", part, whole % split)):
                     # As many steps as in other turns, not all of them taken: kernels for other depths are the same.
-                    self._take_turn(places, index(whole * turn), ahead, (whole + 1) * turn, folds, fetched, words)
-            self._share(folds, self._scope())
-            with values.guard(apply("eq", self._lane, 0)):
-                self._store_parts(folds, unit)
+                    take_turn(index(whole * turn), (whole + 1) * turn)
+            if folds:
+                self._share(folds, self._scope())
+                with values.guard(apply("eq", self._lane, 0)):
+                    self._store_parts(folds, unit)
+            elif nest.rows and number == self._passes - 1:
+                with values.guard(apply("eq", part, 0)):
+                    self._whole_rows(places)
         return Launch(blocks=blocks, threads=(lanes, 1))
 
+    def _reductions_of(self, number: int) -> list[Expr]:
+        """Return the reductions that a pass over rows makes."""
+        return [expr for expr in self._nest.reductions if self._levels.get(expr.inputs[0], 0) == number]
+
     def _take_turn(
-        self, places: Places, start: Term, steps: int, reach: int, folds: Sequence[Fold],
-        fetched: Mapping[TensorView, int], words: Mapping[TensorView, Buffer],
+        self, places: Places, start: Term, steps: int, reach: int,
+        written: tuple[Sequence[Fold], Sequence[TensorView]], fetched: Mapping[TensorView, int],
+        words: Mapping[TensorView, Buffer],
     ) -> None:
-        """Write a few steps of all threads from a group on, their loads first."""
-        values, lanes = self._values, self.schedule.threads[0]
+        """Write a few steps of all threads from a group on, their loads first: folds, and tensors that are stored."""
+        values, lanes, (folds, stored) = self._values, self.schedule.threads[0], written
         known = dict(values.given)
         assert self._lane is not None
         if words:
@@ -540,27 +558,33 @@ class RowNest(GpuReductions):
                 here = {**places, **self._neighbours(self._nest.reduced, g, v)}
                 for tensor, buffer in words.items():
                     self._know(tensor, buffer, here, u * self.schedule.vector + v)
-                self._point(here, folds, self._nest.full, (), index(0))
+                self._point(here, folds, stored, (), index(0))
         values.given = known
 
     def _total_of_parts(self, row: Term) -> None:
-        """Write the second phase: the parts of a row are added up, always in the same order."""
-        nest, values = self._nest, self._values
-        lanes, split = self.schedule.threads[0], self.schedule.split
-        places = self._flat(nest.kept, row)
-        folds = self._open(nest.reductions)
-        assert self._lane is not None
-        with ExitStack() as stack:
-            rounds = -(-split // lanes)
-            step = self._round(stack, "step", rounds)
-            part = self._bound(stack, "part", step * lanes + self._lane, split, rounds * lanes)
-            for fold in folds:
-                buffer = self._parts[fold.expr]
-                at = simplify(row * split + part, values.scope.ranges)
-                self._update(fold, Load(buffer.dtype, buffer, at))
-        self._share(folds, self._scope())
-        self._close(folds, places)
+        """Write the last phase of reductions that no value of a whole row is computed from."""
+        places = self._flat(self._nest.kept, row)
+        self._totals_of_parts(row, places, self._passes)
         self._whole_rows(places)
+
+    def _totals_of_parts(self, row: Term, places: Places, before: int) -> None:
+        """Add up what passes have left of a row, in the order of the passes."""
+        values, lanes, split = self._values, self.schedule.threads[0], self.schedule.split
+        assert self._lane is not None
+        for number in range(before):
+            folds = self._open(self._reductions_of(number))
+            if not folds:
+                continue
+            with ExitStack() as stack:
+                rounds = -(-split // lanes)
+                step = self._round(stack, "step", rounds)
+                part = self._bound(stack, "part", step * lanes + self._lane, split, rounds * lanes)
+                for fold in folds:
+                    buffer = self._parts[fold.expr]
+                    at = simplify(row * split + part, values.scope.ranges)
+                    self._update(fold, Load(buffer.dtype, buffer, at))
+            self._share(folds, self._scope())
+            self._close(folds, places)
 
 
 def shared_width(buffer: Buffer, neighbours: int) -> int:

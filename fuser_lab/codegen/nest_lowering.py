@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from fuser_lab.codegen.index_math import simplify
@@ -126,7 +127,7 @@ class NestLowering:
         return max([*folds, *stores], default=1)
 
     def phases(self) -> Iterator[Phase]:
-        """Yield one phase, or two if reductions are cut into parts."""
+        """Yield one phase, or one for each pass and one for results if reductions are cut into parts."""
         style, split = self.schedule.style, self.schedule.split
         if style is Style.ELEMENTS:
             yield self._phase(self._elements)
@@ -136,8 +137,10 @@ class NestLowering:
         elif style is Style.TILES:
             yield self._phase(self._tiles)
         elif style is Style.ROWS and split > 1:
-            yield self._phase(self._row_parts, "_parts")
-            yield self._phase(self._rows, "_total")
+            for number in range(self._passes):
+                yield self._phase(partial(self._row_parts, number), f"_parts{f'_{number}' if number else ''}")
+            if any(self._levels.get(expr.inputs[0], 0) == self._passes - 1 for expr in self._nest.reductions):
+                yield self._phase(self._rows, "_total")
         elif style is Style.ROWS:
             yield self._phase(self._rows)
         elif split > 1:
@@ -168,8 +171,8 @@ class NestLowering:
         """Write reductions whose elements are shared among lanes, or the sum of their parts."""
         raise NotImplementedError
 
-    def _row_parts(self) -> Launch:
-        """Write the first phase of such reductions cut into parts."""
+    def _row_parts(self, number: int) -> Launch:
+        """Write one pass of such reductions cut into parts."""
         raise NotImplementedError
 
     def _lanes(self) -> Launch:

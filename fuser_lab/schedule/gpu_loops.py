@@ -17,6 +17,7 @@ MOST_THREADS = 512  # of a block, so that others load while it stores
 ALL_THREADS = 1024
 WAVE = 4  # blocks of 256 threads that read together, of each multiprocessor
 FEW_ROWS = 2  # of each multiprocessor
+LONG_ROW = 3 << 17  # bytes that one block reads so slowly that several passes over them are launches of all blocks
 WARP_ELEMENTS = 32  # elements of a row for each lane of a warp that has the row for itself
 ELEMENTS = 32  # elements of a row for each thread, all in flight together
 IN_FLIGHT = 8  # loads of a thread that are on their way together
@@ -49,6 +50,8 @@ def _row_loops(space: Space) -> LoopSchedule:
     width, depth = space.vector, max(space.depth, 1)
     groups = max(space.groups(width), 1)
     if space.passes == 1 and space.rows < FEW_ROWS * space.device.sms and groups >= MOST_THREADS:
+        return _parts(space, groups)
+    if space.passes > 1 and FEW_ROWS * space.rows <= space.device.sms and depth * space.read_bytes >= LONG_ROW:
         return _parts(space, groups)
     if depth <= WARP * WARP_ELEMENTS and space.rows > 1:
         lanes = _power_of_two(min(WARP, groups))
@@ -97,9 +100,8 @@ def _parts(space: Space, groups: int) -> LoopSchedule:
     while threads > WARP and threads * unroll * 2 > groups:
         threads //= 2
     split = max(1, min(WAVE * space.device.sms // max(space.rows, 1), groups // (threads * unroll)))
-    reason = (
-        f"{space.rows} rows give too few blocks: {split} blocks read each row, and a second phase adds their results"
-    )
+    adds = "a second phase adds" if space.passes == 1 else f"each of {space.passes} passes is a launch, which adds"
+    reason = f"{space.rows} rows give too few blocks: {split} blocks read each row, and {adds} their results"
     return LoopSchedule(
         style=Style.ROWS, threads=(threads, 1), vector=space.vector, unroll=unroll, split=split, reasons=(reason,),
     )

@@ -234,7 +234,8 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
         return _illegal_backward(space, schedule)
     if schedule.split != 1 and space.shifted and vector > 1:
         return f"split = {schedule.split} requires vector = 1: rows of {space.depth} begin anywhere in a wider access"
-    if schedule.split != 1 and (not space.is_one_pass or space.depth < _SPLIT_FROM):
+    again = style is Style.ROWS and not schedule.persistent  # each pass may be a launch
+    if schedule.split != 1 and (not (space.is_one_pass or again) or space.depth < _SPLIT_FROM):
         return f"split = {schedule.split} requires a reduction whose result the kernel does not use"
     if not 1 <= schedule.split <= min(_MOST_PARTS, max(space.depth, 1)):
         return f"split = {schedule.split} must be between 1 and {min(_MOST_PARTS, max(space.depth, 1))}"

@@ -21,6 +21,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
+from fuser_lab.schedule import gpu_loops
 from fuser_lab.schedule.gpu_loops import MEETING_BYTES, backward_loops, column_loops, row_loops
 from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
@@ -172,16 +173,58 @@ def test_a_row_is_read_once_where_there_is_room(columns: int) -> None:
     assert len(inputs_read(kernel)) == (schedule.registers > 0) + (schedule.shared > 0) + (schedule.blocks > 0)
 
 
-def test_the_maximum_and_the_sum_of_a_very_long_row_take_one_pass() -> None:
+def test_the_maximum_and_the_sum_of_a_very_long_row_take_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = lower(build(softmax, [(300, 131_072)], D.BFloat16), S.INNER_PERSISTENT, "cuda", "kernel", {})
     assert kernel.phases[0].schedule is not None
     assert kernel.phases[0].schedule.online
+    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 30)  # so few rows would be cut into parts
     shape = (3, 140_000)
     x = numbers(shape, D.Float)
     x[0, :70_000] = -np.inf
     x[1, 5] = np.inf
     x[2, 100_000] = np.nan
     check(build(softmax, [shape], D.Float), S.INNER_PERSISTENT, [x])
+
+
+def wide(fd: Any, x: Any) -> Any:
+    return fd.ops.cast(x, dtype=D.Float) if x.dtype is D.BFloat16 else x
+
+
+def moments(fd: Any, x: Any) -> Any:
+    """Values of rows alone: their variance, its root, and the mean."""
+    variance, mean = fd.ops.var_mean(wide(fd, x), [1], correction=0)
+    return fd.ops.sqrt(variance), mean
+
+
+def norm_and_moments(fd: Any, x: Any) -> Any:
+    """A norm, with the values of rows that a backward pass needs, and a result that needs none of them."""
+    o, x = fd.ops, wide(fd, x)
+    variance, mean = o.var_mean(x, [1], correction=0, keepdim=True)
+    scale = o.rsqrt(o.add(variance, 1e-5))
+    return o.mul(o.sub(x, mean), scale), o.squeeze(mean, [1]), scale, o.neg(x)
+
+
+@pytest.mark.parametrize("record", [softmax, norm_and_moments, moments])
+@pytest.mark.parametrize(("shape", "dtype"), [((3, 2600), D.Float), ((2, 9001), D.BFloat16), ((1, 8192), D.Double)])
+def test_several_passes_over_few_long_rows_are_launches_of_all_blocks(
+    record: Any, shape: tuple[int, int], dtype: DataType, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 10)
+    fusion = build(record, [shape], dtype)
+    (x,) = [numbers(shape, dtype)]
+    kernel = check(fusion, S.INNER_PERSISTENT if record is not moments else S.REDUCTION, [x])
+    names = {softmax: ["_parts", "_parts_1", "_parts_2"], norm_and_moments: ["_parts", "_parts_1", "_parts_2"],
+             moments: ["_parts", "_parts_1", "_total"]}[record]  # fmt: skip
+    assert [phase.name.removeprefix("kernel") for phase in kernel.phases] == names
+    assert all(phase.launch.blocks > shape[0] for phase in kernel.phases if "_parts" in phase.name)
+
+
+def test_rows_that_fill_the_machine_are_not_cut() -> None:
+    for rows, phases in ((16, 3), (66, 3), (67, 1)):
+        kernel = lower(build(softmax, [(rows, 240_000)], D.Float), S.INNER_PERSISTENT, "cuda", "kernel", {})
+        assert len(kernel.phases) == phases
+    kernel = lower(build(softmax, [(16, 32_768)], D.Float), S.INNER_PERSISTENT, "cuda", "kernel", {})
+    assert len(kernel.phases) == 1
 
 
 @pytest.mark.parametrize("alignment", [2, 4, 8])
