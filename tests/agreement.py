@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.api import FusionDefinition, segment
-from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.layout import dense_strides, layout_of
 from fuser_lab.codegen.lower import lower
@@ -107,7 +107,7 @@ def lock_step(plan: Plan, inputs: Sequence[Any], target: str) -> list[np.ndarray
     for part in plan.segments:
         if part.scheduler is None:
             raise Disagreement(f"no scheduler accepts segment {part.index}: {part!r}")
-        if part.scheduler in EVALUATED:
+        if evaluated_because(part.fusion, part.scheduler):
             results = evaluate_segment(part.fusion, {v.name: known[v.name] for v in part.fusion.inputs})
             for tv in part.fusion.outputs:
                 known[tv.name] = dense(results[tv.name], tv)

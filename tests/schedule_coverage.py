@@ -18,7 +18,7 @@ import fuser_lab as fl
 from fuser_lab import examples
 from fuser_lab.analysis.smaller import smaller
 from fuser_lab.codegen.decompose import decompose
-from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.definition.scheduling import RULES
 from fuser_lab.errors import FuserLabError, ScheduleError, UnsupportedError
 from fuser_lab.interpreter import evaluate
@@ -115,7 +115,7 @@ def measure(found: Iterator[tuple[str, str, Plan]], *, run: bool = True) -> Cove
     coverage = Coverage()
     for source, name, plan in found:
         for segment in plan.segments:
-            if segment.scheduler is None or segment.scheduler in EVALUATED:
+            if segment.scheduler is None or evaluated_because(segment.fusion, segment.scheduler):
                 continue
             key = (source, segment.scheduler.value)
             coverage.segments[key] += 1

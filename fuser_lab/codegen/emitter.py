@@ -20,6 +20,7 @@ from fuser_lab.codegen.kernel_ir import (
     Phase,
     Reduce,
     Role,
+    Scan,
     Statement,
     Store,
     Transpose,
@@ -219,6 +220,8 @@ class Emitter:
                 self.alloc(statement)
             case Reduce():
                 self.reduce(statement)
+            case Scan():
+                self.scan(statement)
             case VectorLoad() | VectorStore():
                 self.vector(statement)
             case Transpose():
@@ -448,6 +451,10 @@ class Emitter:
 
     def reduce(self, statement: Reduce) -> None:
         """Print a reduction among threads."""
+        raise NotImplementedError
+
+    def scan(self, statement: Scan) -> None:
+        """Print running values among threads."""
         raise NotImplementedError
 
     def barrier(self) -> None:

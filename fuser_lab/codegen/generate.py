@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fuser_lab.codegen.decompose import welford_of
 from fuser_lab.codegen.emitter import Place
@@ -16,9 +17,8 @@ from fuser_lab.ir import Fusion
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.targets import names, target_of
 
-EVALUATED = frozenset(
-    {SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL, SchedulerType.GREEDY},
-)
+EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
+"""The schedulers whose segments have no kernels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,29 @@ class GeneratedKernel:
     def lines_of(self, expr: str) -> tuple[int, ...]:
         """Return the numbers (from 1) of the lines that an expression produced."""
         return tuple(number for number, origin in enumerate(self.line_origins, 1) if origin == expr)
+
+
+def evaluated_because(fusion: Fusion, scheduler: SchedulerType | None) -> str:
+    """Return why the array library evaluates a segment with known extents; an empty text if it has kernels.
+
+    Of what the scheduler Greedy accepts, scans have kernels; sorts and scatters have none, and no op beside them has.
+    """
+    if scheduler is None:
+        return "no scheduler accepts it"
+    if scheduler in EVALUATED:
+        return scheduler.value
+    return scheduler.value if scheduler is SchedulerType.GREEDY and not _has_kernels(fusion) else ""
+
+
+@lru_cache(maxsize=1024)
+def _has_kernels(fusion: Fusion) -> bool:
+    """Whether each target has a kernel for what the scheduler Greedy accepts."""
+    try:
+        for target in names():
+            lower(fusion, SchedulerType.GREEDY, target, "asked", {})
+    except CodegenError:
+        return False
+    return True
 
 
 def generate(

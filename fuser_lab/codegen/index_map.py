@@ -1,9 +1,9 @@
 """Which element of each tensor belongs to one point of an iteration space.
 
 Starting from one tensor whose axes are the loop variables, indices spread through the fusion along expressions that
-keep elements apart: pointwise ops, permutations, broadcasts, squeezes, reshapes, reductions on their kept axes, and
-reads at positions that are data on the other axes. A component that is not determined is None. Slices, pads and cats
-end the spreading.
+keep elements apart: pointwise ops, permutations, broadcasts, squeezes, reshapes, scans, reductions on their kept axes,
+and reads at positions that are data on the other axes. A component that is not determined is None. Slices, pads and
+cats end the spreading.
 """
 
 from collections.abc import Mapping, Sequence
@@ -134,7 +134,7 @@ class IndexMap:
         tensors = expr.tensor_inputs
         if not tensors or not any(tv in self.found for tv in (*tensors, *expr.tensor_outputs)):
             return
-        if kind is OpKind.POINTWISE:
+        if kind in {OpKind.POINTWISE, OpKind.SCAN}:
             self._pointwise(expr.out, tensors)
         elif kind is OpKind.REDUCTION:
             self._reduction(tensors[0], expr.out)

@@ -25,6 +25,8 @@ from fuser_lab.codegen.kernel_ir import (
     Phase,
     Reduce,
     Role,
+    Scan,
+    Scope,
     Statement,
     Store,
     Transpose,
@@ -120,6 +122,8 @@ class Lanes:
                     self._writers[buffer.name] = np.full((2, owners, buffer.size), -1)
             case Reduce():
                 self._reduce(statement)
+            case Scan():
+                self._scan(statement)
             case VectorLoad():
                 self._vector_load(statement)
             case VectorStore():
@@ -201,6 +205,21 @@ class Lanes:
         for lane in range(1, self._width):
             total = fold(total, rows[:, lane])
         self._env[statement.name] = np.repeat(total, self._width).astype(value.dtype)
+
+    def _scan(self, statement: Scan) -> None:
+        fold, carry, count = _FUNCTIONS[statement.fn], statement.carry, statement.parts * statement.each
+        width = 1 if statement.scope is Scope.THREAD else self._width
+        elements = self._scratch[statement.buffer.name]
+        split = elements[:, :count].reshape(-1, width, statement.parts, statement.each)
+        order = split.transpose(0, 2, 1, 3).reshape(len(split), -1)  # parts, threads, elements of a run
+        running = self._spread_out(self._env[carry.name]).reshape(-1, width)[:, 0]
+        found = np.empty_like(order)
+        for place in range(order.shape[1]):
+            running = fold(running, order[:, place].astype(running.dtype)).astype(running.dtype)
+            found[:, place] = running
+        back = found.reshape(len(split), statement.parts, width, statement.each).transpose(0, 2, 1, 3)
+        elements[self._mask, :count] = back.reshape(-1, count)[self._mask]
+        self._assign(carry.name, np.repeat(running, width), update=True)
 
     def _position(self, buffer: Buffer, position: Term, size: int) -> Array:
         index = self._spread_out(self._eval(position))

@@ -3,7 +3,7 @@
 A kernel is a tuple of phases that run one after another; each phase is one launch on a GPU and one function on the
 CPU. Every statement keeps ``origin``, the name of the expression it comes from, so that a source line can be traced to
 an op and back. Invariants: each store is predicated or in range for every index of its loops; a ``Barrier`` and a block
-``Reduce`` stand in uniform control flow; a name is assigned once, accumulators aside.
+``Reduce`` or ``Scan`` stand in uniform control flow; a name is assigned once, accumulators aside.
 """
 
 import enum
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.scalar import Number
-from fuser_lab.ir.term import Term, Var
+from fuser_lab.ir.term import Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.parameters import NestChoice
 from fuser_lab.schedule.state import Evict, LoopSchedule
@@ -42,7 +42,7 @@ class Role(enum.Enum):
 
 
 class Scope(enum.Enum):
-    """Which threads take part in a reduction."""
+    """Which threads take part in a reduction or a scan."""
 
     THREAD = "thread"
     WARP = "warp"
@@ -215,6 +215,24 @@ class Reduce(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scan(Statement):
+    """Replace the elements of ``buffer`` by running values, which begin with ``carry``; it becomes the last of them.
+
+    Each thread of the scope has ``parts`` runs of ``each`` neighbours in its own SCRATCH buffer. Their order is that of
+    parts first, then of threads in x, then of the elements of a run: the threads take a part together.
+    ``carry`` is a variable of each thread, the same in all of a scope; it may be wider than the elements.
+    """
+
+    buffer: Buffer
+    parts: int
+    each: int
+    carry: Var
+    fn: str
+    identity: Number
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier(Statement):
     """All threads of a block wait for each other."""
 
@@ -309,6 +327,8 @@ def terms_of(statement: Statement) -> tuple[Term, ...]:
             return (start, stop)
         case Reduce(value=value):
             return (value,)
+        case Scan(carry=carry):
+            return (carry,)
         case _:
             return ()
 
@@ -324,5 +344,7 @@ def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
             yield from ((buffer, position), (words, slot))
         case Uniforms(numbers=numbers, slot=slot):
             yield numbers, slot
+        case Scan(buffer=buffer):
+            yield buffer, index(0)
     for root in terms_of(statement):
         yield from ((term.buffer, term.position) for term in root.walk() if isinstance(term, Load))

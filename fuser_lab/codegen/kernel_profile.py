@@ -26,6 +26,7 @@ from fuser_lab.codegen.kernel_ir import (
     Phase,
     Reduce,
     Role,
+    Scan,
     Scope,
     Statement,
     Store,
@@ -258,6 +259,11 @@ class _Walk:
                 self._term(value)
                 self._env[statement.name] = Found(None, self._times)
                 self._count("simple", 2 * _SHUFFLES * self._reached())
+                if scope is Scope.BLOCK:
+                    self._count("meetings", self._reached())
+            case Scan(parts=parts, each=each, scope=scope):
+                self._env[statement.carry.name] = Found(None, self._times)
+                self._count("simple", parts * (2 * each + 2 * _SHUFFLES) * self._reached())
                 if scope is Scope.BLOCK:
                     self._count("meetings", self._reached())
             case Barrier():

@@ -24,6 +24,7 @@ from fuser_lab.codegen.kernel_ir import (
     Phase,
     Reduce,
     Role,
+    Scan,
     Statement,
     Store,
     Transpose,
@@ -226,7 +227,7 @@ class _Watcher(Lanes):
         self._flush()  # a condition or a bound that was read before what it governs
         around, self._now = self._now, statement
         super()._statement(statement)
-        self._flush(always=isinstance(statement, Reduce | Barrier))
+        self._flush(always=isinstance(statement, Reduce | Scan | Barrier))
         self._now = around
 
     def _spread(self, loop: Loop) -> None:
@@ -277,7 +278,7 @@ class _Watcher(Lanes):
         if self._now is None or not (self._touches or always):
             return
         threads = sorted({n for touch in self._touches for n in touch.threads}) or np.flatnonzero(self._mask).tolist()
-        kind = {Reduce: "reduce", Barrier: "barrier"}.get(type(self._now), "access")
+        kind = {Reduce: "reduce", Scan: "reduce", Barrier: "barrier"}.get(type(self._now), "access")
         self._log.append(
             KernelStep(
                 phase=self._number, statement=self._places[id(self._now)], kind=kind,

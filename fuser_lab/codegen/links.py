@@ -15,6 +15,7 @@ from fuser_lab.codegen.kernel_ir import (
     Loop,
     Reduce,
     Role,
+    Scan,
     Statement,
     VectorLoad,
     VectorStore,
@@ -154,7 +155,8 @@ def _uses(*roles: Role) -> Callable[[Statement], bool]:
 
 def _meets(statement: Statement) -> bool:
     """Whether threads of a block stand for a loop there, or exchange values."""
-    return isinstance(statement, Reduce | Barrier) or _runs_on(ParallelType.block_x, ParallelType.block_y)(statement)
+    meets = isinstance(statement, Reduce | Scan | Barrier)
+    return meets or _runs_on(ParallelType.block_x, ParallelType.block_y)(statement)
 
 
 def _moves_vectors(statement: Statement) -> bool:

@@ -5,9 +5,11 @@ from functools import partial
 
 from fuser_lab.codegen.cpu_backward import CpuBackward
 from fuser_lab.codegen.cpu_loops import CpuNest
+from fuser_lab.codegen.cpu_scans import CpuScans
 from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.gpu_backward import BackwardNest, backward_of, rows_nest, totals
 from fuser_lab.codegen.gpu_loops import GpuNest
+from fuser_lab.codegen.gpu_scans import GpuScans
 from fuser_lab.codegen.kernel_ir import ALIGNED, Buffer, Kernel, Phase, Role
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.nest_lowering import NestLowering
@@ -303,7 +305,9 @@ class _Lowering:
 
     def _writer(self, segment: Fusion, nest: Nest) -> NestLowering:
         """Return what writes the next nest."""
-        writer = GpuNest if self._has_blocks else CpuNest
+        writer: type[NestLowering] = GpuNest if self._has_blocks else CpuNest
+        if nest.scans:
+            writer = GpuScans if self._has_blocks else CpuScans
         base = self._name if self._nests == 0 else f"{self._name}_{self._nests}"
         with_given = partial(self._chooser.with_given, self._nests, self._target)
         return writer(segment, nest, self._buffers, self._layouts, self._target, base, with_given, self._device)

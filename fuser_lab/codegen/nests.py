@@ -5,7 +5,7 @@ list ordered from the slowest in memory to the fastest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from fuser_lab.codegen.index_map import ZERO, Components, Index, IndexMap, index_var
@@ -36,6 +36,7 @@ class Nest:
     reductions: tuple[Expr, ...]
     rows: tuple[TensorView, ...]  # outputs with one element per result
     full: tuple[TensorView, ...]  # outputs with one element per point
+    scans: tuple[Expr, ...] = ()  # along the one reduced axis of a nest without reductions, in the fusion's order
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -79,8 +80,51 @@ class _Finder:
             nest = self._reduction(pending)
             pending = [expr for expr in pending if expr not in nest.reductions]
             yield nest
+        scans = [e for e in self._fusion.tensor_exprs if e.kind is OpKind.SCAN and e in needed]
+        while scans:
+            nest = self._scans(scans)
+            scans = [expr for expr in scans if expr not in nest.scans]
+            yield nest
         while self._open:
             yield self._elements()
+
+    def _scans(self, pending: Sequence[Expr]) -> Nest:
+        """Return the nest of the first scan, of all others that run along the same axis, and of what lies around."""
+        first = pending[0]
+        dim = _dim(first)
+        kept: list[Axis] = []
+        reduced: list[Axis] = []
+        components: list[Term | None] = []
+        for place, size in enumerate(first.out.stored_shape):
+            if size == 1:
+                components.append(ZERO)
+                continue
+            group, letter = (reduced, "r") if place == dim else (kept, "i")
+            group.append(Axis(name=f"{letter}{len(group)}", extent=size))
+            components.append(index_var(group[-1].name))
+        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in (*kept, *reduced)}
+        places = IndexMap(self._fusion, {first.out: tuple(components)}, ranges)
+        names = {a.name for a in (*kept, *reduced)}
+        along = components[dim]
+        found = [
+            expr for expr in pending
+            if (index := places.complete(expr.out)) is not None and _covered(expr.out, index) == names
+            and index[_dim(expr)] == along and prod(expr.out.stored_shape) == prod(first.out.stored_shape)
+        ]
+        full = [
+            tv for tv in self._open
+            if _covered(tv, places.complete(tv)) == names and not _behind(self._fusion, tv, OpKind.REDUCTION)
+            and _behind(self._fusion, tv, OpKind.SCAN) <= set(found)
+            and prod(tv.stored_shape) == prod(first.out.stored_shape)
+        ]
+        if not full:
+            msg = f"no output has the elements of {first.out.name}, along which {first.op.name} runs."
+            raise CodegenError(msg)
+        self._open = [tv for tv in self._open if tv not in full]
+        return Nest(
+            kept=tuple(kept), reduced=tuple(reduced), index=_complete(places), reductions=(), rows=(),
+            full=tuple(full), scans=tuple(found),
+        )
 
     def _reduction(self, pending: Sequence[Expr]) -> Nest:
         first = pending[0]
@@ -159,6 +203,9 @@ class _Finder:
         if _reductions_behind(self._fusion, reference):
             msg = f"{reference.name} depends on a reduction, but its elements do not line up with the reduced rows."
             raise CodegenError(msg)
+        if _behind(self._fusion, reference, OpKind.SCAN):
+            msg = f"{reference.name} depends on a scan, but its elements do not line up with the rows of the scan."
+            raise CodegenError(msg)
         axes: list[Axis] = []
         components: list[Term | None] = []
         for size in reference.stored_shape:
@@ -173,6 +220,7 @@ class _Finder:
         full = [
             tv for tv in self._open
             if _covered(tv, places.complete(tv)) == names and not _reductions_behind(self._fusion, tv)
+            and not _behind(self._fusion, tv, OpKind.SCAN)
             and (prod(tv.stored_shape) == points or not _divides(places.complete(tv)))
         ]
         self._open = [tv for tv in self._open if tv not in full]
@@ -215,7 +263,18 @@ def _ancestors(fusion: Fusion, tensors: Sequence[TensorView]) -> set[Expr]:
 
 
 def _reductions_behind(fusion: Fusion, tensor: TensorView) -> set[Expr]:
-    return {expr for expr in _ancestors(fusion, [tensor]) if expr.kind is OpKind.REDUCTION}
+    return _behind(fusion, tensor, OpKind.REDUCTION)
+
+
+def _behind(fusion: Fusion, tensor: TensorView, kind: OpKind) -> set[Expr]:
+    return {expr for expr in _ancestors(fusion, [tensor]) if expr.kind is kind}
+
+
+def _dim(scan: Expr) -> int:
+    """Return the axis that a scan runs along."""
+    dim = scan.attr("dim")
+    assert isinstance(dim, int)
+    return dim
 
 
 # What a nest reads, and in which order
@@ -228,10 +287,10 @@ def trial(
     """Return everything that a nest computes at one point, without loops, to look at its accesses."""
     values = Values(fusion, buffers, layouts)
     with values.block(ranges, pinned=True) as scope:
-        for expr in nest.reductions:
+        for expr in (*nest.reductions, *nest.scans):
             at = values.simplified(nest.at(expr.out, places))
             values.given[expr.out.name, at] = Var(expr.out.dtype, f"{expr.out.name}_result")
-        for expr in nest.reductions:
+        for expr in (*nest.reductions, *nest.scans):
             values.value(expr.tensor_inputs[0], nest.at(expr.tensor_inputs[0], places))
         for tensor in nest.outputs:
             values.store(tensor, nest.at(tensor, places), layouts[tensor])
@@ -259,10 +318,7 @@ def _in_memory_order(
     def order(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(sorted(axes, key=lambda a: -steps.get(a.name, 0)))
 
-    return Nest(
-        kept=order(nest.kept), reduced=order(nest.reduced), index=nest.index, reductions=nest.reductions,
-        rows=nest.rows, full=nest.full,
-    )
+    return replace(nest, kept=order(nest.kept), reduced=order(nest.reduced))
 
 
 def _loads(statement: Statement) -> Iterator[Load]:

@@ -3,11 +3,24 @@
 from itertools import chain
 
 from fuser_lab.codegen.emitter import COMPLEX_FUNCTIONS, CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
-from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Let, Loop, Phase, Reduce, Transpose, accesses_of, walk
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Phase,
+    Reduce,
+    Scan,
+    Scope,
+    Transpose,
+    accesses_of,
+    walk,
+)
 from fuser_lab.codegen.vectorize import access_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir.term import Apply, Const, Term, Var
+from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import Form
 
@@ -150,6 +163,40 @@ class CpuEmitter(Emitter):
         msg = f"a reduction among {statement.scope.value} threads has no meaning on the CPU."
         raise CodegenError(msg)
 
+    def scan(self, statement: Scan) -> None:
+        """Print a loop in which all parts advance together, then one for each part that adds what is before it.
+
+        A step of one part waits for the one before; those of other parts are computed meanwhile.
+        """
+        if statement.scope is not Scope.THREAD:
+            msg = f"a scan among {statement.scope.value} threads has no meaning on the CPU."
+            raise CodegenError(msg)
+        buffer, carry, each, origin = statement.buffer, statement.carry, statement.each, statement.origin
+        own = [Var(buffer.dtype, f"{carry.name}_{part}") for part in range(statement.parts)]
+        place, before = Var(DataType.Index, f"{carry.name}_at"), Var(buffer.dtype, f"{carry.name}_before")
+
+        def element(part: int, at: Term) -> Load:
+            return Load(buffer.dtype, buffer, at + part * each if part else at)
+
+        def folded(a: Term, b: Term) -> str:
+            return self.term(Apply(a.dtype, statement.fn, (a, b)))
+
+        for part, running in enumerate(own):
+            self._line(f"{running.name} = {self.term(element(part, index(0)))}", origin)
+        self._counters.add(place.name)
+        self._line(f"for {place.name} in range(1, {each}):", origin)
+        with self._indented():
+            for part, running in enumerate(own):
+                self._line(f"{running.name} = {folded(running, element(part, place))}", origin)
+                self._line(f"{self.term(element(part, place))} = {running.name}", origin)
+        for part, running in enumerate(own):
+            self._line(f"{before.name} = {self.term(_as(carry, buffer.dtype))}", origin)
+            self._line(f"for {place.name} in range({each}):", origin)
+            with self._indented():
+                self._line(f"{self.term(element(part, place))} = {folded(before, element(part, place))}", origin)
+            self._line(f"{carry.name} = {folded(carry, _as(running, carry.dtype))}", origin)
+        self._counters.discard(place.name)
+
     def barrier(self) -> None:
         """Refuse: a parallel loop ends where its threads meet."""
         msg = "a barrier has no meaning on the CPU."
@@ -189,6 +236,10 @@ class CpuEmitter(Emitter):
         if fn == "philox_uniform":
             return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
         return super().function(term)
+
+
+def _as(value: Term, dtype: DataType) -> Term:
+    return value if value.dtype is dtype else cast(value, dtype)
 
 
 def _is_rolled(phase: Phase) -> bool:

@@ -26,6 +26,7 @@ from fuser_lab.codegen.kernel_ir import (
     Phase,
     Reduce,
     Role,
+    Scan,
     Scope,
     Statement,
     Uniforms,
@@ -110,6 +111,19 @@ def _memory(phase: Phase) -> str:
     return f" and {phase.launch.shared} bytes of shared memory" if phase.launch.shared else ""
 
 
+def _exchanged(call: str, value: Var) -> str:
+    """Return what a shuffle gives a lane of another lane's value; ``call`` has braces where the value is sent."""
+    dtype, name = value.dtype, value.name
+    if dtype.is_complex:
+        parts = (f"cuda.{call.format(f'{name}.{part}')}" for part in ("real", "imag"))
+        return f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
+    carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
+    if carried is dtype:
+        return f"cuda.{call.format(name)}"
+    received = f"cuda.{call.format(f'{TYPE_NAMES[carried]}({name})')}"
+    return f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
+
+
 class CudaEmitter(Emitter):
     """Prints Numba CUDA kernels."""
 
@@ -168,7 +182,9 @@ class CudaEmitter(Emitter):
             self._line(f"{loop.var} = index32(cuda.{_LOOPS[loop.parallel]})", loop.origin)
             self._block(loop.body)
             return
+        self._around += 1
         self.serial_loop(loop)
+        self._around -= 1
 
     def _statement(self, statement: Statement) -> None:
         if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
@@ -263,18 +279,92 @@ class CudaEmitter(Emitter):
         """Print the exchange among ``lanes`` neighbours: half as far each time, until all of them know the result."""
         if lanes == 1:
             return
-        dtype, name = statement.value.dtype, statement.name
-        carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
-        sent = name if carried is dtype else f"{TYPE_NAMES[carried]}({name})"
-        received = f"cuda.shfl_xor_sync({mask}, {sent}, {lanes // 2} >> step)"
-        if dtype.is_complex:
-            parts = (f"cuda.shfl_xor_sync({mask}, {name}.{part}, {lanes // 2} >> step)" for part in ("real", "imag"))
-            received = f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
-        elif carried is not dtype:
-            received = f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
+        value = Var(statement.value.dtype, statement.name)
+        received = _exchanged(f"shfl_xor_sync({mask}, {{}}, {lanes // 2} >> step)", value)
         self._line(f"for step in range({lanes.bit_length() - 1}):", statement.origin)
         with self._indented():
-            self._combined(statement, f"{name}_other", received)
+            self._combined(statement, f"{statement.name}_other", received)
+
+    def scan(self, statement: Scan) -> None:
+        """Print running values of each thread, of the lanes of a warp by shuffles, of warps through shared memory."""
+        name, dtype, each, origin = statement.carry.name, statement.buffer.dtype, statement.each, statement.origin
+        lanes = 1 if statement.scope is Scope.THREAD else min(self._threads_x, WARP)
+        warps = self._threads_x // WARP if statement.scope is Scope.BLOCK else 1
+        totals = statement.parts * warps
+        if totals > WARP:
+            msg = f"{totals} warps and parts of a scan are more than one warp combines."
+            raise CodegenError(msg)
+        part, place = Var(DataType.Index, f"{name}_part"), Var(DataType.Index, f"{name}_at")
+        own, start = f"{name}_own", Var(dtype, f"{name}_start")
+        mine, lane = Var(dtype, f"{own}[{part.name}]"), f"{name}_lane"
+
+        def element(at: Term) -> Load:
+            return Load(dtype, statement.buffer, part * each + at)
+
+        def folded(a: Term, b: Term) -> str:
+            return self.term(Apply(dtype, statement.fn, (a, b)))
+
+        def among(value: Var, count: int, mask: str) -> None:
+            """Print running values of neighbouring lanes: twice as many are combined each time."""
+            other = Var(dtype, f"{name}_other")
+            self._line(f"for {name}_step in range({(count - 1).bit_length()}):", origin)
+            with self._indented():
+                received = _exchanged(f"shfl_up_sync({mask}, {{}}, 1 << {name}_step)", value)
+                self._line(f"{other.name} = {received}", origin)
+                self._line(f"if {lane} >= 1 << {name}_step:", origin)
+                self._line(f"    {value.name} = {folded(other, value)}", origin)
+
+        mask = FULL_MASK
+        self._line(f"{lane} = cuda.threadIdx.x % {lanes}", origin)
+        if 1 < lanes < WARP:
+            # As in a reduction: lanes of the own row are named only.
+            mask = f"{name}_lanes"
+            self._line(f"{mask} = {(1 << lanes) - 1:#x} << (cuda.threadIdx.y * {lanes} % {WARP})", origin)
+        self._line(f"{own} = cuda.local.array({statement.parts}, {TYPE_NAMES[dtype]})", origin)
+        self._line(f"for {part.name} in range({statement.parts}):", origin)
+        with self._indented():
+            if each > 1:
+                self._line(f"for {place.name} in range(1, {each}):", origin)
+                text = folded(element(place - 1), element(place))
+                self._line(f"    {self.term(element(place))} = {text}", origin)
+            self._line(f"{mine.name} = {self.term(element(index(each - 1)))}", origin)
+            if lanes > 1:
+                among(mine, lanes, mask)
+        everything, warp = Var(dtype, f"{name}_all"), f"{name}_warp"
+        if warps > 1:
+            shared = f"{name}_shared"
+            self._line(f"{warp} = cuda.threadIdx.x // {WARP}", origin)
+            self._line(f"{shared} = cuda.shared.array({totals}, {TYPE_NAMES[dtype]})", origin)
+            if self._around:
+                self._line("cuda.syncthreads()", origin)  # all have read what the round before put there
+            self._line(f"if {lane} == {WARP - 1}:", origin)
+            self._line(f"    for {part.name} in range({statement.parts}):", origin)
+            self._line(f"        {shared}[{part.name} * {warps} + {warp}] = {mine.name}", origin)
+            self._line("cuda.syncthreads()", origin)
+            identity = self.constant(dtype, statement.identity)
+            self._line(f"{everything.name} = {shared}[{lane}] if {lane} < {totals} else {identity}", origin)
+            among(everything, totals, mask)
+        self._line(f"for {part.name} in range({statement.parts}):", origin)
+        with self._indented():
+            self._line(f"{start.name} = {name}", origin)
+            if warps > 1:
+                earlier = _exchanged(f"shfl_sync({mask}, {{}}, {part.name} * {warps} + {warp} - 1)", everything)
+                self._line(f"{name}_other = {earlier}", origin)
+                self._line(f"if {part.name} * {warps} + {warp} > 0:", origin)
+                self._line(f"    {start.name} = {folded(start, Var(dtype, f'{name}_other'))}", origin)
+            if lanes > 1:
+                self._line(f"{name}_other = {_exchanged(f'shfl_up_sync({mask}, {{}}, 1)', mine)}", origin)
+                self._line(f"if {lane} > 0:", origin)
+                self._line(f"    {start.name} = {folded(start, Var(dtype, f'{name}_other'))}", origin)
+            self._line(f"for {place.name} in range({each}):", origin)
+            self._line(f"    {self.term(element(place))} = {folded(start, element(place))}", origin)
+            if warps == 1:
+                first = "0" if lanes == WARP else f"cuda.threadIdx.y * {lanes} % {WARP}"
+                last = _exchanged(f"shfl_sync({mask}, {{}}, {first} + {lanes - 1})", mine) if lanes > 1 else mine.name
+                self._line(f"{name} = {folded(statement.carry, Var(dtype, last))}", origin)
+        if warps > 1:
+            last = _exchanged(f"shfl_sync({mask}, {{}}, {totals - 1})", everything)
+            self._line(f"{name} = {folded(statement.carry, Var(dtype, last))}", origin)
 
     def _combined(self, statement: Reduce, other: str, value: str) -> None:
         dtype, name = statement.value.dtype, statement.name
@@ -285,6 +375,7 @@ class CudaEmitter(Emitter):
     def prologue(self, phase: Phase) -> None:
         """Remember the shape of a block, and that no index is known yet."""
         self._threads_x = phase.launch.threads[0]
+        self._around = 0  # loops around the statement that is printed
         self._small = _small_integers(phase)
         self._narrow: NarrowValues = narrow_values(phase.body, frozenset(_PAIRED))
         self._ranges: dict[str, Range] = {}

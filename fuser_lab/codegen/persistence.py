@@ -104,7 +104,8 @@ def bytes_kept(saved: Sequence[Saved], fusion: Fusion) -> int:
 
 
 def _roots(nest: Nest, levels: Mapping[Val, int], number: int) -> list[TensorView]:
-    folded = [expr.tensor_inputs[0] for expr in nest.reductions if levels.get(expr.inputs[0], 0) == number]
+    folds = (*nest.reductions, *nest.scans)
+    folded = [expr.tensor_inputs[0] for expr in folds if levels.get(expr.inputs[0], 0) == number]
     return folded + [tv for tv in nest.full if levels.get(tv, 0) == number]
 
 
@@ -124,7 +125,7 @@ def _asked_for(
     """Ask for roots at a point of the nest, results of reductions and what is kept given; return what was emitted."""
     ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
     with values.block(ranges, pinned=True) as scope:
-        for expr in nest.reductions:
+        for expr in (*nest.reductions, *nest.scans):
             at = values.simplified(nest.index[expr.out])
             values.given[expr.out.name, at] = Var(expr.out.dtype, f"{expr.out.name}_result")
         for saved in known:

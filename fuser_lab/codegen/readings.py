@@ -18,8 +18,10 @@ _REPEATED = frozenset({OpKind.POINTWISE, OpKind.COPY})
 def with_turned_readings(segment: Fusion) -> tuple[Fusion, dict[TensorView, TensorView]]:
     """Return a segment whose permutations read inputs of their own, and the input that each of these stands for.
 
-    The segment itself is returned where no input is read in another way too.
+    The segment itself is returned where no input is read in another way too, and where something is scanned.
     """
+    if any(expr.kind is OpKind.SCAN for expr in segment.exprs):
+        return segment, {}
     axes, twins = Axes(segment), dict[TensorView, TensorView]()
     exprs = list(segment.exprs)
     for expr in segment.exprs:

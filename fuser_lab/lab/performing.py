@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fuser_lab.api import time as time_plans
-from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.repro import read_script
 from fuser_lab.definition.spec import TensorSpec
@@ -116,7 +116,7 @@ def _compiled_rows(task: Task, peers: Peers) -> list[Row]:
     plan = _plan(task)
     *rows, whole = _plan_rows(plan)
     for one, row in zip(plan.segments, rows, strict=True):
-        if one.scheduler is None or one.scheduler in EVALUATED:
+        if evaluated_because(one.fusion, one.scheduler):
             continue
         _compiled(one, None if task.device == "cpu" else plan.oracle.device.cc)
         row["schedule"] = "\n".join(str(nest) for nest in one.params(task.device))
@@ -143,7 +143,7 @@ def _cut_by(task: Task, row: Row) -> Row:
 
 
 def _compiled(one: Segment, capability: tuple[int, int] | None) -> None:
-    if one.scheduler is not None and one.scheduler not in EVALUATED:
+    if not evaluated_because(one.fusion, one.scheduler):
         compile_kernel(one.kernel("cpu" if capability is None else "cuda"), capability)
 
 

@@ -141,7 +141,8 @@ class OpDef:
     ``frontend(recorder, ...)`` is what ``fd.ops.<name>`` calls; its Python signature is the op's signature.
     ``reference(*arrays, **attrs)`` computes with NumPy in the arithmetic type. Exactly one of ``scalar`` (pointwise:
     operand terms to result term), ``element`` (views, factories and indexing: index to term) and ``combine``
-    (reductions) is set, or none for ops that only a library evaluates.
+    (reductions) is set, or none for ops that only a library evaluates. ``running`` is set for scans: how the elements
+    up to one are folded, in the dtype that results are computed in.
 
     ``library(torch, *tensors, **attrs)`` is the same meaning in torch, for segments without a kernel whose tensors are
     torch's; without it they are evaluated by ``reference`` on copies. ``into(torch, out, *tensors, **attrs)`` writes
@@ -161,6 +162,7 @@ class OpDef:
     scalar: Callable[..., Term] | None = None
     element: Callable[[Element], Term] | None = None
     combine: Combine | None = None
+    running: Combine | None = None
     library: Callable[..., Any] | None = None
     into: Callable[..., bool] | None = None
     axes: AxisRule | None = None

@@ -1,4 +1,4 @@
-"""Running sums, products, minima and maxima along one axis; no kernel holds them."""
+"""Running sums, products, minima and maxima along one axis."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +10,7 @@ from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import whole
 from fuser_lab.ops.promotion import convert
+from fuser_lab.ops.reduction import MAX, MIN, PROD, SUM
 from fuser_lab.ops.registry import (
     Arg,
     Array,
@@ -131,9 +132,11 @@ def _torch_smallest(torch: Any, x: Any, dim: int) -> Any:
 
 
 def _scan(
-    name: str, ufunc: "np.ufunc", library: Callable[[Any, Any, int], Any], doc: str, *, needs_order: bool = False,
-    into: Callable[..., bool] | None = None,
+    name: str, folded: OpDef, ufunc: "np.ufunc", library: Callable[[Any, Any, int], Any], doc: str, *,
+    needs_order: bool = False, into: Callable[..., bool] | None = None,
 ) -> OpDef:
+    """Register a scan whose last element is the reduction ``folded``."""
+
     def frontend(rec: Recorder, arg: Operand, dim: int, init: Operand = None) -> Val:
         tensor = rec.tensor(arg, name, "arg")
         if needs_order:
@@ -196,6 +199,7 @@ def _scan(
         frontend=frontend,
         infer=_infer,
         reference=reference,
+        running=folded.combine,
         library=on_torch,
         into=into,
         axes=axes_of_first,
@@ -208,11 +212,15 @@ def _scan(
 
 _AND_INIT = "; init precedes the first element."
 CUMSUM = _scan(
-    "cumsum", np.add, _torch_sum, f"Running sums along dim, in arg's dtype{_AND_INIT}", into=_torch_into("cumsum"),
+    "cumsum", SUM, np.add, _torch_sum, f"Running sums along dim, in arg's dtype{_AND_INIT}", into=_torch_into("cumsum"),
 )
 CUMPROD = _scan(
-    "cumprod", np.multiply, _torch_product, f"Running products along dim, in arg's dtype{_AND_INIT}",
+    "cumprod", PROD, np.multiply, _torch_product, f"Running products along dim, in arg's dtype{_AND_INIT}",
     into=_torch_into("cumprod"),
 )
-CUMMIN = _scan("cummin", np.minimum, _torch_smallest, f"Running minima along dim{_AND_INIT}", needs_order=True)
-CUMMAX = _scan("cummax", np.maximum, _torch_largest, f"Running maxima along dim{_AND_INIT}", needs_order=True)
+CUMMIN = _scan(
+    "cummin", MIN, np.minimum, _torch_smallest, f"Running minima along dim{_AND_INIT}", needs_order=True,
+)
+CUMMAX = _scan(
+    "cummax", MAX, np.maximum, _torch_largest, f"Running maxima along dim{_AND_INIT}", needs_order=True,
+)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.codegen.kernel_features import kernel_features
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.lower import lower
@@ -71,7 +71,7 @@ class ScheduledClock:
 
     def _kernel(self, group: SegmentedGroup, layouts: Mapping[str, Layout]) -> float | None:
         scheduler, fusion = group.scheduler, group.candidate.narrowed
-        if scheduler is None or scheduler in EVALUATED:
+        if scheduler is None or evaluated_because(fusion, scheduler):
             return None
         strides = read_layouts(fusion.tensor_inputs, layouts)
         places = tuple((n, strides.get(tv.name)) for n, tv in enumerate(fusion.tensor_inputs))

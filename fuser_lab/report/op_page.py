@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fuser_lab.codegen.generate import EVALUATED, generate
+from fuser_lab.codegen.generate import evaluated_because, generate
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.handles import Handle, Tensor
@@ -122,7 +122,7 @@ def _is_meant(entry: OpDef | Composite, name: str) -> bool:
 
 
 def _has_kernel(group: SegmentedGroup, target: str) -> bool:
-    if group.scheduler is None or group.scheduler in EVALUATED:
+    if group.scheduler is None or evaluated_because(group.candidate.narrowed, group.scheduler):
         return False
     try:
         generate(group.candidate.narrowed, group.scheduler, target)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fuser_lab.analysis.aliasing import Strides, seen_at
-from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.codegen.layout import Layout, dense_strides, layout_of
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
@@ -107,7 +107,7 @@ def views_of(
         Names of tensors that have memory of their own: inputs and results.
     """
     evaluated = {
-        tv.name for segment, scheduler in segments if scheduler is None or scheduler in EVALUATED
+        tv.name for segment, scheduler in segments if evaluated_because(segment, scheduler)
         for tv in segment.tensor_inputs
     }
     found: dict[str, View] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fuser_lab.codegen.decompose import decompose
-from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
+from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.varying import SharedKernels
@@ -168,8 +168,8 @@ class Variants:
         self, number: int, segment: Fusion, scheduler: SchedulerType | None,
         strides: Mapping[str, tuple[int, ...] | Layout], alignment: Mapping[str, int],
     ) -> Step:
-        if scheduler is None or scheduler in EVALUATED:
-            reason = scheduler.value if scheduler else "no scheduler accepts it"
+        reason = evaluated_because(segment, scheduler)
+        if reason or scheduler is None:
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
         options, memory = self._options, self._memory
         here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}

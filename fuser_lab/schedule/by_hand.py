@@ -469,5 +469,5 @@ _LACKING: Mapping[SchedulerType, str] = {
     SchedulerType.MATMUL: "there are no tensor cores, and the array library evaluates it",
     SchedulerType.EXPR_EVAL: "the array library evaluates it",
     SchedulerType.NO_OP: "nothing is computed",
-    SchedulerType.GREEDY: "sorts and scans have no rule for one element, and the array library evaluates them",
+    SchedulerType.GREEDY: "transforms do not carry values along an axis, and sorts have no rule for one element",
 }

@@ -1,9 +1,11 @@
 """Greedy: sorts, scans and scatters with the pointwise ops around them, one block for each of their rows.
 
-fuser_lab does not have such a kernel yet: the array library evaluates accepted segments op by op.
+Scans with outputs that line up with them become a kernel. fuser_lab has none yet with a sort or a scatter: the array
+library evaluates such segments op by op.
 """
 
 from dataclasses import dataclass
+from math import prod
 
 from fuser_lab.analysis.domain_map import Link
 from fuser_lab.cost.device import Device
@@ -47,9 +49,9 @@ class Greedy:
         refusal = facts.reshapes or _scattered(facts, along) or _other_axes(facts, held) or _merged(facts, held)
         if refusal is not None:
             return refused(self.type, refusal)
-        return self._fits(along, device)
+        return self._fits(facts, along, device)
 
-    def _fits(self, along: list[Link], device: Device) -> Verdict:
+    def _fits(self, facts: CandidateFacts, along: list[Link], device: Device) -> Verdict:
         """Return whether every row fits the threads, registers and shared memory of one block.
 
         The needs are an estimate: the elements of a thread in registers, a row of keys in shared memory.
@@ -74,7 +76,7 @@ class Greedy:
         threads, items = _shape(_extent(longest), device)
         why = reason(
             ReasonCode.GREEDY_BLOCK, tensor=longest.name, op=longest.op, extent=_extent(longest), threads=threads,
-            items=items,
+            items=items, how="one kernel computes it" if _lines_up(facts, along) else "the array library evaluates it",
         )
         return accept(self.type, why)
 
@@ -101,6 +103,20 @@ def _shape(extent: int, device: Device) -> tuple[int, int]:
     """Return threads of a block and elements of each."""
     threads = min(max(-(-extent // 32) * 32, 32), device.max_threads_per_block)
     return threads, max(-(-extent // threads), 1)
+
+
+def _lines_up(facts: CandidateFacts, along: list[Link]) -> bool:
+    """Whether there are only scans, and all that depends on them has one element for each of theirs."""
+    if any(link.kind is not OpKind.SCAN for link in along):
+        return False
+    behind = {link.name for link in along}
+    for link in facts.links:
+        if not behind.isdisjoint(link.operands):
+            behind.add(link.name)
+            if link.op == "pad":
+                return False
+    ends = [*(link.out for link in along), *(tv for tv in facts.outputs if tv.name in behind)]
+    return len({prod(tensor.stored_shape) for tensor in ends}) == 1
 
 
 def _scattered(facts: CandidateFacts, along: list[Link]) -> Refusal | None:

@@ -6,12 +6,14 @@ from math import prod
 from fuser_lab.schedule.gpu_caches import why
 from fuser_lab.schedule.gpu_elements import element_loops
 from fuser_lab.schedule.gpu_loops import column_loops, kept_column_loops, row_loops
+from fuser_lab.schedule.gpu_scans import scan_loops
 from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from fuser_lab.targets import target_of
 
 CPU_PARALLEL_FROM = 1 << 17  # elements; below, waking the other cores costs more than it saves
 CPU_TILE = 512  # columns that are traversed several times, whole: few enough for all of them to stay in caches
+CPU_LEAST_TILE = 32  # columns, where a few are all that there are
 CPU_WIDE_TILE = 4096  # columns that are traversed once: long ranges of rows, and sums that fit the first-level cache
 CPU_TRANSPOSED = 64  # elements along both sides of a tile that is transposed in the first-level cache
 CPU_SPLIT = 16  # parts of a reduction with too few results to keep the cores busy
@@ -33,6 +35,8 @@ def choose_loops(space: Space, target: str) -> LoopSchedule:
 def _cpu(space: Space) -> LoopSchedule:
     work = space.rows * max(space.depth, 1)
     parallel = work >= CPU_PARALLEL_FROM
+    if space.scans:
+        return _cpu_scans(space, parallel=parallel)
     if space.transposed != (0, 0):
         side = CPU_TRANSPOSED if space.itemsize <= 4 else CPU_TRANSPOSED // 2
         return LoopSchedule(style=Style.TILES, parallel=parallel, tile=side)
@@ -60,12 +64,24 @@ def _cpu(space: Space) -> LoopSchedule:
     )
 
 
+def _cpu_scans(space: Space, *, parallel: bool) -> LoopSchedule:
+    if space.inner_reduced:
+        return LoopSchedule(style=Style.ROWS, parallel=parallel and space.rows > 1)
+    # Narrow where columns would otherwise be too few to share, but no narrower than lines of memory.
+    outer, run, tile = space.rows // max(space.kept_run, 1), max(space.kept_run, 1), CPU_TILE
+    while parallel and tile > CPU_LEAST_TILE and outer * -(-run // tile) < CPU_FEW_UNITS:
+        tile //= 2
+    return LoopSchedule(style=Style.COLUMNS, parallel=parallel and space.rows > tile, tile=min(run, tile))
+
+
 def _gpu(space: Space) -> LoopSchedule:
     loops = _gpu_loops(space)
     return replace(loops, reasons=(*loops.reasons, *why(loops.evict)))
 
 
 def _gpu_loops(space: Space) -> LoopSchedule:
+    if space.scans:
+        return scan_loops(space)
     if not space.reduces:
         return element_loops(space)
     tiles = tile_sum_loops(space) if space.transposed != (0, 0) else None
@@ -83,7 +99,9 @@ def _gpu_loops(space: Space) -> LoopSchedule:
 def describe(schedule: LoopSchedule, space: Space) -> str:
     """Return a one-line description of a nest's loops."""
     text = f"{prod(space.kept)} results"
-    if space.reduced:
+    if space.scans:
+        text = f"{prod(space.kept)} scans of {space.depth} elements each, {schedule.style.value}"
+    elif space.reduced:
         text += f" of {space.depth} elements each, {schedule.style.value}"
     if schedule.split > 1:
         text += f", each in {schedule.split} parts"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fuser_lab.arguments import shown
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.schedule.gpu_loops import MEETING_BUFFER, row_room, shared_room
+from fuser_lab.schedule.gpu_scans import illegal_scan
 from fuser_lab.schedule.gpu_tile_sums import tile_sums_meet
 from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
@@ -57,6 +58,12 @@ _FLAGS = ("constants", "parallel", "persistent", "specialized")
 BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")
 TILE_SUM_NAMES = ("threads", "tile", "split", "resident", "specialized")
 KEPT_COLUMN_NAMES = ("threads", "vector", "specialized")
+SCAN_NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
+    (Form.BLOCKS, Style.ROWS): ("threads", "unroll", "vector", "specialized"),
+    (Form.BLOCKS, Style.COLUMNS): ("threads", "unroll", "vector", "specialized"),
+    (Form.CORES, Style.ROWS): ("parallel", "specialized"),
+    (Form.CORES, Style.COLUMNS): ("tile", "parallel", "specialized"),
+}
 BANDS_NAMES = ("grain", "parallel", "specialized")
 
 
@@ -152,7 +159,8 @@ def _names(space: Space, target: str, chosen: LoopSchedule) -> tuple[str, ...]:
         return KEPT_COLUMN_NAMES
     if chosen.style is Style.TILES and space.reduces:
         return TILE_SUM_NAMES
-    return _NAMES[target_of(target).form, chosen.style]
+    known = SCAN_NAMES if space.scans else _NAMES
+    return known[target_of(target).form, chosen.style]
 
 
 def changed(
@@ -232,6 +240,8 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
         return f"resident = {schedule.resident} blocks of {x * y} threads are more than a multiprocessor holds"
     if space.column_sums:
         return _illegal_backward(space, schedule)
+    if space.scans:
+        return illegal_scan(space, schedule)
     if schedule.split != 1 and space.shifted and vector > 1:
         return f"split = {schedule.split} requires vector = 1: rows of {space.depth} begin anywhere in a wider access"
     again = style is Style.ROWS and not schedule.persistent  # each pass may be a launch

@@ -55,6 +55,8 @@ class Space:
     empty where rows do not. ``window`` is how many elements of a result lie side by side in memory, those of the next
     result beside them, where a thread reduces windows by itself.
 
+    ``scans`` is how many scans run along ``reduced``, an axis whose elements are all results; 0 where there are none.
+
     ``device`` is the GPU whose multiprocessors, registers and shared memory loops are chosen for.
     """
 
@@ -83,6 +85,7 @@ class Space:
     mirrored: bool = False
     column_sums: tuple[int, ...] = ()
     window: int = 1
+    scans: int = 0
     device: Device = DEFAULT
 
     @property

@@ -166,6 +166,17 @@ def _max(*dims: int) -> Callable[..., Any]:
     return lambda fd, x: fd.ops.max(fd.ops.neg(x), list(dims))
 
 
+def _scans(dim: int) -> Callable[..., Any]:
+    """Scans after each other and beside each other, with pointwise ops around them."""
+
+    def record(fd: Any, x: Any) -> Any:
+        sums = fd.ops.cumsum(fd.ops.abs(x), dim)
+        most = fd.ops.cummax(fd.ops.mul(x, sums), dim)
+        return fd.ops.mul(sums, 0.5), fd.ops.add(most, fd.ops.cummin(x, dim))
+
+    return record
+
+
 CASES = (
     Case(
         name="pointwise", record=lambda fd, x, y: fd.ops.add(fd.ops.mul(x, 2.0), fd.ops.relu(y)),
@@ -245,4 +256,8 @@ CASES = (
         name="column sums of a softmax", record=_columns_of_softmax, shapes=((40, 60),),
         scheduler=S.INNER_OUTER_PERSISTENT,
     ),
+    Case(name="scans of rows", record=_scans(1), shapes=((7, 60),), scheduler=S.GREEDY),
+    Case(name="scans of long rows", record=_scans(1), shapes=((2, 4500),), scheduler=S.GREEDY, dtype=D.BFloat16),
+    Case(name="scans of columns", record=_scans(0), shapes=((70, 33),), scheduler=S.GREEDY),
+    Case(name="scans of the middle axis", record=_scans(1), shapes=((3, 300, 8),), scheduler=S.GREEDY),
 )

@@ -23,7 +23,7 @@ from zlib import crc32
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel, generate
+from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
 from fuser_lab.codegen.kernel_features import kernel_features, largest_phase
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.measurements import Measurement, Measurements, save
@@ -161,7 +161,7 @@ def segments(name: str, device: Device, target: str) -> list[tuple[int, Any]]:
     plan = fl.segment(fd, inputs, target=device)
     found = [
         (number, segment) for number, segment in enumerate(plan.segments)
-        if segment.scheduler is not None and segment.scheduler not in EVALUATED and segment.bytes <= MOST[target]
+        if not evaluated_because(segment.fusion, segment.scheduler) and segment.bytes <= MOST[target]
     ]
     return sorted(found, key=lambda one: -one[1].bytes)[:SEGMENTS]
 

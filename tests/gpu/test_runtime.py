@@ -168,23 +168,49 @@ def test_a_captured_plan_replays_what_its_inputs_hold() -> None:
         plan.captured([given.cpu().numpy()])
 
 
-def test_running_sums_are_captured_with_the_kernels_around_them() -> None:
+def test_a_kernel_of_scans_is_captured() -> None:
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([256, 1024], contiguity=True, dtype=fl.DataType.Float)
         fd.add_output(fd.ops.mul(fd.ops.cumsum(fd.ops.exp(x), 1), 0.5))
+        fd.add_output(fd.ops.neg(fd.ops.cummax(x, 1)))
     x = torch.randn(256, 1024, device="cuda")
-    bound = fl.segment(fd, [x]).prepared("cuda").bind([x])
-    for step in bound.steps:
-        step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for step in bound.steps:
-            step()
+    graph = fl.segment(fd, [x]).prepared("cuda").captured([x])
+    assert graph.launches == 1
     for _ in range(3):
         x.copy_(torch.randn(256, 1024, device="cuda"))
         graph.replay()
-        torch.testing.assert_close(bound.outputs[0], x.exp().cumsum(1) * 0.5)
+        torch.testing.assert_close(graph.outputs[0], x.exp().cumsum(1) * 0.5)
+        torch.testing.assert_close(graph.outputs[1], -x.cummax(1).values, rtol=0, atol=0)
+
+
+def sums_between(fd: fl.FusionDefinition, x: Any) -> Any:
+    """A scan of its own, which torch computes, between a kernel before it and one after it."""
+    return fd.ops.sum(fd.ops.cumsum(fd.ops.softmax(x, 1), 1), [0])
+
+
+def places_in_order(fd: fl.FusionDefinition, x: Any) -> Any:
+    return fd.ops.add(fd.ops.argsort(fd.ops.neg(x), 1), 1)
+
+
+@pytest.mark.parametrize(
+    ("record", "wanted"),
+    [
+        (sums_between, lambda x: x.softmax(1).cumsum(1).sum(0)),
+        (places_in_order, lambda x: torch.argsort(-x, dim=1) + 1),
+    ],
+    ids=["scan", "sort"],
+)
+def test_what_torch_computes_is_captured_with_the_kernels_around_it(record: Any, wanted: Any) -> None:
+    with fl.FusionDefinition() as fd:
+        fd.add_output(record(fd, fd.define_tensor([256, 1024], contiguity=True, dtype=fl.DataType.Float)))
+    x = torch.rand(256, 1024, device="cuda")
+    plan = fl.segment(fd, [x]).prepared("cuda")
+    assert any(step.generated is None for step in plan.steps([x]))
+    graph = plan.captured([x])
+    for _ in range(3):
+        x.copy_(torch.rand(256, 1024, device="cuda"))
+        graph.replay()
+        torch.testing.assert_close(graph.outputs[0], wanted(x))
 
 
 def test_random_numbers_are_not_frozen_into_a_graph() -> None:

@@ -9,7 +9,7 @@ import re
 import pytest
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import EVALUATED, GeneratedKernel
+from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.dtypes import DataType
 from fuser_lab.runtime.numba_compat import has_numba_cuda
@@ -26,7 +26,7 @@ def kernels(name: str) -> list[GeneratedKernel]:
     found: dict[object, GeneratedKernel] = {}
     for strategy in ("bottom_up", "top_down", "saving"):
         for segment in fl.segment(fd, arrays, strategy=strategy).segments:
-            if segment.scheduler is not None and segment.scheduler not in EVALUATED:
+            if not evaluated_because(segment.fusion, segment.scheduler):
                 kernel = segment.kernel("cuda")
                 found.setdefault(kernel_key(kernel), kernel)
     return list(found.values())

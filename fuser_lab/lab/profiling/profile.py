@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from fuser_lab.api import time
 from fuser_lab.arguments import ANYTHING, instance, listed, number, optional, takes
 from fuser_lab.calibration import machine_model
-from fuser_lab.codegen.generate import EVALUATED
+from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec
@@ -225,7 +225,7 @@ def _compiled(plan: Plan, why: str = "", measured: dict[int, float] | None = Non
         facts: dict[str, Any] = {}
         names: tuple[str, ...] = ()
         try:
-            launches = () if segment.scheduler in EVALUATED else segment.launches()
+            launches = () if evaluated_because(segment.fusion, segment.scheduler) else segment.launches()
         except (CodegenError, CompilationError, UnsupportedError) as error:
             launches = ()
             sentence += f" Its code is not known: {error}"

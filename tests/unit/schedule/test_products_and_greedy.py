@@ -3,9 +3,11 @@
 import pytest
 from unit.schedule.asking import ask, codes, fusion_of, tensor
 
+from fuser_lab.codegen.generate import evaluated_because, generate
 from fuser_lab.cost.device import A100, H200, Device
 from fuser_lab.cost.verdict import SchedulerType as Type
 from fuser_lab.dtypes import DataType
+from fuser_lab.errors import CodegenError
 from fuser_lab.schedule.registry import SchedulerRegistry
 
 HALF, WHOLE = DataType.Half, DataType.Int
@@ -132,11 +134,36 @@ def scattered(fd):
     fd.add_output(fd.ops.neg(out))
 
 
-@pytest.mark.parametrize("body", [rows_sorted(64), rows_sorted(8192), scan_then_sort, scan_padded, scattered])
-def test_sorts_and_scans_with_pointwise_ops_are_greedy(body):
-    answer = ask(fusion_of(body))
+def sums_padded(fd):
+    fd.add_output(fd.ops.pad(fd.ops.cumsum(tensor(fd, 4, 64), 1), [0, 3]))
+
+
+def sums_repeated(fd):
+    sums = fd.ops.broadcast_in_dim(fd.ops.cumsum(tensor(fd, 4, 64), 1), [4, 64, 1], [0, 1])
+    fd.add_output(fd.ops.add(sums, tensor(fd, 4, 64, 3)))
+
+
+@pytest.mark.parametrize(
+    "body", [rows_sorted(64), rows_sorted(8192), scan_then_sort, scattered, sums_padded, sums_repeated],
+)
+def test_sorts_with_pointwise_ops_are_greedy(body):
+    fusion = fusion_of(body)
+    answer = ask(fusion)
     assert answer.chosen is Type.GREEDY
     assert "for each; the array library evaluates it" in answer.verdicts[-1].text
+    assert evaluated_because(fusion, Type.GREEDY) == "greedy"
+    with pytest.raises(CodegenError):
+        generate(fusion, Type.GREEDY)
+
+
+@pytest.mark.parametrize("body", [scan_padded, rows_sorted(64, op="cumsum")])
+def test_scans_that_line_up_with_outputs_are_one_kernel(body):
+    fusion = fusion_of(body)
+    answer = ask(fusion)
+    assert answer.chosen is Type.GREEDY
+    assert "for each; one kernel computes it" in answer.verdicts[-1].text
+    assert not evaluated_because(fusion, Type.GREEDY)
+    assert len(generate(fusion, Type.GREEDY).kernel_ir.phases) == 1
 
 
 def scan_and_sum(fd):

@@ -1,0 +1,117 @@
+"""Scans on the CPU: a core takes a row, or a tile of neighbouring columns.
+
+A row is walked in sections. Its operands are computed into scratch memory by a loop that the compiler vectorizes, the
+section is scanned there, and another loop computes what is stored. Of columns each has a running value of its own.
+"""
+
+from contextlib import ExitStack
+
+from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.kernel_ir import Launch, Load, Scan, Scope, Store
+from fuser_lab.codegen.nest_lowering import Places, extent_of
+from fuser_lab.codegen.scan_lowering import Running, ScanLowering, in_dtype
+from fuser_lab.ir.term import Apply, Term, index
+from fuser_lab.ir.transform import ParallelType
+
+PARTS = 8  # of a section, scanned together: a core adds several numbers while one sum waits for the last
+VECTOR = 8  # elements that a part has a multiple of, unless it is short
+SECTION = 1024  # elements of a row, which stay in the first-level cache
+
+
+class CpuScans(ScanLowering):
+    """Writes nests with scans for the CPU."""
+
+    @property
+    def _outer(self) -> ParallelType:
+        return ParallelType.grid_x if self.schedule.parallel else ParallelType.serial
+
+    def _rows(self) -> Launch:
+        values, count, depth = self._values, self.space.rows, self.space.depth
+        parts = min(PARTS, depth)
+        each = -(-depth // (-(-depth // SECTION) * parts))
+        if each > VECTOR:
+            each = -(-each // VECTOR) * VECTOR
+        sections = -(-depth // (parts * each))
+        with ExitStack() as stack:
+            row: Term = index(0)
+            if count > 1:
+                row = stack.enter_context(values.loop("row", count, self._outer, pinned=True))
+            else:
+                stack.enter_context(self._inlined({}, pinned=True))
+            places = self._flat(self._nest.kept, row)
+            levels = [[self._running(e, parts * each, wide=True) for e in level] for level in self._levels_of_scans()]
+            carried = self._carried(levels)
+            section: Term = index(0)
+            if sections > 1:
+                section = self._loop(stack, "section", sections, ParallelType.serial)
+            start, stop = self._chunk(section, parts * each, depth)
+            known: list[Running] = []
+            for level in levels:
+                self._operands(level, known, places, (start, stop))
+                for scan in level:
+                    values.emit(Scan(
+                        buffer=scan.elements, parts=parts, each=each, carry=carried[scan.expr], fn=scan.fn,
+                        identity=scan.identity.value, scope=Scope.THREAD, origin=scan.expr.name,
+                    ))
+                known += level
+            with values.loop("r", stop, ParallelType.vectorize, start=start, largest=depth) as r:
+                self._stores(self._known(known, places, r, start))
+        return Launch()
+
+    def _operands(self, level: list[Running], known: list[Running], places: Places, ends: tuple[Term, Term]) -> None:
+        """Compute the operands of some scans in one section; what remains of it has no effect."""
+        values, depth, (start, stop) = self._values, self.space.depth, ends
+        size = level[0].elements.size
+        with values.loop("r", stop, ParallelType.vectorize, start=start, largest=depth) as r:
+            here = self._known(known, places, r, start)
+            slot = simplify(r - start, values.scope.ranges)
+            for scan in level:
+                value = self._operand(scan.expr, here)
+                values.emit(Store(buffer=scan.elements, position=slot, value=value, origin=scan.expr.name))
+        if depth % size:
+            first = simplify(stop - start, values.scope.ranges)
+            with values.loop("rest", size, ParallelType.serial, start=first) as rest:
+                for scan in level:
+                    values.emit(Store(buffer=scan.elements, position=rest, value=scan.identity))
+
+    def _known(self, scans: list[Running], places: Places, r: Term, start: Term) -> Places:
+        """Return the place of an element of a row, where results of scans are known."""
+        here = {**places, **self._flat(self._nest.reduced, r)}
+        slot = simplify(r - start, self._values.scope.ranges)
+        self._give({s.expr: Load(s.elements.dtype, s.elements, slot) for s in scans}, here)
+        return here
+
+    def _columns(self) -> Launch:
+        values, nest, tile = self._values, self._nest, self.schedule.tile
+        run, depth = extent_of(self._kept_run), self.space.depth
+        tiles = -(-run // tile)
+        units = extent_of(self._kept_outer) * tiles
+        with ExitStack() as stack:
+            unit = stack.enter_context(values.loop("unit", units, self._outer, pinned=True))
+            scans = [self._running(e, tile, wide=True, sums=True) for e in self._nest.scans]
+            sums = {scan.expr: scan.elements for scan in scans}
+            places = self._flat(self._kept_outer, self._quotient(unit, tiles))
+            first, last = self._chunk(self._remainder(unit, tiles), tile, run, guarded=True)
+            first, last = self._named("first", first), self._named("last", last)
+            with values.loop("c", last, ParallelType.vectorize, start=first, largest=run) as c:
+                for scan in scans:
+                    slot = simplify(c - first, values.scope.ranges)
+                    values.emit(Store(buffer=sums[scan.expr], position=slot, value=scan.first, origin=scan.expr.name))
+            q = stack.enter_context(values.loop("q", depth, ParallelType.serial))
+            # Of a single row, what is computed has no variable that would keep it after the scan.
+            c = stack.enter_context(values.loop(
+                "c", last, ParallelType.vectorize, start=first, largest=run, pinned=not nest.reduced,
+            ))
+            here = {**places, **self._flat(nest.reduced, q), **self._flat(self._kept_run, c)}
+            slot = simplify(c - first, values.scope.ranges)
+            for scan in scans:
+                buffer = sums[scan.expr]
+                value = in_dtype(self._operand(scan.expr, here), buffer.dtype)
+                found = values.let(
+                    scan.name, Apply(buffer.dtype, scan.fn, (Load(buffer.dtype, buffer, slot), value)),
+                    origin=scan.expr.name,
+                )
+                values.emit(Store(buffer=buffer, position=slot, value=found, origin=scan.expr.name))
+                self._give({scan.expr: found}, here)
+            self._stores(here)
+        return Launch()

@@ -1,0 +1,288 @@
+"""Scans on a GPU: the threads of a block, or of a warp, run along a row together, or side by side down columns.
+
+Either is walked in rounds. In each, a thread has a few elements that follow each other, or a few rows of a few columns;
+they are loaded once, before anything waits for them, and stay in registers. What is before them the threads tell each
+other, and what is before a round is carried from the last.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from fuser_lab.codegen.gpu_common import GpuReductions
+from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, If, Launch, Let, Load, Role, Scan, Store
+from fuser_lab.codegen.nest_lowering import Places
+from fuser_lab.codegen.nests import Axis
+from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.codegen.scan_lowering import Running, ScanLowering
+from fuser_lab.ir import TensorView
+from fuser_lab.ir.term import Apply, Term, Var, apply, index
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.state import Space
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchange:
+    """What the threads that share columns tell each other about one scan: the last element of each thread's columns.
+
+    ``carried`` is what is before a round, ``before`` what is before the rows of a thread.
+    """
+
+    shared: Buffer | None
+    carried: Buffer
+    before: Buffer
+
+
+class GpuScans(ScanLowering, GpuReductions):
+    """Writes nests with scans for a GPU."""
+
+    _line: Term = index(0)  # of the thread among those that share columns
+    _block: Term = index(0)
+
+    @property
+    def _has_windows(self) -> bool:
+        return False
+
+    def _space(self) -> Space:
+        space = super()._space()
+        needed = self._needed
+        return replace(
+            space, streams=max(len(needed), 1), read_bytes=sum(tv.dtype.itemsize for tv in needed),
+            sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in self._nest.scans),
+        )
+
+    @property
+    def _needed(self) -> tuple[TensorView, ...]:
+        """The inputs of which an element is read at each point of the scanned axis."""
+        return inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
+
+    def _fetched(self, fast: Axis | None) -> dict[TensorView, tuple[int, Buffer]]:
+        """Allocate words for inputs whose neighbours lie side by side; return them with the width of accesses."""
+        found = {tv: width for tv in self._needed if (width := self._width_of(tv, fast))}
+        size = self.schedule.unroll * self.schedule.vector
+        return {tv: (width, self._words(tv, size, "next")) for tv, width in found.items()}
+
+    # Along rows
+
+    def _rows(self) -> Launch:
+        values, count = self._values, self.space.rows
+        lanes, height = self.schedule.threads
+        blocks = -(-count // height)
+        unroll = self.schedule.unroll
+        rounds = -(-self._row_groups // (lanes * unroll))
+        with ExitStack() as stack:
+            block = self._loop(stack, "block", blocks, ParallelType.grid_x)
+            position: Term = block
+            if height > 1:
+                position = block * height + self._loop(stack, "line", height, ParallelType.block_y)
+            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
+            row: Term = index(0)
+            if count > 1:
+                # Lanes that share a row are all active or all not. The guard stands where all blocks are full as well.
+                reach = blocks if height == 1 else max(blocks * height, count + 1)
+                row = self._bound(stack, "row", position, count, reach)
+            places = self._flat(self._nest.kept, row)
+            words = self._fetched(self._nest.reduced[-1])
+            levels = [
+                [self._running(e, unroll * self.schedule.vector) for e in level] for level in self._levels_of_scans()
+            ]
+            carried = self._carried(levels)
+            start = self._round(stack, "round", rounds) * unroll
+            with self._each_step(start, rounds * unroll) as (u, group):
+                first = {**places, **self._neighbours(self._nest.reduced, group, index(0))}
+                for tensor, (width, buffer) in words.items():
+                    self._fetch(tensor, width, buffer, first, u * self.schedule.vector)
+            known: list[Running] = []
+            for level in levels:
+                if rounds * unroll * lanes > self._row_groups:
+                    self._clear(level)
+                with self._each_step(start, rounds * unroll) as (u, group), self._each_neighbour() as v:
+                    here = self._known(known, words, places, group, u, v)
+                    self._keep(level, here, u * self.schedule.vector + v)
+                for scan in level:
+                    values.emit(Scan(
+                        buffer=scan.elements, parts=unroll, each=self.schedule.vector, carry=carried[scan.expr],
+                        fn=scan.fn, identity=scan.identity.value, scope=self._scope(), origin=scan.expr.name,
+                    ))
+                known += level
+            with self._each_step(start, rounds * unroll) as (u, group), self._each_neighbour() as v:
+                self._stores(self._known(known, words, places, group, u, v))
+        return Launch(blocks=blocks, threads=(lanes, height))
+
+    @property
+    def _row_groups(self) -> int:
+        return self.space.groups(self.schedule.vector)
+
+    @contextmanager
+    def _each_step(self, start: Term, steps: int) -> Iterator[tuple[Term, Term]]:
+        """Open a loop over the groups of neighbours that a thread has in a round."""
+        lanes = self.schedule.threads[0]
+        assert self._lane is not None
+        with ExitStack() as stack:
+            u = self._round(stack, "u", self.schedule.unroll)
+            group = self._bound(stack, "g", (start + u) * lanes + self._lane, self._row_groups, steps * lanes)
+            yield u, group
+
+    def _known(
+        self, scans: Sequence[Running], words: dict[TensorView, tuple[int, Buffer]], places: Places, group: Term,
+        u: Term, v: Term,
+    ) -> Places:
+        """Return the place of an element of a row, where inputs and results of scans are known."""
+        here = {**places, **self._neighbours(self._nest.reduced, group, v)}
+        slot = simplify(u * self.schedule.vector + v, self._values.scope.ranges)
+        for tensor, (_, buffer) in words.items():
+            self._know(tensor, buffer, here, slot)
+        self._give({scan.expr: Load(scan.elements.dtype, scan.elements, slot) for scan in scans}, here)
+        return here
+
+    def _clear(self, level: Sequence[Running]) -> None:
+        """Let elements that nothing is computed for have no effect."""
+        size = level[0].elements.size
+        with ExitStack() as stack:
+            slot = self._round(stack, "slot", size)
+            for scan in level:
+                self._values.emit(Store(buffer=scan.elements, position=slot, value=scan.identity))
+
+    def _keep(self, level: Sequence[Running], here: Places, slot: Term) -> None:
+        """Compute the operands of some scans at one place, and keep them."""
+        slot = simplify(slot, self._values.scope.ranges)
+        for scan in level:
+            value = self._operand(scan.expr, here)
+            self._values.emit(Store(buffer=scan.elements, position=slot, value=value, origin=scan.expr.name))
+
+    # Down columns
+
+    def _columns(self) -> Launch:
+        values, (lanes, height), unroll = self._values, self.schedule.threads, self.schedule.unroll
+        depth, width = self.space.depth, self.schedule.vector
+        blocks = -(-self._column_groups // lanes)
+        rounds = -(-depth // (height * unroll))
+        with ExitStack() as stack:
+            self._block = self._loop(stack, "block", blocks, ParallelType.grid_x)
+            self._line = self._loop(stack, "line", height, ParallelType.block_y) if height > 1 else index(0)
+            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
+            words = self._fetched(self._nest.kept[-1] if self._nest.kept else None)
+            levels = [[self._running(e, unroll * width) for e in level] for level in self._levels_of_scans()]
+            exchanges = {scan.expr: self._exchange(scan) for level in levels for scan in level}
+            start: Term = self._round(stack, "round", rounds) * (height * unroll)
+            start = simplify(start + self._line * unroll, values.scope.ranges)
+            reach = rounds * height * unroll
+            with self._each_row(start, reach) as (u, q, group):
+                first = {**self._flat(self._nest.reduced, q), **self._neighbours(self._nest.kept, group, index(0))}
+                for tensor, (access, buffer) in words.items():
+                    self._fetch(tensor, access, buffer, first, u * width)
+            known: dict[Running, _Exchange] = {}
+            for level in levels:
+                if reach > depth or blocks * lanes > self._column_groups:
+                    self._clear(level)
+                with self._each_row(start, reach) as (u, q, group), self._each_neighbour() as v:
+                    here = self._known_in_column(known, words, q, group, u, v)
+                    self._keep(level, here, u * width + v)
+                for scan in level:
+                    self._tell(scan, exchanges[scan.expr], again=rounds > 1)
+                known |= {scan: exchanges[scan.expr] for scan in level}
+            with self._each_row(start, reach) as (u, q, group), self._each_neighbour() as v:
+                self._stores(self._known_in_column(known, words, q, group, u, v))
+        return Launch(blocks=blocks, threads=(lanes, height))
+
+    @property
+    def _column_groups(self) -> int:
+        return -(-self.space.rows // self.schedule.vector)
+
+    @contextmanager
+    def _each_row(self, start: Term, reach: int) -> Iterator[tuple[Term, Term, Term]]:
+        """Open a loop over the rows that a thread has in a round; threads beyond the last row or column pass by."""
+        lanes, blocks = self.schedule.threads[0], -(-self._column_groups // self.schedule.threads[0])
+        assert self._lane is not None
+        with ExitStack() as stack:
+            group = self._bound(
+                stack, "g", self._block * lanes + self._lane, self._column_groups, blocks * lanes,
+            )
+            u = self._round(stack, "u", self.schedule.unroll)
+            q = self._bound(stack, "q", start + u, self.space.depth, reach)
+            # Of a single row, what is computed has no variable that would keep it after the scan.
+            stack.enter_context(self._inlined({}, pinned=True))
+            yield u, q, group
+
+    def _known_in_column(
+        self, scans: dict[Running, _Exchange], words: dict[TensorView, tuple[int, Buffer]], q: Term, group: Term,
+        u: Term, v: Term,
+    ) -> Places:
+        """Return the place of an element of a column, where inputs and results of scans are known."""
+        values = self._values
+        here = {**self._flat(self._nest.reduced, q), **self._neighbours(self._nest.kept, group, v)}
+        slot = simplify(u * self.schedule.vector + v, values.scope.ranges)
+        for tensor, (_, buffer) in words.items():
+            self._know(tensor, buffer, here, slot)
+        self._give({scan.expr: self._element(scan, exchange, v, slot) for scan, exchange in scans.items()}, here)
+        return here
+
+    def _element(self, scan: Running, exchange: _Exchange, v: Term, slot: Term) -> Term:
+        dtype = scan.elements.dtype
+        return Apply(dtype, scan.fn, (Load(dtype, exchange.before, v), Load(dtype, scan.elements, slot)))
+
+    def _exchange(self, scan: Running) -> _Exchange:
+        """Allocate what a scan needs beside its elements; what precedes the first is before the first round."""
+        (lanes, height), width = self.schedule.threads, self.schedule.vector
+        values, dtype = self._values, scan.elements.dtype
+        carried, before = (
+            Buffer(name=f"{scan.expr.name}_{name}", dtype=dtype, size=width, role=Role.SCRATCH)
+            for name in ("carried", "before")
+        )
+        shared = Buffer(
+            name=f"{scan.expr.name}_shared", dtype=dtype, size=lanes * height * width, role=Role.SHARED,
+        ) if height > 1 else None
+        for buffer in (carried, before, *((shared,) if shared else ())):
+            values.emit(Alloc(buffer=buffer, origin=scan.expr.name))
+        with ExitStack() as stack:
+            v = self._round(stack, "v", width)
+            values.emit(Store(buffer=carried, position=v, value=scan.first, origin=scan.expr.name))
+        return _Exchange(shared=shared, carried=carried, before=before)
+
+    def _tell(self, scan: Running, exchange: _Exchange, *, again: bool) -> None:
+        """Write the scan of a thread's own rows, and what it is told about the rows before them."""
+        values, (lanes, height) = self._values, self.schedule.threads
+        width, unroll, name = self.schedule.vector, self.schedule.unroll, scan.expr.name
+        dtype, own = scan.elements.dtype, scan.elements
+
+        def folded(a: Term, b: Term) -> Term:
+            return Apply(dtype, scan.fn, (a, b))
+
+        if unroll > 1:
+            with values.loop("u", unroll, ParallelType.serial, start=index(1), smallest=1) as u, ExitStack() as stack:
+                slot = simplify(u * width + self._round(stack, "v", width), values.scope.ranges)
+                above = Load(dtype, own, simplify(slot - width, values.scope.ranges))
+                values.emit(Store(
+                    buffer=own, position=slot, value=folded(above, Load(dtype, own, slot)), origin=name,
+                ))
+        assert self._lane is not None
+        shared, line = exchange.shared, lanes * width
+        if shared is not None:
+            if again:
+                values.emit(Barrier())  # all have read what the round before put there
+            with ExitStack() as stack:
+                v = self._round(stack, "v", width)
+                values.emit(Store(
+                    buffer=shared, position=simplify(self._line * line + self._lane * width + v, values.scope.ranges),
+                    value=Load(dtype, own, simplify(v + (unroll - 1) * width, values.scope.ranges)), origin=name,
+                ))
+            values.emit(Barrier())
+        with ExitStack() as stack:
+            v = self._round(stack, "v", width)
+            total = values.let(f"{scan.name}_total", Load(dtype, exchange.carried, v), origin=name)
+            if shared is None:
+                values.emit(Store(buffer=exchange.before, position=v, value=total, origin=name))
+                last = Load(dtype, own, simplify(v + (unroll - 1) * width, values.scope.ranges))
+                values.emit(Let(name=total.name, value=folded(total, last), update=True, origin=name))
+            else:
+                with values.loop("other", height, ParallelType.serial) as other:
+                    ahead = Store(buffer=exchange.before, position=v, value=total, origin=name)
+                    values.emit(If(condition=apply("eq", other, self._line), then=(ahead,)))
+                    place = simplify(other * line + self._lane * width + v, values.scope.ranges)
+                    values.emit(Let(
+                        name=total.name, value=folded(total, Load(dtype, shared, place)), update=True, origin=name,
+                    ))
+            values.emit(Store(
+                buffer=exchange.carried, position=v, value=Var(dtype, total.name), origin=name,
+            ))

@@ -1,0 +1,102 @@
+"""Scans of one nest: running values along one axis, and what is computed before and after them at the same places."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Phase, Role
+from fuser_lab.codegen.nest_lowering import NestLowering, Places
+from fuser_lab.codegen.values import call_text
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Expr, Scalar, Val
+from fuser_lab.ir.term import Const, Term, Var, cast
+from fuser_lab.ops import OPS
+from fuser_lab.schedule.state import Space, Style
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A scan while its loops are written: ``elements`` holds its operand's, then its results, in the compute type.
+
+    ``first`` is what precedes the first element, in the dtype that is carried from one round of a loop to the next.
+    """
+
+    expr: Expr
+    fn: str
+    identity: Const
+    first: Term
+    elements: Buffer
+
+    @property
+    def name(self) -> str:
+        """The name of the value that is carried, ``t6_cumsum``."""
+        return f"{self.expr.name.lower()}_{self.expr.op.name}"
+
+
+class ScanLowering(NestLowering):
+    """Writes the phase of a nest with scans; a subclass per target writes the loops."""
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the only phase."""
+        yield self._phase(self._rows if self.schedule.style is Style.ROWS else self._columns)
+
+    def _space(self) -> Space:
+        return replace(super()._space(), scans=len(self._nest.scans))
+
+    def _columns(self) -> Launch:
+        """Write scans of which neighbours in memory are neighbours."""
+        raise NotImplementedError
+
+    def _levels_of_scans(self) -> tuple[tuple[Expr, ...], ...]:
+        """Return the scans by how many others stand before them."""
+        behind: dict[Val, int] = {}
+        found: dict[int, list[Expr]] = {}
+        for expr in self._fusion.exprs:
+            level = max((behind.get(v, 0) for v in expr.inputs), default=0)
+            if expr in self._nest.scans:
+                found.setdefault(level, []).append(expr)
+                level += 1
+            behind.update((out, level) for out in expr.outputs)
+        return tuple(tuple(found[level]) for level in sorted(found))
+
+    def _running(self, expr: Expr, size: int, *, wide: bool = False, sums: bool = False) -> Running:
+        """Allocate room for ``size`` elements; if ``wide``, Float is carried as Double where adding rounds.
+
+        ``sums`` says that the elements are values that are carried.
+        """
+        combine = OPS[expr.op.name].running
+        assert combine is not None
+        dtype = expr.out.dtype.compute
+        carried = DataType.Double if wide and dtype is DataType.Float and combine.fn in {"add", "mul"} else dtype
+        kept = carried if sums else dtype
+        elements = Buffer(name=f"{expr.name}_running", dtype=kept, size=max(size, 1), role=Role.SCRATCH)
+        self._values.emit(Alloc(buffer=elements, origin=expr.name, note=call_text(expr)))
+        start = next((v for v in expr.inputs if isinstance(v, Scalar)), None)
+        identity = combine.identity(expr.out.dtype)
+        first: Term = Const(carried, identity)
+        if start is not None:
+            # What precedes the first element, rounded to the dtype of the results.
+            given = self._values.scalar(start)
+            first = in_dtype(given if given.dtype is expr.out.dtype else cast(given, expr.out.dtype), carried)
+        return Running(expr=expr, fn=combine.fn, identity=Const(dtype, identity), first=first, elements=elements)
+
+    def _carried(self, levels: Sequence[Sequence[Running]]) -> dict[Expr, Var]:
+        """Name the values that scans carry, and set them to what precedes the first element."""
+        scans = [scan for level in levels for scan in level]
+        return {scan.expr: self._values.let(scan.name, scan.first, origin=scan.expr.name) for scan in scans}
+
+    def _give(self, scans: Mapping[Expr, Term], places: Places) -> None:
+        """Let results of scans be read at one place: ``scans`` holds the element of each."""
+        for expr, element in scans.items():
+            out = expr.out
+            at = self._values.simplified(self._nest.at(out, places))
+            self._values.given[out.name, at] = in_dtype(element, out.dtype)
+
+    def _operand(self, expr: Expr, places: Places) -> Term:
+        """Return the operand of a scan at one place, in the compute type."""
+        source = expr.tensor_inputs[0]
+        return in_dtype(self._values.value(source, self._nest.at(source, places)), expr.out.dtype.compute)
+
+
+def in_dtype(value: Term, dtype: DataType) -> Term:
+    """Return a value in a dtype, without a cast where it has it."""
+    return value if value.dtype is dtype else cast(value, dtype)

@@ -1,0 +1,86 @@
+"""Choice of the loops of a nest with scans on a GPU: threads along the scanned axis, and elements of each."""
+
+from fuser_lab.schedule.gpu_caches import eviction
+from fuser_lab.schedule.state import LoopSchedule, Space, Style
+
+WARP = 32  # also the most totals, of the warps of a block and their parts, that one warp combines
+ELEMENTS = 16  # of a thread along a row, for each scan: all in flight together
+COLUMN_ELEMENTS = 32  # of a thread in all of its columns
+MOST_ROWS = 8  # of a column, one below the other, for each thread
+ROW_THREADS = 128  # of a block whose rows have a warp or less each
+COLUMN_THREADS = 256  # of a block that walks down columns
+RESIDENT = 1024  # threads of each multiprocessor that walk down columns together
+SHARED = 40 << 10  # bytes of shared memory in which the threads of a block meet
+LINE_ELEMENTS = 32  # side by side in memory, of a block that walks down columns
+
+
+def scan_loops(space: Space) -> LoopSchedule:
+    """Return the loops of a nest with scans; correct for any extents."""
+    return _rows(space) if space.inner_reduced else _columns(space)
+
+
+def _rows(space: Space) -> LoopSchedule:
+    width = space.vector
+    groups = max(space.groups(width), 1)
+    unroll = max(ELEMENTS // (width * space.scans), 1)
+    if groups <= WARP * unroll and space.rows > 1:
+        lanes = power_of_two(min(groups, WARP))
+        reason = f"{lanes} lanes run along each row, which need no barrier"
+        height, unroll = max(ROW_THREADS // lanes, 1), -(-groups // lanes)
+    else:
+        # As few rounds as there may be, all of the same size: few threads are idle in the last.
+        most = WARP * WARP // unroll
+        rounds = -(-groups // (most * unroll))
+        lanes = min(-(-groups // (rounds * unroll * WARP)) * WARP, most)
+        height = 1
+        reason = f"{lanes} threads run along each row, {lanes * unroll * width} elements at a time"
+    return LoopSchedule(
+        style=Style.ROWS, threads=(lanes, height), vector=width, unroll=unroll, evict=eviction(space),
+        reasons=(reason,),
+    )
+
+
+def _columns(space: Space) -> LoopSchedule:
+    width, depth = space.vector, max(space.depth, 1)
+    groups = max(-(-space.rows // width), 1)
+    sms = space.device.sms
+    lanes = power_of_two(min(WARP, groups))
+    while -(-groups // lanes) < 2 * sms and lanes * width > LINE_ELEMENTS:
+        lanes //= 2
+    unroll = max(min(COLUMN_ELEMENTS // (width * space.scans), MOST_ROWS), 1)
+    height = 1
+    while (
+        lanes * height < COLUMN_THREADS and height * unroll < depth
+        and (lanes * height < WARP or groups * height < sms * RESIDENT)
+    ):
+        height *= 2
+    reason = f"{lanes} threads side by side walk down {lanes * width} columns"
+    if height > 1:
+        reason += f", {height * unroll} rows at a time: {height} threads share each column"
+    return LoopSchedule(
+        style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, evict=eviction(space),
+        reasons=(reason,),
+    )
+
+
+def power_of_two(number: int) -> int:
+    """Return the least power of two that is not smaller."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def illegal_scan(space: Space, schedule: LoopSchedule) -> str:
+    """Return why given parameters are illegal for scans on a GPU, empty if they are not."""
+    x, y = schedule.threads
+    if x < WARP and x & (x - 1):
+        return f"threads = {schedule.threads}: fewer than {WARP} must be a power of two"
+    if schedule.style is Style.COLUMNS:
+        nbytes = x * y * schedule.vector * max(space.sum_bytes, 1)
+        why = f"{x * y} threads exchange {nbytes} bytes in shared memory, more than {SHARED}"
+        return why if y > 1 and nbytes > SHARED else ""
+    if x > WARP and x % WARP:
+        return f"threads = {schedule.threads}: more than {WARP} must be a multiple of it"
+    if y > 1 and x > WARP:
+        return f"threads = {schedule.threads}: rows share a block only if each has one warp"
+    if x > WARP and x // WARP * schedule.unroll > WARP:
+        return f"{x // WARP} warps of {schedule.unroll} parts are more than the {WARP} totals that a warp combines"
+    return ""
