@@ -26,6 +26,7 @@ from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.nests import Axis, Nest, even_run, fastest_is_reduced, flattened
 from fuser_lab.codegen.persistence import Saved, choose_saved
 from fuser_lab.codegen.rewrites import rewritten
+from fuser_lab.codegen.unconditional import unconditional
 from fuser_lab.codegen.values import Values, call_text, level_of
 from fuser_lab.codegen.vectorize import vectorized
 from fuser_lab.cost.device import DEFAULT, Device
@@ -207,7 +208,7 @@ class NestLowering:
             name=self._name + suffix,
             buffers=tuple(sorted((b for b in used if not b.role.is_allocated), key=self._parameter_order)),
             scalars=tuple(scalars),
-            body=vectorized(rewritten(body)) if self._gpu else body,
+            body=unconditional(vectorized(rewritten(body))) if self._gpu else body,
             launch=launch,
             schedule=self.schedule,
         )

@@ -17,6 +17,7 @@ from fuser_lab.codegen.kernel_ir import (
     If,
     Kernel,
     Let,
+    Load,
     Loop,
     Phase,
     Reduce,
@@ -134,10 +135,11 @@ class _Sizes:
                     result.append(self.choice(statement, moving, outermost=outermost))
                 case Store(position=position, value=value):
                     result.append(replace(
-                        statement, position=self.position(position), value=self.compared(value, moving),
+                        statement, position=self.compared(self.position(position), moving),
+                        value=self.compared(value, moving),
                     ))
                 case VectorLoad(position=position) | VectorStore(position=position):
-                    result.append(replace(statement, position=self.position(position)))
+                    result.append(replace(statement, position=self.compared(self.position(position), moving)))
                 case _:
                     result.append(statement)
         return tuple(result)
@@ -198,6 +200,8 @@ class _Sizes:
             case Apply(dtype, fn, args):
                 found = tuple(self.compared(arg, moving) for arg in args)
                 return term if found == args else Apply(dtype, fn, found)
+            case Load(dtype, buffer, position):
+                return Load(dtype, buffer, self.compared(position, moving))
             case Const(DataType.Float | DataType.Double as dtype, value) if self._counts and value in self._counts:
                 return self._taken.take("count", dtype, int(value.real))
             case _:

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from fuser_lab.codegen.index_math import linear, variables
+from fuser_lab.codegen.index_math import linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import Load, Store, terms_of, walk
 from fuser_lab.codegen.nest_lowering import NestLowering, Places
 from fuser_lab.codegen.nests import Axis, flattened, trial
 from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
-from fuser_lab.ir.term import Term, Var
+from fuser_lab.ir.term import Term, Var, apply
 
 MOST_TILES = 4  # that a block or core keeps at once
 LEAST = 16  # elements along both axes: with fewer, neighbours share cache lines anyway
@@ -113,12 +113,16 @@ class TransposingNest(NestLowering):
         return axes, named
 
     def _spread(self, places: Places) -> Places:
-        """Return the nest's axes as terms, given those that are made of them."""
-        tiled = self._tiled
+        """Return the nest's axes as terms, given those that are made of them, which are within their extents."""
+        tiled, ranges = self._tiled, self._values.scope.ranges
         assert tiled is not None
         result: dict[str, Term] = {}
         for axis in tiled.axes:
-            result.update(flattened(tiled.parts[axis.name], places[axis.name], self._values.scope.ranges))
+            outermost, *parts = tiled.parts[axis.name]
+            inner = prod(part.extent for part in parts)
+            result.update(flattened(parts, places[axis.name], ranges))
+            # A remainder would cost a multiplication of each access: where tiles are cut off, guards are around it.
+            result[outermost.name] = simplify(apply("floordiv", places[axis.name], inner), ranges)
         return result
 
 

@@ -33,6 +33,7 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
+from fuser_lab.codegen.unconditional import depends_on, made_of_data
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
@@ -120,6 +121,7 @@ class _Vectorizer:
         self._allocs: list[Alloc] = []
         self._spare: list[Buffer] = []  # words that nothing uses where the current statement runs
         self._known: dict[str, Term] = {}
+        self._data = made_of_data(body)
         self._slot: Term = index(0)  # of the first word of this round of the UNROLL loop around
         self._rounds = 1
 
@@ -197,7 +199,8 @@ class _Vectorizer:
                         (moves.after, (sides[0].after, sides[1].after)),
                     ):
                         if a or b:
-                            target.extend(_moves_of(condition, tuple(a), tuple(b)))
+                            least = 1 if depends_on(condition, self._data) else 2
+                            target.extend(_moves_of(condition, tuple(a), tuple(b), least))
                 case _:
                     result.append(statement)
         return tuple(result)
@@ -332,14 +335,15 @@ class _Around:
     inside: set[str]
 
 
-def _moves_of(condition: Term, then: Block, otherwise: Block) -> Block:
+def _moves_of(condition: Term, then: Block, otherwise: Block, least: int) -> Block:
     """Return the accesses of two sides of a choice.
 
     Words that one of two opposite choices fills LLVM keeps in local memory: where a side has several loads, all threads
-    fill theirs, some from the beginning of the buffer and in vain.
+    fill theirs, some from the beginning of the buffer and in vain. Where positions are data, one load (``least``) is
+    enough for that: a branch would have to wait for the positions.
     """
     loads = [s for s in then if isinstance(s, VectorLoad) and s.buffer.role in _OUTSIDE and s.buffer.size >= s.count]
-    if otherwise or len(loads) < max(len(then), 2):
+    if otherwise or len(loads) < max(len(then), least):
         return (_chosen(condition, then, otherwise),)
     return tuple(
         replace(s, position=Apply(DataType.Index, "select", (condition, s.position, index(0)))) for s in loads

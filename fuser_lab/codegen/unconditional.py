@@ -1,0 +1,107 @@
+"""Loads at positions that are data, made whether or not the positions are in range: on GPUs, no branch waits for them.
+
+    if (t1_at >= 0) & (t1_at < 1024):           t0 = T0[512 * row + t1_at if (t1_at >= 0) & (t1_at < 1024) else 0]
+        t0 = T0[512 * row + t1_at]       ->     t2 = t0 if (t1_at >= 0) & (t1_at < 1024) else 0.0
+        t2 = t0
+    else:
+        t2 = 0.0
+
+Almost all positions are in range. A branch on one has to wait for it, and with it all loads after the branch, which
+then wait for each other; without branches they are on their way together. Where a position is out of range, the first
+element of the tensor is loaded in vain.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from fuser_lab.codegen.index_math import negated
+from fuser_lab.codegen.kernel_ir import If, Let, Load, Loop, Role, Statement, walk
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
+
+MOST_VALUES = 8  # that are computed in vain at most
+_REGISTERS = frozenset({Role.SCRATCH, Role.WORDS})
+_CHEAP = frozenset({"add", "sub", "mul", "neg", "cast", "select", "and", "or", "not"}) | COMPARISONS
+
+Block = tuple[Statement, ...]
+
+
+def made_of_data(body: Block) -> frozenset[str]:
+    """Return the names of index variables whose values are loaded, or computed from what is."""
+    found: set[str] = set()
+    for statement in walk(body):
+        if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
+            parts = list(statement.value.walk())
+            loaded = any(isinstance(t, Load) or (isinstance(t, Var) and t.dtype is not DataType.Index) for t in parts)
+            if loaded or any(isinstance(t, Var) and t.name in found for t in parts):
+                found.add(statement.name)
+    return frozenset(found)
+
+
+def depends_on(condition: Term, names: Iterable[str]) -> bool:
+    """Whether a condition is on some variables."""
+    wanted = set(names)
+    return any(isinstance(term, Var) and term.name in wanted for term in condition.walk())
+
+
+def unconditional(body: Block) -> Block:
+    """Return statements without branches on positions that are data, where both sides only load and choose."""
+    data = made_of_data(body)
+    return _block(body, data) if data else body
+
+
+def _block(body: Block, data: frozenset[str]) -> Block:
+    return tuple(new for statement in body for new in _statement(statement, data))
+
+
+def _statement(statement: Statement, data: frozenset[str]) -> Iterator[Statement]:
+    match statement:
+        case Loop(body=body):
+            yield replace(statement, body=_block(body, data))
+        case If(condition=condition, then=then, otherwise=otherwise):
+            sides = _block(then, data), _block(otherwise, data)
+            if depends_on(condition, data) and (chosen := _chosen(statement, *sides)):
+                yield from chosen
+            else:
+                yield replace(statement, then=sides[0], otherwise=sides[1])
+        case _:
+            yield statement
+
+
+def _chosen(choice: If, then: Block, otherwise: Block) -> Block:
+    """Return a choice between two values as one without branches; empty where the sides do other things."""
+    both = (*then, *otherwise)
+    values = [s for s in both if isinstance(s, Let) and not s.update]
+    if len(values) < len(both) or not then or not otherwise or len(both) > MOST_VALUES + 2:
+        return ()
+    last, other = values[len(then) - 1], values[-1]
+    if last.name != other.name or not all(_is_cheap(s.value) for s in values):
+        return ()
+    result: list[Statement] = []
+    sides = []
+    for block, condition in ((values[: len(then)], choice.condition), (values[len(then) :], negated(choice.condition))):
+        result += [replace(s, value=_within(s.value, condition)) for s in block[:-1]]
+        sides.append(_within(block[-1].value, condition))
+    if result:
+        result[0] = replace(result[0], note=choice.note)
+    made = Apply(last.value.dtype, "select", (choice.condition, *sides))
+    result.append(replace(last, value=made, note="" if result else choice.note))
+    return tuple(result)
+
+
+def _is_cheap(value: Term) -> bool:
+    """Whether a value may be computed in vain: nothing expensive, and every load has somewhere to go."""
+    loads = [term for term in value.walk() if isinstance(term, Load)]
+    functions = {term.fn for term in value.walk() if isinstance(term, Apply) and term.dtype is not DataType.Index}
+    return functions <= _CHEAP and all(load.buffer.role in _REGISTERS or load.buffer.size for load in loads)
+
+
+def _within(value: Term, condition: Term) -> Term:
+    """Return a value whose loads from memory are of the first element where a condition does not hold."""
+    match value:
+        case Load(dtype, buffer, position) if buffer.role not in _REGISTERS:
+            return Load(dtype, buffer, Apply(DataType.Index, "select", (condition, position, index(0))))
+        case Apply(dtype, fn, args):
+            return Apply(dtype, fn, tuple(_within(arg, condition) for arg in args))
+        case _:
+            return value
