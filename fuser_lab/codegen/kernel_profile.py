@@ -372,16 +372,17 @@ class _Walk:
     def _select(self, term: Apply) -> Found:
         condition = self._term(term.args[0])
         holds = None if condition.value is None else condition.value.astype(bool)
-        outer, found = self._mask, []
+        outer, found, reached = self._mask, list[Found](), list[bool]()
         for side, arg in enumerate(term.args[1:]):
             if holds is not None:
                 self._mask = outer & (holds if side == 0 else ~holds)
-            found.append(self._term(arg) if self._mask.any() else Found(None, 0.0))
+            reached.append(bool(self._mask.any()))
+            found.append(self._term(arg) if reached[-1] else Found(None, 0.0))
             self._mask = outer
         self._count("simple", min(condition.times, self._times))
         a, b = found
-        value = None
-        if holds is not None and a.value is not None and b.value is not None:
+        value = a.value if not reached[1] else b.value if not reached[0] else None
+        if all(reached) and holds is not None and a.value is not None and b.value is not None:
             value = np.where(holds, a.value, b.value)
         return Found(value, max(condition.times, a.times, b.times), a.gathered or b.gathered)
 
