@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fuser_lab_widgets import Explorer
     from playwright.sync_api import Browser, Locator, Page
 
-_PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>explorer</title><style>%s
+_PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>explorer</title>%s<style>%s
 body{margin:0}</style></head><body data-jp-theme-light="%s"><main></main><script type="module">
 const module = URL.createObjectURL(new Blob([%s], { type: "text/javascript" })); // as anywidget does
 const { default: widget } = await import(module);
@@ -57,10 +57,13 @@ class Stage:
     """A page that shows an explorer; every message between the two is JSON, as it is between a notebook and its kernel.
 
     What Python sends while it handles an event reaches the page at once, so that the page draws while Python goes on.
-    What it changes by itself, in the background, is sent with the answer to the next event.
+    What it changes by itself, in the background, is sent with the answer to the next event. ``policy`` is the page's
+    Content-Security-Policy.
     """
 
-    def __init__(self, browser: Browser, *, size: tuple[int, int] = (1280, 720), theme: str = "light") -> None:
+    def __init__(
+        self, browser: Browser, *, size: tuple[int, int] = (1280, 720), theme: str = "light", policy: str = "",
+    ) -> None:
         context = browser.new_context(
             viewport={"width": size[0], "height": size[1]}, color_scheme=theme, reduced_motion="reduce",  # type: ignore[arg-type]
         )
@@ -74,7 +77,8 @@ class Stage:
         self.python_seconds = 0.0  # processor time of Python for the last event, until it sent the picture
         self.page.expose_function("toPython", self._take)
         script = json_text(assets.script()).replace("</", "<\\/")
-        self.page.set_content(_PAGE % (assets.style(), str(theme == "light").lower(), script))
+        allowed = f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if policy else ""
+        self.page.set_content(_PAGE % (allowed, assets.style(), str(theme == "light").lower(), script))
         self.page.wait_for_function("() => window.show")
 
     @property

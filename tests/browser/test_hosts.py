@@ -6,9 +6,11 @@ import zlib
 
 import pytest
 from browser.accessibility import serious_findings
+from browser.stage import Stage
 from browser.waiting import PATIENCE, expect
-from fuser_lab_widgets import assets
+from fuser_lab_widgets import Explorer, assets
 from fuser_lab_widgets.baked import baked
+from fuser_lab_widgets.saved import saved
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -94,6 +96,56 @@ def test_vs_codes_theme_decides_whatever_the_system_prefers(open_page, shots, ho
     page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
     assert serious_findings(page, rules=() if is_light else ("color-contrast",)) == []  # settled: the answer is shown
     page.screenshot(path=shots / f"vscode-{host}.png")
+
+
+def test_what_a_notebook_keeps_works_under_vs_codes_policy(browser, plans, tmp_path):
+    """The policy of VS Code's page for outputs; our own frame lets scripts run and asks for nothing."""
+    policy = (
+        "default-src 'none'; script-src https://*.vscode-cdn.net 'unsafe-inline' 'unsafe-eval'; "
+        "style-src https://*.vscode-cdn.net 'unsafe-inline'; img-src https: http: data:; font-src https:; "
+        "connect-src https:; child-src https: data: blob:"
+    )
+    path = tmp_path / "output.html"
+    path.write_text(
+        f'<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<body class="vscode-dark" data-vscode-theme-kind="vscode-dark">{saved(plans, "abc")}</body>',
+        encoding="utf-8",
+    )
+    context = browser.new_context(viewport={"width": 1000, "height": 900}, offline=True)
+    context.set_default_timeout(PATIENCE)
+    page, errors = context.new_page(), []
+    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    frame = page.frame_locator(".fl-saved iframe")
+    frame.locator(".fl-op").first.click()
+    frame.get_by_text("Schedulers, as asked").wait_for()
+    assert errors == []
+    context.close()
+
+
+def test_the_live_explorer_needs_nothing_that_a_notebook_defines(browser, plans):
+    """As anywidget starts it: a module of its own address. The page has no JupyterLab, require.js, eval or network."""
+    policy = "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data:"
+    stage, explorer = Stage(browser, policy=policy), Explorer(plans[0])
+    stage.show(explorer)
+    missing = "() => ['jupyterapp', 'jupyterlab', 'require', 'define', 'Jupyter', 'IPython'].filter((n) => n in window)"
+    assert stage.page.evaluate(missing) == []
+    stage.root.locator(".fl-op").first.click()
+    expect(stage.root.locator(".fx-inspector")).to_contain_text("Schedulers, as asked")
+    assert stage.click(stage.root.get_by_role("button", name="Segments", exact=True)) > 0
+    expect(stage.status).to_contain_text("One box per segment.")
+    for tab in stage.root.get_by_role("tab").all():
+        tab.click()
+    assert stage.errors == []
+    data = explorer._repr_mimebundle_()[0]
+    view = data["application/vnd.jupyter.widget-view+json"]
+    assert (view["version_major"], view["model_id"]) == (2, explorer.model_id)
+    state = explorer.get_state()
+    assert state["_view_module"] == state["_model_module"] == "anywidget"
+    json.dumps(state)  # VS Code keeps widgets' states as JSON
+    explorer.close()
+    stage.close()
 
 
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])

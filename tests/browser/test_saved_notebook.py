@@ -85,7 +85,8 @@ def test_a_notebook_shows_the_edited_plan_without_its_kernel(lab, open_explorer,
 
     from nbconvert import HTMLExporter  # takes seconds
 
-    exported = lab.root / "exported.html"
-    html, _ = HTMLExporter().from_notebook_node(notebook)
-    exported.write_text(html, encoding="utf-8")
-    explore_in(open_page(exported.as_uri(), offline=True))
+    for template in ("lab", "basic"):  # nbconvert's own page, and the body that nbviewer puts into its page
+        exported = lab.root / f"exported-{template}.html"
+        html, _ = HTMLExporter(template_name=template).from_notebook_node(notebook)
+        exported.write_text(f"<!DOCTYPE html><body>{html}" if template == "basic" else html, encoding="utf-8")
+        explore_in(open_page(exported.as_uri(), offline=True))
