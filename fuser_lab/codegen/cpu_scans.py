@@ -14,7 +14,8 @@ from fuser_lab.ir.term import Apply, Term, index
 from fuser_lab.ir.transform import ParallelType
 
 PARTS = 8  # of a section, scanned together: a core adds several numbers while one sum waits for the last
-VECTOR = 8  # elements that a part has a multiple of, unless it is short
+VECTOR = 8  # elements that a part has a multiple of
+SHORT = 8  # elements of a row that is scanned one by one
 SECTION = 1024  # elements of a row, which stay in the first-level cache
 
 
@@ -27,11 +28,9 @@ class CpuScans(ScanLowering):
 
     def _rows(self) -> Launch:
         values, count, depth = self._values, self.space.rows, self.space.depth
-        parts = min(PARTS, depth)
-        each = -(-depth // (-(-depth // SECTION) * parts))
-        if each > VECTOR:
-            each = -(-each // VECTOR) * VECTOR
-        sections = -(-depth // (parts * each))
+        sections = -(-depth // SECTION)
+        each = -(-depth // (sections * PARTS * VECTOR)) * VECTOR
+        parts = -(-depth // (sections * each))
         with ExitStack() as stack:
             row: Term = index(0)
             if count > 1:
@@ -39,6 +38,9 @@ class CpuScans(ScanLowering):
             else:
                 stack.enter_context(self._inlined({}, pinned=True))
             places = self._flat(self._nest.kept, row)
+            if depth <= SHORT:
+                self._short_row(places)
+                return Launch()
             levels = [[self._running(e, parts * each, wide=True) for e in level] for level in self._levels_of_scans()]
             carried = self._carried(levels)
             section: Term = index(0)
@@ -57,6 +59,22 @@ class CpuScans(ScanLowering):
             with values.loop("r", stop, ParallelType.vectorize, start=start, largest=depth) as r:
                 self._stores(self._known(known, places, r, start))
         return Launch()
+
+    def _short_row(self, places: Places) -> None:
+        """Write the scans of a row element by element, without a loop: a core computes several rows at once."""
+        values = self._values
+        scans = [self._running(e, 0, wide=True) for e in self._nest.scans]
+        carried = self._carried([scans])
+        for r in range(self.space.depth):
+            here = {**places, **self._flat(self._nest.reduced, index(r))}
+            for scan in scans:
+                before = carried[scan.expr]
+                value = in_dtype(self._operand(scan.expr, here), before.dtype)
+                carried[scan.expr] = values.let(
+                    scan.name, Apply(before.dtype, scan.fn, (before, value)), origin=scan.expr.name,
+                )
+                self._give({scan.expr: carried[scan.expr]}, here)
+            self._stores(here)
 
     def _operands(self, level: list[Running], known: list[Running], places: Places, ends: tuple[Term, Term]) -> None:
         """Compute the operands of some scans in one section; what remains of it has no effect."""

@@ -59,7 +59,7 @@ class ScanLowering(NestLowering):
         return tuple(tuple(found[level]) for level in sorted(found))
 
     def _running(self, expr: Expr, size: int, *, wide: bool = False, sums: bool = False) -> Running:
-        """Allocate room for ``size`` elements; if ``wide``, Float is carried as Double where adding rounds.
+        """Allocate room for ``size`` elements, none if 0; if ``wide``, Float is carried as Double where adding rounds.
 
         ``sums`` says that the elements are values that are carried.
         """
@@ -68,8 +68,9 @@ class ScanLowering(NestLowering):
         dtype = expr.out.dtype.compute
         carried = DataType.Double if wide and dtype is DataType.Float and combine.fn in {"add", "mul"} else dtype
         kept = carried if sums else dtype
-        elements = Buffer(name=f"{expr.name}_running", dtype=kept, size=max(size, 1), role=Role.SCRATCH)
-        self._values.emit(Alloc(buffer=elements, origin=expr.name, note=call_text(expr)))
+        elements = Buffer(name=f"{expr.name}_running", dtype=kept, size=size, role=Role.SCRATCH)
+        if size:
+            self._values.emit(Alloc(buffer=elements, origin=expr.name, note=call_text(expr)))
         start = next((v for v in expr.inputs if isinstance(v, Scalar)), None)
         identity = combine.identity(expr.out.dtype)
         first: Term = Const(carried, identity)
