@@ -94,7 +94,7 @@ class RowNest(GpuReductions):
         """
         nest = self._nest
         fast = nest.reduced[-1] if nest.reduced else None
-        if not (self._may_divide and nest.reductions and self._inner_reduced) or fast is None:
+        if not (self._may_divide and (nest.reductions or nest.scans) and self._inner_reduced) or fast is None:
             return None
         if len(nest.reduced) != 1 or fast.extent < _DIVIDED_FROM:
             return None

@@ -5,11 +5,12 @@ they are loaded once, before anything waits for them, and stay in registers. Wha
 other, and what is before a round is carried from the last.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
-from fuser_lab.codegen.gpu_common import GpuReductions
+from fuser_lab.codegen.gpu_rows import RowNest
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, If, Launch, Let, Load, Role, Scan, Store
 from fuser_lab.codegen.nest_lowering import Places
@@ -34,7 +35,7 @@ class _Exchange:
     before: Buffer
 
 
-class GpuScans(ScanLowering, GpuReductions):
+class GpuScans(ScanLowering, RowNest):
     """Writes nests with scans for a GPU."""
 
     _line: Term = index(0)  # of the thread among those that share columns
@@ -82,6 +83,8 @@ class GpuScans(ScanLowering, GpuReductions):
                 # Lanes that share a row are all active or all not. The guard stands where all blocks are full as well.
                 reach = blocks if height == 1 else max(blocks * height, count + 1)
                 row = self._bound(stack, "row", position, count, reach)
+            if self._is_divided:
+                self._divide(stack, row)
             places = self._flat(self._nest.kept, row)
             words = self._fetched(self._nest.reduced[-1])
             levels = [
@@ -90,29 +93,25 @@ class GpuScans(ScanLowering, GpuReductions):
             carried = self._carried(levels)
             start = self._round(stack, "round", rounds) * unroll
             with self._each_step(start, rounds * unroll) as (u, group):
-                first = {**places, **self._neighbours(self._nest.reduced, group, index(0))}
                 for tensor, (width, buffer) in words.items():
-                    self._fetch(tensor, width, buffer, first, u * self.schedule.vector)
+                    self._fetch_group(tensor, width, buffer, places, group, u * self.schedule.vector)
             known: list[Running] = []
             for level in levels:
-                if rounds * unroll * lanes > self._row_groups:
+                if self._is_divided or rounds * unroll * lanes > self._row_groups:
                     self._clear(level)
-                with self._each_step(start, rounds * unroll) as (u, group), self._each_neighbour() as v:
-                    here = self._known(known, words, places, group, u, v)
-                    self._keep(level, here, u * self.schedule.vector + v)
+                with self._each_step(start, rounds * unroll) as (u, group):
+                    here = partial(self._known, known, words, places, group, u)
+                    self._each_of_group(group, partial(self._keep, level, here, u * self.schedule.vector))
                 for scan in level:
                     values.emit(Scan(
                         buffer=scan.elements, parts=unroll, each=self.schedule.vector, carry=carried[scan.expr],
                         fn=scan.fn, identity=scan.identity.value, scope=self._scope(), origin=scan.expr.name,
                     ))
                 known += level
-            with self._each_step(start, rounds * unroll) as (u, group), self._each_neighbour() as v:
-                self._stores(self._known(known, words, places, group, u, v))
+            with self._each_step(start, rounds * unroll) as (u, group):
+                here = partial(self._known, known, words, places, group, u)
+                self._each_of_group(group, partial(self._store, here))
         return Launch(blocks=blocks, threads=(lanes, height))
-
-    @property
-    def _row_groups(self) -> int:
-        return self.space.groups(self.schedule.vector)
 
     @contextmanager
     def _each_step(self, start: Term, steps: int) -> Iterator[tuple[Term, Term]]:
@@ -144,12 +143,16 @@ class GpuScans(ScanLowering, GpuReductions):
             for scan in level:
                 self._values.emit(Store(buffer=scan.elements, position=slot, value=scan.identity))
 
-    def _keep(self, level: Sequence[Running], here: Places, slot: Term) -> None:
-        """Compute the operands of some scans at one place, and keep them."""
-        slot = simplify(slot, self._values.scope.ranges)
+    def _keep(self, level: Sequence[Running], here: Callable[[Term], Places], first: Term, v: Term) -> None:
+        """Compute the operands of some scans for one of a group of neighbours, and keep them from a slot on."""
+        places, slot = here(v), simplify(first + v, self._values.scope.ranges)
         for scan in level:
-            value = self._operand(scan.expr, here)
+            value = self._operand(scan.expr, places)
             self._values.emit(Store(buffer=scan.elements, position=slot, value=value, origin=scan.expr.name))
+
+    def _store(self, here: Callable[[Term], Places], v: Term) -> None:
+        """Write what is stored for one of a group of neighbours."""
+        self._stores(here(v))
 
     # Down columns
 
@@ -177,8 +180,7 @@ class GpuScans(ScanLowering, GpuReductions):
                 if reach > depth or blocks * lanes > self._column_groups:
                     self._clear(level)
                 with self._each_row(start, reach) as (u, q, group), self._each_neighbour() as v:
-                    here = self._known_in_column(known, words, q, group, u, v)
-                    self._keep(level, here, u * width + v)
+                    self._keep(level, partial(self._known_in_column, known, words, q, group, u), u * width, v)
                 for scan in level:
                     self._tell(scan, exchanges[scan.expr], again=rounds > 1)
                 known |= {scan: exchanges[scan.expr] for scan in level}

@@ -52,6 +52,17 @@ def test_a_row_buffer_lies_in_registers_and_does_not_spill() -> None:
         assert int(used.group(1)) * threads <= 65536
 
 
+@pytest.mark.parametrize("dtype", one_of_each_kind([D.Float, D.BFloat16, D.Int, D.ComplexFloat, D.Bool, D.UInt64]))
+def test_running_values_of_every_kind_of_number_are_exchanged(dtype: DataType) -> None:
+    for shape, dim in (((4, 8192), 1), ((64, 40), 1), ((3000, 8), 0)):
+        fusion = build(lambda fd, x, dim=dim: fd.ops.cumprod(fd.ops.cumsum(x, dim), dim), [shape], dtype)
+        (phase,) = compile_phases(generate(fusion, S.GREEDY, "cuda"))
+        assert ".local" not in phase.ptx
+        threads = phase.phase.launch.threads
+        assert ("shfl.sync.up" in phase.ptx) == (dim == 1)
+        assert ("bar.sync" in phase.ptx) == (threads[0] > 32 or dim == 0)
+
+
 DTYPES = (
     D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.Short, D.Char, D.Byte, D.UInt64, D.Bool,
     D.Float8_e4m3fn, D.Float8_e5m2,

@@ -113,6 +113,19 @@ def test_each_element_is_read_and_written_once_in_vectors() -> None:
     assert (load.width, store.width) == (4, 4)
 
 
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
+def test_rows_that_begin_anywhere_in_an_access_are_read_in_vectors(dtype: DataType) -> None:
+    def record(fd: Any, x: Any, y: Any) -> Any:
+        first = fd.ops.cumsum(fd.ops.abs(x), 1)
+        return fd.ops.cast(fd.ops.sub(first, y), dtype), fd.ops.cummax(fd.ops.cast(fd.ops.mul(first, y), dtype), 1)
+
+    shapes = [(5, 1001)] * 2
+    kernels = check(build(record, shapes, dtype), [numbers(s, dtype, n) for n, s in enumerate(shapes)], ("cuda",))
+    accesses = [s for s in walk(kernels["cuda"].phases[0].body) if isinstance(s, VectorLoad | VectorStore)]
+    assert {access.width * dtype.itemsize for access in accesses} == {16}
+    assert len(accesses) == 4
+
+
 def test_what_is_added_is_carried_as_float64_on_the_cpu() -> None:
     shape = (1, 9000)
     x = np.full(shape, 0.1, np.float32)
@@ -239,7 +252,7 @@ def test_another_number_of_rows_is_the_same_kernel() -> None:
         assert len(bodies) == 1, target
 
 
-@pytest.mark.parametrize(("shape", "dim"), [((300, 1030), 1), ((1030, 300), 0), ((200, 3), 1)])
+@pytest.mark.parametrize(("shape", "dim"), [((300, 1030), 1), ((1030, 300), 0), ((200, 3), 1), ((200, 21), 1)])
 def test_compiled_for_the_cpu(shape: tuple[int, int], dim: int) -> None:
     def record(fd: Any, x: Any) -> Any:
         sums = fd.ops.cumsum(fd.ops.abs(x), dim)
