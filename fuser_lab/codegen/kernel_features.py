@@ -43,8 +43,12 @@ def kernel_features(
 
 
 def largest_phase(kernel: Kernel) -> int:
-    """Return the number of the phase with the most threads."""
-    return max(range(len(kernel.phases)), key=lambda n: _threads(kernel.phases[n]))
+    """Return the number of the phase that moves the most bytes; of phases that move as many, that with most threads.
+
+    The threads alone do not tell: a phase whose blocks each walk many rows may have fewer than the one that adds up
+    what these blocks have found for the columns.
+    """
+    return max(range(len(kernel.phases)), key=lambda n: (kernel.phases[n].nbytes, _threads(kernel.phases[n])))
 
 
 def _whole(fusion: Fusion) -> Profile:

@@ -63,9 +63,14 @@ class Buffer:
     alignment: int = ALIGNED
 
     @property
+    def nbytes(self) -> int:
+        """Number of bytes of its elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
     def is_dynamic(self) -> bool:
         """Whether the launch says how much shared memory there is; all such buffers begin at the same address."""
-        return self.role is Role.SHARED and self.size * self.dtype.itemsize > LARGEST_STATIC
+        return self.role is Role.SHARED and self.nbytes > LARGEST_STATIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +284,11 @@ class Phase:
     launch: Launch = field(default_factory=Launch)
     schedule: LoopSchedule | None = None
     sizes: tuple[Size, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes of the global memory that it reads and writes, each of its buffers once."""
+        return sum(buffer.nbytes for buffer in self.buffers if not buffer.role.is_allocated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,7 +187,7 @@ class _Lowering:
     def _written(self, phases: Iterable[Phase]) -> list[Phase]:
         """Return phases, and note the bytes that they move."""
         found = list(phases)
-        self._moved += sum(moved_by(phase) for phase in found)
+        self._moved += sum(phase.nbytes for phase in found)
         self._allow(0)
         return found
 
@@ -216,7 +216,7 @@ class _Lowering:
                 new = set(maker.tensor_inputs) - seen
                 seen |= new
                 waiting += new
-        return sum(map(_size, touched))
+        return sum(buffer.nbytes for buffer in touched)
 
     def columns_kept(self, segment: Fusion) -> list[Phase]:
         """Return the phase of the only nest if a block keeps its columns on chip between passes; none otherwise."""
@@ -314,15 +314,6 @@ class _Lowering:
 
 
 _WALKS_OTHERWISE = frozenset({SchedulerType.OUTER_PERSISTENT, SchedulerType.INNER_OUTER_PERSISTENT})
-
-
-def moved_by(phase: Phase) -> int:
-    """Return the bytes of the global memory that a phase reads and writes, each of its buffers once."""
-    return sum(_size(buffer) for buffer in phase.buffers if not buffer.role.is_allocated)
-
-
-def _size(buffer: Buffer) -> int:
-    return buffer.size * buffer.dtype.itemsize
 
 
 def _first_reductions(fusion: Fusion) -> tuple[TensorView, ...]:

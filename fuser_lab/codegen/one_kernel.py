@@ -5,7 +5,7 @@ from functools import lru_cache
 from math import prod
 
 from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.lower import MovesMore, lower, moved_by
+from fuser_lab.codegen.lower import MovesMore, lower
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, SchedulerType, reason
@@ -64,7 +64,7 @@ def bytes_moved(kernel: Kernel) -> int:
 
     An input that several passes over a row need is counted for each of them, except for the part that stays on chip.
     """
-    return sum(map(moved_by, kernel.phases)) + sum(map(_read_again, kernel.nests))
+    return sum(phase.nbytes for phase in kernel.phases) + sum(map(_read_again, kernel.nests))
 
 
 def _read_again(nest: NestChoice) -> int:

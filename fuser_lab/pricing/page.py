@@ -54,8 +54,25 @@ def prices_markdown(prices: Prices, pattern: str = "*") -> str:
         'print(prices.issue("index_input"))             # the text of an issue, with a reduced example',
         "```", "",
         "`python -m fuser_lab price FILE` prints the table of a repro script, `--issue RULE` the text of an issue.", "",
+        *_issues(prices),
     ]
     return "\n".join(lines)
+
+
+def _issues(prices: Prices) -> list[str]:
+    """Return the text of an issue for each rule with an example, as lines."""
+    rules = [row.rule for row in prices.rows if row.example is not None]
+    if not rules:
+        return []
+    about = (
+        "For each rule that some fusion gains without, the text of an issue for nvFuser's developers, to be pasted as "
+        "it is. The script is the example with the largest gain, reduced to the smallest fusion found that still gains "
+        "if this rule alone is lifted."
+    )
+    lines = ["## Issues", "", *textwrap.wrap(about, _WIDTH, break_on_hyphens=False), ""]
+    for rule in rules:
+        lines += [f"### {rule}", "", "````markdown", *prices.issue(rule).rstrip().splitlines(), "````", ""]
+    return lines
 
 
 def _row(row: RulePrice) -> str:

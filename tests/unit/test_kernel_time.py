@@ -3,13 +3,14 @@
 import json
 import math
 from dataclasses import asdict, replace
+from math import prod
 
 import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import cli
-from fuser_lab.codegen.kernel_features import kernel_features
+from fuser_lab import FusionDefinition, cli
+from fuser_lab.codegen.kernel_features import kernel_features, largest_phase
 from fuser_lab.cost.device import A100, H200
 from fuser_lab.cost.fitting import Fit, fitted
 from fuser_lab.cost.kernel_time import (
@@ -25,6 +26,7 @@ from fuser_lab.cost.kernel_time import (
     predicted_seconds,
 )
 from fuser_lab.cost.measurements import Measurement, Measurements, load, save
+from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.errors import InputError
 
 SHEET = Rates.of(H200)
@@ -267,3 +269,21 @@ def test_short_loops_are_counted_round_by_round() -> None:
         fd.add_output(fd.ops.neg(fd.ops.sum(x, [1])))
     plan = fl.segment(fd, [fl.spec((256, 1568))]).with_params(0, threads=512, vector=2, unroll=1)
     assert profiled(plan).fetched == pytest.approx(256 * 1568 * 4, rel=0.05)
+
+
+def test_the_largest_phase_walks_the_rows_though_the_one_after_it_has_more_threads():
+    """What a block finds for the columns is added up by more threads than walk rows and columns."""
+    with FusionDefinition() as fd:
+        x, g = (fd.define_tensor([1024, 8192], contiguity=True) for _ in range(2))
+        product = fd.ops.mul(x, g)
+        mean = fd.ops.mul(fd.ops.sum(product, [1], keepdim=True), 1 / 8192)
+        for out in (fd.ops.sub(x, mean), fd.ops.sum(product, [0]), fd.ops.sum(g, [0])):
+            fd.add_output(out)
+    (segment,) = fl.segment(fd).segments
+    assert segment.scheduler is SchedulerType.INNER_OUTER_PERSISTENT
+    kernel = segment.kernel("cuda").kernel_ir
+    threads = [phase.launch.blocks * prod(phase.launch.threads) for phase in kernel.phases]
+    assert threads[0] < threads[1]
+    assert kernel.phases[0].nbytes > 3 * 4 * 1024 * 8192
+    assert largest_phase(kernel) == 0
+    assert kernel_features(segment.fusion, kernel).blocks == kernel.phases[0].launch.blocks

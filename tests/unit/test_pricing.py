@@ -61,6 +61,11 @@ def test_entries_of_the_corpus_are_added_up(capsys):
     page = prices_markdown(prices, "example/r*")
     assert all(row.rule in page for row in prices)
     assert "price --corpus 'example/r*' --markdown" in page
+    issues = re.findall(r"### (\w+)\n\n````markdown\n(.*?)````", page, re.DOTALL)
+    assert [rule for rule, _ in issues] == [row.rule for row in prices if row.gaining]
+    for rule, text in issues:
+        fd, inputs = fl.load_repro(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])
+        assert fl.price(fd, inputs).row(rule).gaining == 1
     with pytest.raises(InputError, match="inputs of their own"):
         fl.price(entries, [])
     assert cli.main(["price", "--corpus", "example/res*", "--json"]) == 0
