@@ -14,7 +14,7 @@ from fuser_lab import __version__, examples
 from fuser_lab.api import diff, load_repro, report, segment
 from fuser_lab.api import example as load_example
 from fuser_lab.arguments import shown
-from fuser_lab.cost.device import DEVICES
+from fuser_lab.cost.device import DEVICES, THIS_CPU
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.errors import FuserLabError, InputError
@@ -32,7 +32,7 @@ _PIPE_CLOSED = 141  # the exit status that a shell gives to a program ended by S
 _SKIP = 125  # what tells `git bisect run` that a commit cannot be tested
 _INTERRUPTED = 130  # what a shell says of a program that SIGINT ended
 _AGAIN: dict[str | None, bool | str] = {None: False, "all": True, "failed": "failed"}
-_TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE)
+_TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE, THIS_CPU)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +150,11 @@ def _price(arguments: argparse.Namespace) -> int:
 
 def _fit(arguments: argparse.Namespace) -> int:
     """Fit the model of a kernel's time to measurements, and print how well it predicts."""
+    if arguments.file is None:
+        return _fit_this_cpu(arguments)
+    if arguments.this_cpu:
+        msg = "fit: give either FILE or --this-cpu, not both."
+        raise InputError(msg)
     from fuser_lab.cost.fitting import fitted
     from fuser_lab.cost.kernel_time import keep_model, model_record
     from fuser_lab.cost.measurements import load
@@ -165,6 +170,23 @@ def _fit(arguments: argparse.Namespace) -> int:
     print(json_text(data, indent=1) if arguments.json else fit)
     if arguments.write:
         print(keep_model(fit.model), file=sys.stderr)
+    return 0
+
+
+def _fit_this_cpu(arguments: argparse.Namespace) -> int:
+    """Measure this CPU, keep its rates, and print how well they predict."""
+    from fuser_lab.calibration import fit_this_cpu
+    from fuser_lab.runtime.this_cpu import processor_name, rates_file
+
+    if not arguments.this_cpu or arguments.write:
+        msg = "fit: give FILE, or --this-cpu, which always keeps what it finds."
+        raise InputError(msg)
+    fit = fit_this_cpu(arguments.seconds)
+    if arguments.json:
+        print(json_text({"schema": "fuser_lab.fit", "version": 1, "device": THIS_CPU, **asdict(fit)}, indent=1))
+    else:
+        print(f"{processor_name()}\n{fit}\n\nPlans with target={THIS_CPU!r} are predicted by these rates.")
+    print(rates_file(), file=sys.stderr)
     return 0
 
 
@@ -371,7 +393,10 @@ def _parser() -> argparse.ArgumentParser:
     text = "fit the model of a kernel's time to measurements of a device, and print how well it predicts others"
     fit = commands.add_parser("fit", help=text)
     text = "what python -m tests.benchmarks.measure_kernels wrote; gzipped if its name ends in .gz"
-    fit.add_argument("file", metavar="FILE", help=text)
+    fit.add_argument("file", nargs="?", metavar="FILE", help=text)
+    text = "measure this CPU instead, and keep its rates for --target 'this CPU'"
+    fit.add_argument("--this-cpu", action="store_true", help=text)
+    fit.add_argument("--seconds", type=float, default=20.0, help="time to measure this CPU; 20 by default")
     fit.add_argument("--write", action="store_true", help="keep the rates in the package, as those of the device")
     fit.add_argument("--json", action="store_true", help="print the rates as JSON")
     fit.set_defaults(call=_fit)

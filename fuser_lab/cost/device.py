@@ -1,6 +1,6 @@
 """Devices to plan for: the few numbers that schedulers use."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser_lab.arguments import TEXT, instance, is_whole, number, take_fields, whole
 
@@ -29,10 +29,46 @@ _FIELDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostRates:
+    """Rates of a CPU that were fitted to measurements; see `fuser_lab.cost.predicted_times.TimeModel`.
+
+    Attributes
+    ----------
+    launch
+        Seconds of a call that does nothing.
+    bandwidth, cache_bandwidth
+        Bytes per second of memory, and of the caches, where all that a kernel touches is at most ``cache`` bytes.
+    simple, dividing, special, reducing, product
+        Operations per second of each class of `fuser_lab.cost.work.Work`, and of matrix products.
+    overlaps
+        Whether memory and arithmetic overlap.
+    low, high
+        Factors on a prediction between which eight of ten measured times are expected.
+    source
+        What they are from, as ``"95 measurements"``.
+    """
+
+    launch: float
+    bandwidth: float
+    cache: int
+    cache_bandwidth: float
+    simple: float
+    dividing: float
+    special: float
+    reducing: float
+    product: float
+    overlaps: bool
+    low: float
+    high: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """A GPU by its data sheet.
 
-    Bandwidth is in GB/s, peak rates in TFLOP/s (dense), shared memory and L2 in bytes.
+    Bandwidth is in GB/s, peak rates in TFLOP/s (dense), shared memory and L2 in bytes. Where ``host`` has rates of a
+    CPU, kernels are predicted for that, and the rest are the limits of the GPU that schedulers decide for.
 
     Raises
     ------
@@ -53,6 +89,7 @@ class Device:
     bf16: float
     registers: int = 65536  # of 4 bytes, per SM
     max_threads_per_block: int = 1024
+    host: HostRates | None = None
 
     def __post_init__(self) -> None:
         """Raise for values that no GPU has."""
@@ -95,3 +132,12 @@ B200 = _gpu("B200", (10, 0), 148, (228, 227), 126, (7670, 75, 2250))
 
 DEVICES: tuple[Device, ...] = (A100, H100, H200, B200)
 DEFAULT = H200
+THIS_CPU = "this CPU"
+
+
+def host_device(rates: HostRates) -> Device:
+    """Return the CPU of this machine, to predict times for; schedulers decide as for the default GPU."""
+    return replace(
+        DEFAULT, name=THIS_CPU, bandwidth=rates.bandwidth / 1e9, fp32=2 * rates.simple / 1e12,
+        bf16=rates.product / 1e12, host=rates,
+    )

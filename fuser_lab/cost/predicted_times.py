@@ -4,13 +4,14 @@ A roofline (Williams, Waterman and Patterson, CACM 2009) with a launch: a kernel
 its arithmetic time, or, where a processor was found not to overlap them, both.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 
 from fuser_lab.cost.amounts import seconds_label
-from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.cost.device import DEFAULT, Device, HostRates
+from fuser_lab.cost.kernel_time import Prediction
 from fuser_lab.cost.traffic import LAUNCH_SECONDS
-from fuser_lab.cost.work import Work, product_flops, work_of
+from fuser_lab.cost.work import Work, product_flops, repeated_work, work_of
 from fuser_lab.ir import Expr, Fusion, OpKind
 
 # How many times fewer divisions or functions than additions a GPU completes per second: a multiprocessor has 128 lanes
@@ -38,6 +39,8 @@ class TimeModel:
         Floating-point operations per second of matrix products.
     overlaps
         Whether memory and arithmetic overlap: the longer of the two counts, otherwise their sum.
+    repeats
+        Whether the arithmetic of what is broadcast counts as often as a kernel computes it.
     low, high
         Factors: the measured time is expected between ``low`` and ``high`` times the prediction; both 1 where nothing
         was measured.
@@ -56,10 +59,17 @@ class TimeModel:
     overlaps: bool = True
     low: float = 1.0
     high: float = 1.0
+    repeats: bool = False
 
     @classmethod
     def of(cls, device: Device = DEFAULT, launch: float = LAUNCH_SECONDS) -> "TimeModel":
-        """Return the model of a device by its data sheet, in which a multiplication with an addition counts twice."""
+        """Return the model of a device: of a CPU as it was fitted, of a GPU by its data sheet.
+
+        There, a multiplication with an addition counts twice.
+        """
+        if device.host is not None:
+            rates = {f.name: getattr(device.host, f.name) for f in fields(HostRates) if f.name != "source"}
+            return cls(device=device.name, repeats=True, **rates)
         simple = device.fp32 * 1e12 / 2
         return cls(
             device=device.name, launch=launch, bandwidth=device.bandwidth * 1e9, simple=simple, reducing=simple,
@@ -86,7 +96,16 @@ class TimeModel:
     def kernel(self, exprs: Iterable[Expr], moved: int) -> float:
         """Return the predicted time of expressions as one segment that moves bytes."""
         chosen = tuple(exprs)
-        return self.seconds(moved, work_of(chosen), product_flops(chosen))
+        return self.seconds(moved, self.work(chosen), product_flops(chosen))
+
+    def work(self, exprs: Sequence[Expr]) -> Work:
+        """Return the arithmetic of expressions, in order, as one segment."""
+        return repeated_work(exprs) if self.repeats else work_of(exprs)
+
+    def predict(self, exprs: Iterable[Expr], moved: int, source: str) -> Prediction:
+        """Return the predicted time of expressions as one segment, with the bounds of eight of ten measured times."""
+        seconds = self.kernel(exprs, moved)
+        return Prediction(seconds=seconds, low=self.low * seconds, high=self.high * seconds, source=source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,9 @@ class CostModel:
     launch: float = LAUNCH_SECONDS
 
     @classmethod
-    def of(cls, device: Device, launch: float = LAUNCH_SECONDS) -> "CostModel":
-        """Return the model of a device by its data sheet."""
+    def of(cls, device: Device) -> "CostModel":
+        """Return the model of a device: of a CPU as it was measured, of a GPU by its data sheet."""
+        launch = LAUNCH_SECONDS if device.host is None else device.host.launch
         return cls(device=device.name, bandwidth=device.bandwidth * 1e9, launch=launch)
 
     @property

@@ -1,6 +1,6 @@
 """The arithmetic of expressions: element operations by class, counted from each op's own rule for one element."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -48,6 +48,45 @@ def work_of(exprs: Iterable[Expr]) -> Work:
     for expr in exprs:
         total += _work(expr)
     return total
+
+
+def repeated_work(exprs: Sequence[Expr]) -> Work:
+    """Return the arithmetic of expressions, in order, as one kernel, in which what is broadcast is computed again.
+
+    A loop over what a tensor is broadcast along, outside of the tensor's own axes, computes it in every turn: cosines
+    of [positions, width] that multiply [heads, positions, width] once for each head. What is broadcast along inner
+    axes only is computed before the loop over these, and what depends on a reduction of the kernel once for each
+    result.
+    """
+    total = Work()
+    users: dict[TensorView, list[tuple[Expr, int]]] = {}
+    after: set[TensorView] = set()
+    for expr in exprs:
+        if expr.kind is OpKind.REDUCTION or not after.isdisjoint(expr.tensor_inputs):
+            after.update(expr.tensor_outputs)
+    for expr in reversed(exprs):
+        times = 1
+        if expr.tensor_outputs and expr.out not in after:
+            times = max((repeats * _turns(user, expr.out) for user, repeats in users.get(expr.out, ())), default=1)
+        own = _work(expr)
+        total += Work(
+            simple=times * own.simple, dividing=times * own.dividing, special=times * own.special,
+            reducing=own.reducing,
+        )
+        for value in expr.tensor_inputs:
+            users.setdefault(value, []).append((expr, times))
+    return total
+
+
+def _turns(user: Expr, operand: TensorView) -> int:
+    """Return how often a kernel computes each element of an operand for one expression."""
+    if user.kind is OpKind.RESHAPE:
+        return max(prod(_computed(user.out)) // max(prod(_computed(operand)), 1), 1)
+    if user.kind is not OpKind.POINTWISE or operand.ndim != user.out.ndim:
+        return 1
+    own, made = _computed(operand), _computed(user.out)
+    last = max((axis for axis, size in enumerate(own) if size > 1), default=0)
+    return prod(made[axis] for axis in range(last) if own[axis] == 1)
 
 
 def product_flops(exprs: Iterable[Expr]) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fuser_lab.json_text import json_text
+from fuser_lab.runtime.this_cpu import processor_name
 
 _PACKAGES: Final = ("fuser_lab", "numba", "llvmlite", "numba-cuda", "numpy", "torch", "jax")
 
@@ -52,19 +53,9 @@ def now() -> str:
 def environment() -> Environment:
     """Return what this process runs on; the commit is that of the working directory at this moment."""
     return Environment(
-        host=platform.node(), cpu=_cpu(), cores=os.cpu_count() or 0, driver=_driver(), versions=_versions(),
+        host=platform.node(), cpu=processor_name(), cores=os.cpu_count() or 0, driver=_driver(), versions=_versions(),
         commit=_commit(str(Path.cwd())),
     )
-
-
-@functools.cache
-def _cpu() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
 
 
 @functools.cache

@@ -125,7 +125,8 @@ class PlanCode:
         found = ""
         device = self.oracle.device
         if device != DEFAULT:
-            found += f", target={device.name!r}" if device in DEVICES else f", target=fl.{device!r}"
+            is_named = device in DEVICES or device.host is not None
+            found += f", target={device.name!r}" if is_named else f", target=fl.{device!r}"
         default = SegmenterOptions()
         changed = [n for n in default.__dataclass_fields__ if getattr(default, n) != getattr(self.options, n)]
         if changed:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fuser_lab.arguments import ANYTHING, FUNCTION, TEXT, instance, listed, optional, shown, takes
-from fuser_lab.cost.device import DEFAULT, DEVICES, Device
+from fuser_lab.cost.device import DEFAULT, DEVICES, THIS_CPU, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind, default_inputs, example_line
 from fuser_lab.definition.builder import FusionBuilder
@@ -18,6 +18,7 @@ from fuser_lab.plan.plan import Plan
 from fuser_lab.plan.shown_log import ShownLog
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.arrays import describe, kind_of
+from fuser_lab.runtime.this_cpu import this_cpu
 from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
 from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
@@ -124,7 +125,8 @@ def segment(
         of fusion and oracle that returns groups of expressions or of the names of their results.
     target
         Device to plan for: a name (``"A100"``, ``"H100"``, ``"H200"``, ``"B200"``), ``"this machine"`` for the local
-        GPU, or a Device; an H200 by default.
+        GPU, ``"this CPU"`` for the local processor once its rates are known (`python -m fuser_lab fit --this-cpu`), or
+        a Device; an H200 by default.
     options
         Options of the segmenter; nvFuser's by default.
     schedulers
@@ -166,7 +168,7 @@ def segment(
     fusion = rewritten(bound.fusion, chosen, decisions, ran)
     clock = None
     lowered = chosen.search_states // STATES_PER_LOWERED
-    if strategy == "fastest" and len(fusion.tensor_exprs) * PLANS_LOWERED <= lowered:
+    if strategy == "fastest" and device.host is None and len(fusion.tensor_exprs) * PLANS_LOWERED <= lowered:
         clock = ScheduledClock(device, lowered, given_strides(bound.inputs))
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions, clock=clock)
     agreed = None
@@ -248,9 +250,11 @@ def device_of(target: str | Device | None) -> Device:
         return target
     if target == THIS_MACHINE:
         return this_gpu()
+    if target == THIS_CPU:
+        return this_cpu()
     for device in DEVICES:
         if device.name == target:
             return device
     names = ", ".join(d.name for d in DEVICES)
-    msg = f"unknown target {shown(target)}; choose from {names} and {THIS_MACHINE!r}, or give a Device."
+    msg = f"unknown target {shown(target)}; choose from {names}, {THIS_MACHINE!r} and {THIS_CPU!r}, or give a Device."
     raise InputError(msg)

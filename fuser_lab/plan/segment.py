@@ -176,11 +176,13 @@ class Segment(Shown):
         return self._kernel(self.fusion, target, changes=self.changes)
 
     def predicted_time(self) -> Prediction:
-        """Return the predicted time of the segment's kernel on the plan's target, a GPU, with its interval.
+        """Return the predicted time of the segment's kernel on the plan's target, with its interval.
 
-        The time is that of the kernel as scheduled; see `fuser_lab.cost.kernel_time`. Where the array library computes
-        instead it is a launch and the longer of bytes and arithmetic at the rates of the data sheet. A segment of views
-        takes no time where nothing has to be copied, and a kernel reads such a view in the memory of its base.
+        On a GPU, the time is that of the kernel as scheduled; see `fuser_lab.cost.kernel_time`. On this CPU it is by
+        bytes and arithmetic, at rates that were measured; see `fuser_lab.cost.predicted_times.TimeModel`. Where the
+        array library computes for a GPU, it is a launch and the longer of bytes and arithmetic at the rates of the data
+        sheet. A segment of views takes no time where nothing has to be copied, and a kernel reads such a view in the
+        memory of its base.
         """
         from fuser_lab.codegen.kernel_features import kernel_features
         from fuser_lab.plan.clock import given_strides, layouts_and_idle, read_layouts
@@ -189,6 +191,8 @@ class Segment(Shown):
         layouts, idle = layouts_and_idle(self.plan.segmented, given_strides(self.plan.inputs))
         if self.index in idle:
             return Prediction(seconds=0.0, low=0.0, high=0.0, source="views, which are no kernels")
+        if device.host is not None:
+            return TimeModel.of(device).predict(self.group.exprs, self.bytes, device.host.source)
         strides = read_layouts(self.inputs, layouts)
         try:
             kernel = self._kernel(self.fusion, "cuda", changes=self.changes, strides=strides)

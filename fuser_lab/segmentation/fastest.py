@@ -150,6 +150,8 @@ class _TimedSpace(Space):
             work, flops = Work(), 0
             for i in bits(mask):
                 work, flops = work + self._work[i], flops + self._flops[i]
+            if self._times.repeats:
+                work = self._times.work(self.exprs(mask))
             known = self._prices[mask] = round(self._times.seconds(moved, work, flops) * self._times.bandwidth)
         return known
 
@@ -331,7 +333,7 @@ class _Search:
                 continue
             inside = {tv for expr in chain for tv in expr.tensor_outputs}
             sources = {tv for expr in chain for tv in expr.tensor_inputs} - inside
-            extra = work_of(chain)
+            extra = self.model.work(chain)
             for target in targets:
                 group = now.groups[target]
                 readers = tuple(e.name for e in own_exprs(now, target) if tensor in e.tensor_inputs)
@@ -339,7 +341,7 @@ class _Search:
                     continue
                 moved = sum(tv.nbytes for tv in (*group.tensor_inputs, *group.outputs))
                 more = sum(tv.nbytes for tv in sources if tv not in group.tensor_inputs) - tensor.nbytes
-                work = work_of(group.exprs)
+                work = self.model.work(group.exprs)
                 flops = product_flops(group.exprs)
                 gain = self.model.seconds(moved + more, work + extra, flops) - self.model.seconds(moved, work, flops)
                 if len(targets) == 1 and tensor not in now.fusion.outputs:
