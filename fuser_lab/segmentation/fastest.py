@@ -299,7 +299,10 @@ class _Search:
                 except IllegalEdit:
                     done = None
                 if done is not None:
-                    made_here = [replace(one, phase=f"{PHASE}: recompute") for one in (*done.attempts, *done.merged)]
+                    made_here = [
+                        replace(one, phase=f"{PHASE}: recompute") for one in (*done.attempts, *done.merged)
+                        if one.kind not in _COPIED
+                    ]
                     # What is not written any more is one value less to keep for the segment that computes it.
                     written = now.fusion.producers[now.fusion.tensors[tensor]].name
                     merged, union = self._merged(done.segmented, (*readers[:1], written))

@@ -164,7 +164,12 @@ class Fold:
         place = self.fusion.positions
         found: list[set[str]] = [set(group) for group in dict.fromkeys(self._groups.values())]
         for chain, reader in self._copies:
-            next(group for group in found if not group.isdisjoint(reader)).update(chain)
+            ends = {value for name in chain for value in self.fusion.exprs[place[name]].outputs}
+            for group in found:
+                # A recomputation may have moved the reader, or some expressions from beside it.
+                inside = group & set(reader)
+                if any(not ends.isdisjoint(self.fusion.exprs[place[name]].inputs) for name in inside):
+                    group.update(chain)
         found += [set(chain) for chain in self._stored]
         return [[self.fusion.exprs[place[name]] for name in sorted(group, key=place.__getitem__)] for group in found]
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from fuser_lab.arguments import named, shown
 from fuser_lab.cost.work import work_of
 from fuser_lab.errors import IllegalEdit
-from fuser_lab.events import Attempt, DecisionLog, Kind
+from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.segmentation.boundary_casts import cast_of, chosen_dtype, lowered
 from fuser_lab.segmentation.edits import RefusedEdit, Regrouping, own_exprs, rebuilt, with_recomputed
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.recomputation import (
+    PHASE,
     amounts_text,
     attempt_of,
     chain_of,
@@ -102,8 +103,28 @@ def recompute(
     operations = _operations(now) - _operations(segmented)
     text = f"{tensor} is recomputed in {_segments_text(targets)}: that {amounts_text(saved, operations)}"
     recorded = tuple(attempt_of(*copies_in(one), text) for one in attempts)
+    chains = tuple(_chains_copied(segmented, now, target, (*added[target], *readers[target])) for target in targets)
     merged = tuple(one for one in log if one.kind is Kind.REVERT)
-    return Rewritten(segmented=now, attempts=recorded, merged=merged, saved=saved, operations=operations)
+    return Rewritten(
+        segmented=now, attempts=(*recorded, *filter(None, chains)), merged=merged, saved=saved, operations=operations,
+    )
+
+
+def _chains_copied(
+    before: SegmentedFusion, now: SegmentedFusion, target: int, names: Sequence[str],
+) -> Attempt | None:
+    """Return the attempt that puts what copies read of forwarded chains beside them; None if it is there already."""
+    there = {expr.name for expr in before.groups[target].exprs}
+    (home, *_) = now.home[next(name for name in names if name in now.home)]
+    new = tuple(
+        expr.name for expr in now.groups[home].exprs
+        if expr.name in now.recomputed and expr.name not in there and expr.tensor_outputs
+    )
+    if not new:
+        return None
+    return Attempt(
+        phase=f"{PHASE}: chains", kind=Kind.REPLICATE, subjects=(new, tuple(names)), outcome=Outcome.ACCEPTED,
+    )
 
 
 def _regrouped(
@@ -118,10 +139,11 @@ def _regrouped(
     # What moves reads copies, and these may read what its segment stores: it is taken out of there first.
     moved = {name for one in attempts for name in copies_in(one)[1]}
     whole = [[by_name[e.name] for e in group.exprs if e.name not in moved] for group in segmented.groups]
+    whole = [group for group in whole if any(expr.tensor_outputs for expr in group)]  # scalars are no segment
     alone = [
         with_recomputed(fusion, [by_name[name]], segmented.recomputed).exprs for name in (*copies, *moved)
     ]
-    apart = assemble(fusion, [*filter(None, whole), *alone], segmented.recomputed, oracle, replicas)
+    apart = assemble(fusion, [*whole, *alone], segmented.recomputed, oracle, replicas)
     places: dict[str, int] = {}
     for index in range(len(apart.groups)):
         places.update((expr.name, index) for expr in own_exprs(apart, index))

@@ -9,6 +9,9 @@ from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.interpreter import evaluate
 from fuser_lab.segmentation import replay
+from tests.fuzz.check import Checked
+from tests.fuzz.choices import Seeded
+from tests.fuzz.generator import generate
 from tests.unit.test_plan import made_by
 
 
@@ -66,6 +69,28 @@ def test_a_copy_may_need_what_is_computed_after_an_expression_that_moves():
     for got, wanted in zip(now.definitions().reference(arrays()), evaluate(plan.fusion, arrays()), strict=True):
         assert np.array_equal(got, wanted)
     assert replay(plan.fusion, now.decisions, now.oracle) == now.segmented
+
+
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+@pytest.mark.parametrize("index", [37, 81, 171, 187])
+def test_a_log_replays_to_random_plans_with_copies(index):
+    """Copies read forwarded chains, which are put beside them, and may leave nothing but scalars in a segment."""
+    checked = Checked(generate(Seeded(71, index), 14))
+    given, tried = list(checked.inputs), 0
+    wanted = evaluate(fl.segment(checked.fd, given, strategy="unfused").fusion, given)
+    for strategy in ("bottom_up", "unfused"):
+        plan = fl.segment(checked.fd, given, strategy=strategy)
+        for tensor in plan.segmented.crossing[:6]:
+            try:
+                now = plan.recompute(tensor.name, reductions=True)
+            except IllegalEdit:
+                continue
+            tried += 1
+            assert replay(plan.fusion, now.decisions, now.oracle) == now.segmented
+            assert all(any(expr.tensor_outputs for expr in segment.exprs) for segment in now.segments)
+            for got, value in zip(evaluate(now.fusion, given), wanted, strict=True):
+                assert np.array_equal(got, value, equal_nan=got.dtype.kind in "fc")
+    assert tried
 
 
 def test_what_nothing_needs_any_more_moves():
