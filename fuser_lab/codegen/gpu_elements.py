@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from dataclasses import replace
 
-from fuser_lab.codegen.gpu_common import GpuReductions
+from fuser_lab.codegen.gpu_lookups import LookupNest
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Launch, Role, Statement
@@ -12,6 +12,7 @@ from fuser_lab.codegen.nests import flattened, trial
 from fuser_lab.codegen.vectorize import accesses, best_width
 from fuser_lab.ir.term import Term, apply
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.gpu_elements import LOOKUPS
 from fuser_lab.schedule.state import Space
 
 MANY = 1 << 12  # elements
@@ -19,19 +20,22 @@ MOST_REPEATS = 8  # chunks of a thread that share inputs
 CACHED = 1 << 17  # bytes: about what the first-level cache has beside all that passes through it
 
 
-class ElementNest(GpuReductions):
+class ElementNest(LookupNest):
     """Writes nests in which every element is computed alone."""
 
     def _space(self) -> Space:
         space = super()._space()
         if self._nest.reductions or space.transposed != (0, 0) or not self._nest.full:
             return space
-        return replace(space, repeats=self._repeats(space.rows, space.vector))
+        looked_up = space.rows % space.vector == 0 and bool(self._lookups())
+        least = LOOKUPS if looked_up else 1
+        return replace(space, repeats=self._repeats(space.rows, space.vector, least), looked_up=looked_up)
 
-    def _repeats(self, count: int, vector: int) -> int:
+    def _repeats(self, count: int, vector: int, least: int) -> int:
         """Return how many chunks of a thread share inputs that the first-level cache cannot hold.
 
-        They are as many as it takes for what they share to be no more than what each has of its own.
+        They are as many as it takes for what they share to be no more than what each has of its own, and, if there are
+        so many, ``least``.
         """
         repeats = 1
         while repeats < MOST_REPEATS and count % (2 * repeats * vector) == 0:
@@ -39,7 +43,7 @@ class ElementNest(GpuReductions):
             if not shared:
                 break
             repeats *= 2
-            if shared <= repeats * own:
+            if shared <= repeats * own and repeats >= least:
                 break
         return repeats
 
@@ -80,6 +84,8 @@ class ElementNest(GpuReductions):
         return width if self._count % width == 0 or self._count >= MANY else 1
 
     def _elements(self) -> Launch:
+        if self._looks_up_ahead:
+            return self._elements_at_positions()
         schedule, count = self.schedule, self.space.rows
         vector = schedule.vector
         whole = count // vector

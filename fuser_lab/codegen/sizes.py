@@ -281,7 +281,8 @@ class _GpuSizes(_Sizes):
 
     def moves(self, value: Term, moving: Names) -> bool:
         """Whether a value depends on the outermost extent."""
-        return (self._rest and value.dtype is DataType.Index) or super().moves(value, moving)
+        kept = any(isinstance(term, Load) and term.buffer.role in _REGISTERS for term in value.walk())
+        return kept or (self._rest and value.dtype is DataType.Index) or super().moves(value, moving)
 
     def value(self, value: Term, moving: Names) -> Term:
         """Return the value of a variable, with parameters for the distance between the rounds of a thread."""

@@ -410,10 +410,15 @@ def _without(body: Block) -> Block:
 
 
 def _before_barriers(body: Block) -> Block:
-    """Return a block in which loads of inputs do not wait for a barrier: they come after the loads before it."""
+    """Return a block in which loads of inputs do not wait for a barrier, nor for what other loads give.
+
+    They come after the loads before it.
+    """
     result: list[Statement] = []
     for number, statement in enumerate(body):
-        waiting = number and isinstance(body[number - 1], Barrier) and _only_loads(statement)
+        before = body[number - 1] if number else None
+        waits = isinstance(before, Barrier) or (_is_unrolled(statement) and _is_unrolled(before) and _keeps(before))
+        waiting = waits and _only_loads(statement)
         first = next((n for n, s in enumerate(result) if waiting and _only_loads(s)), None)
         made = {s.name for s in result[first + 1 :] if isinstance(s, Let)} if first is not None else set()
         if first is None or not made.isdisjoint(_used(statement)):
@@ -421,6 +426,17 @@ def _before_barriers(body: Block) -> Block:
         else:
             result.insert(first + 1, statement)
     return tuple(result)
+
+
+def _is_unrolled(statement: Statement | None) -> bool:
+    return isinstance(statement, Loop) and statement.parallel is ParallelType.unroll
+
+
+def _keeps(statement: Statement | None) -> bool:
+    """Whether a loop stores nothing but what the thread itself keeps."""
+    inside = () if statement is None else walk((statement,))
+    stores = [s for s in inside if isinstance(s, Store | VectorStore)]
+    return bool(stores) and all(s.buffer.role is Role.SCRATCH for s in stores)
 
 
 def _used(statement: Statement) -> set[str]:
@@ -437,9 +453,14 @@ def _only_loads(statement: Statement) -> bool:
     return any(isinstance(s, VectorLoad) for s in inside) and all(
         isinstance(s, If)
         or (isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT)
-        or (isinstance(s, Let) and s.value.dtype is DataType.Index and s.name in given)
+        or (isinstance(s, Let) and _is_at_hand(s.value) and s.name in given)
         for s in inside
     )
+
+
+def _is_at_hand(value: Term) -> bool:
+    """Whether a value is an index, or what a thread has kept."""
+    return value.dtype is DataType.Index or (isinstance(value, Load) and value.buffer.role is Role.SCRATCH)
 
 
 def _is_mapped(kind: ParallelType) -> bool:

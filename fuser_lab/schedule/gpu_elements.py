@@ -7,6 +7,8 @@ from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
 WARP = 32
+LOOKUPS = 4  # chunks of a thread whose positions are data: a position and the element there are two waits in a row
+LOOKUP_BLOCKS = 16  # of each multiprocessor, from which on threads have several such chunks
 THREADS = 128  # of a block: enough of them fit a multiprocessor, and what ends early makes room soonest
 BLOCKS = (1 << 31) - 1  # of one launch
 TILE_THREADS = 512
@@ -27,13 +29,17 @@ def element_loops(space: Space) -> LoopSchedule:
         return _tiles(space)
     chunks = -(-space.rows // space.vector)
     unroll = space.repeats
+    if space.looked_up and unroll == 1 and chunks >= LOOKUPS * LOOKUP_BLOCKS * THREADS * space.device.sms:
+        unroll = LOOKUPS
     blocks = min(-(-chunks // (THREADS * unroll)), BLOCKS)
     reasons = [
         f"{space.vector} adjacent elements per thread: the fewest memory accesses of at most 16 bytes"
         if space.vector > 1
         else "one element per thread: wider accesses would not be fewer",
     ]
-    if unroll > 1:
+    if space.looked_up and unroll > 1:
+        reasons.append(f"{unroll} chunks per thread: their positions are loaded together, then the elements there")
+    if space.repeats > 1:
         reasons.append(f"{unroll} chunks per thread: they share the elements of an input that repeats")
     return LoopSchedule(
         style=Style.ELEMENTS, threads=(THREADS, 1), blocks=max(blocks, 1), vector=space.vector, unroll=unroll,

@@ -38,7 +38,8 @@ class Space:
 
     GPU: ``stored_bytes`` is the total size in bytes of the outputs that have one element per point of the nest.
 
-    GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats.
+    GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats;
+    ``looked_up`` says that inputs are read at positions that are data.
 
     ``transposed`` are the extents of two axes of which some tensors are fast along the first, the others along the
     second, (0, 0) if all agree; with reductions, the first is a reduced axis. ``itemsize`` is that of the widest to be
@@ -79,6 +80,7 @@ class Space:
     sum_bytes: int = 0
     widest_sum: int = 0
     repeats: int = 1
+    looked_up: bool = False
     transposed: tuple[int, int] = (0, 0)
     itemsize: int = 1
     transposed_bytes: int = 1

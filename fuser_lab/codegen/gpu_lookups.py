@@ -1,0 +1,147 @@
+"""Elements at positions that are data: a thread's positions are read first, then the elements there, then the rest.
+
+    for u in range(4):                      chunks of neighbours
+        places[u] = T1[...]
+    for u in range(4):
+        found[u] = T0[places[u] ...]
+    for u in range(4):
+        T2[...] = f(found[u])
+
+A position and the element there are two waits in a row. So several of each are on their way together, and there is no
+branch between them: threads beyond the end repeat the first chunk and store nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from fuser_lab.codegen.gpu_common import GpuReductions
+from fuser_lab.codegen.index_map import Index, Read, element_term
+from fuser_lab.codegen.index_math import simplify, variables
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Role, Store
+from fuser_lab.codegen.nest_lowering import Places
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import Expr, OpKind, TensorView, Val
+from fuser_lab.ir.term import Apply, Term, Var, index
+from fuser_lab.ir.transform import ParallelType
+
+DEEPEST = 2  # look-ups of positions that are looked up themselves
+Elements = list[tuple[TensorView, Index]]
+
+
+class LookupNest(GpuReductions):
+    """Writes nests without reductions that read inputs at positions that are data."""
+
+    def _lookups(self) -> dict[Expr, int]:
+        """Return the look-ups whose place in the nest is known, in order, and how many wait for each other."""
+        needed: set[Val] = set(self._nest.full)
+        for expr in reversed(self._fusion.exprs):
+            if not needed.isdisjoint(expr.outputs):
+                needed.update(expr.inputs)
+        depths: dict[Val, int] = {}
+        found: dict[Expr, int] = {}
+        for expr in self._fusion.exprs:
+            depth = max((depths.get(value, 0) for value in expr.inputs), default=0)
+            is_needed = expr.kind is OpKind.INDEXING and expr.out in needed and expr.out in self._nest.index
+            if is_needed and _positions(expr, self._nest.index[expr.out]):
+                depth += 1
+                found[expr] = depth
+            depths.update((out, depth) for out in expr.tensor_outputs)
+        return {expr: depth for expr, depth in found.items() if depth <= DEEPEST}
+
+    @property
+    def _looks_up_ahead(self) -> bool:
+        """Whether the chosen loops are those of look-ups: one round of whole chunks."""
+        schedule = self.schedule
+        fits = schedule.blocks * schedule.threads[0] * schedule.unroll * schedule.vector >= self.space.rows
+        return self.space.looked_up and schedule.unroll > 1 and fits and self.space.rows % schedule.vector == 0
+
+    def _elements_at_positions(self) -> Launch:
+        schedule, values, nest = self.schedule, self._values, self._nest
+        lookups = self._lookups()
+        with ExitStack() as stack:
+            block = self._loop(stack, "block", schedule.blocks, ParallelType.grid_x)
+            thread = self._loop(stack, "thread", schedule.threads[0], ParallelType.block_x)
+            for depth in range(1, max(lookups.values(), default=0) + 1):
+                exprs = [expr for expr, found in lookups.items() if found == depth]
+
+                def results(places: Places, exprs: list[Expr] = exprs) -> Elements:
+                    return [(expr.out, values.simplified(nest.at(expr.out, places))) for expr in exprs]
+
+                def positions(places: Places, exprs: list[Expr] = exprs) -> Elements:
+                    reads = (read for expr in exprs for read in _positions(expr, nest.at(expr.out, places)))
+                    found = [(read.tensor, values.simplified(read.index)) for read in reads]
+                    return list(dict.fromkeys((*found, *self._shared_by_neighbours(places))))
+
+                self._take(block, thread, positions)
+                self._take(block, thread, results)
+            with self._each_element(block, thread, storing=True) as (_, _, places):
+                self._stores(places)
+        return Launch(blocks=schedule.blocks, threads=schedule.threads)
+
+    def _shared_by_neighbours(self, places: Places) -> Elements:
+        """Return the elements of inputs that all neighbours of a chunk need, or that its only element needs."""
+        inputs = [tv for tv in self._fusion.tensor_inputs if tv in self._nest.index and tv.numel > 1]
+        found = [(tv, self._values.simplified(self._nest.at(tv, places))) for tv in inputs]
+        return [(tv, at) for tv, at in found if "v" not in set[str]().union(*map(variables, at))]
+
+    def _take(self, block: Term, thread: Term, wanted: Callable[[Places], Elements]) -> None:
+        """Write the loop that reads some elements of all chunks of a thread, and let later ones know them."""
+        values, schedule = self._values, self.schedule
+        allocated = len(values.scope.body)
+        known: dict[tuple[str, Index], Term] = {}
+        kept: list[Buffer] = []
+        with self._each_element(block, thread) as (u, v, places):
+            for tensor, at in wanted(places):
+                if (tensor.name, at) in known or (tensor.name, at) in values.given:
+                    continue
+                several = isinstance(v, Var) and v.name in set[str]().union(*map(variables, at))
+                size, slot = (schedule.vector, u * schedule.vector + v) if several else (1, u)
+                words = Buffer(
+                    name=values.fresh(f"{tensor.name}_taken"), dtype=_kept_as(tensor.dtype),
+                    size=schedule.unroll * size, role=Role.SCRATCH,
+                )
+                kept.append(words)
+                slot = simplify(slot, values.scope.ranges)
+                values.emit(Store(buffer=words, position=slot, value=values.value(tensor, at)))
+                known[tensor.name, at] = Load(words.dtype, words, slot)
+        values.scope.names |= {words.name for words in kept}
+        values.scope.body[allocated:allocated] = [Alloc(buffer=words) for words in kept]
+        values.given |= known
+
+    @contextmanager
+    def _each_element(
+        self, block: Term, thread: Term, *, storing: bool = False,
+    ) -> Iterator[tuple[Term, Term, Places]]:
+        """Open loops over a thread's chunks and the neighbours of each; yield both numbers and the place in the nest.
+
+        Threads beyond the end repeat the first chunk, unless they are ``storing``.
+        """
+        schedule, values = self.schedule, self._values
+        threads, unroll, width = schedule.threads[0], schedule.unroll, schedule.vector
+        whole = self.space.rows // width
+        with ExitStack() as stack:
+            u = self._loop(stack, "u", unroll, ParallelType.unroll)
+            if self.space.repeats > 1:
+                number = (u * schedule.blocks + block) * threads + thread
+            else:
+                number = (block * unroll + u) * threads + thread
+            number = simplify(number, values.scope.ranges)
+            inside = simplify(number < whole, values.scope.ranges)
+            if isinstance(inside, Apply):
+                number = Apply(DataType.Index, "select", (inside, number, index(0)))
+            chunk = values.let("chunk", number)
+            if storing:
+                stack.enter_context(values.guard(inside))
+            stack.enter_context(self._inlined({chunk.name: (0, max(whole - 1, 0))}))
+            v: Term = self._loop(stack, "v", width, ParallelType.vectorize) if width > 1 else index(0)
+            yield u, v, self._flat(self._nest.kept, chunk * width + v)
+
+
+def _positions(expr: Expr, at: Index) -> list[Read]:
+    """Return the elements that are positions of a look-up."""
+    casts = (t for t in element_term(expr, at).walk() if isinstance(t, Apply) and t.dtype is DataType.Index)
+    return [t.args[0] for t in casts if t.fn == "cast" and isinstance(t.args[0], Read)]
+
+
+def _kept_as(dtype: DataType) -> DataType:
+    return DataType.Int if dtype is DataType.Index else dtype.compute
