@@ -14,13 +14,14 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
-from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.codegen.persistence import inputs_needed, shared_by_rows
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_loops import MEETING_BYTES
 
 TOTAL_THREADS = 256
+_SHARED_WORDS = 16  # registers of a thread for values of its columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +137,11 @@ class ColumnNest(GpuReductions):
         else:
             lines = {}
         words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in (*fetched, *lines)}
+        shared = self._values_of_columns(g)
 
         def rows(start: Term, count: int, reach: int) -> None:
             taken = _Taken(count=count, reach=reach, row=lambda u: start + u * height + line)
-            self._some_rows(g, taken, folds, fetched, lines, words)
+            self._some_rows(g, taken, folds, fetched, lines, words, shared)
 
         # Where depth is an argument, blocks may meet nothing in their last round, and no rows may be left: kernels for
         # depths that turns and parts divide are the same as for others.
@@ -157,9 +159,28 @@ class ColumnNest(GpuReductions):
                 # As many steps as in other turns, not all of them taken: kernels for other depths are the same.
                 rows(index(whole * turn), ahead, (whole + 1) * turn)
 
+    def _values_of_columns(self, g: Term) -> dict[TensorView, Buffer]:
+        """Compute the values of a thread's columns that its rows share, as far as there are registers for them."""
+        nest, values, width = self._nest, self._values, self.schedule.vector
+        room, found = _SHARED_WORDS, {}
+        for tensor in shared_by_rows(self._fusion, nest, self._buffers, self._layouts, self._levels):
+            dtype = tensor.dtype.compute
+            room -= width * max(dtype.itemsize // 4, 1)
+            if room < 0:
+                break
+            buffer = Buffer(name=values.fresh(f"{tensor.name}_column"), dtype=dtype, size=width, role=Role.SCRATCH)
+            values.emit(Alloc(buffer=buffer))
+            found[tensor] = buffer
+        if found:
+            with self._each_neighbour() as v:
+                here = self._neighbours(nest.kept, g, v)
+                for tensor, buffer in found.items():
+                    values.emit(Store(buffer=buffer, position=v, value=values.value(tensor, nest.at(tensor, here))))
+        return found
+
     def _some_rows(
         self, g: Term, taken: "_Taken", folds: Sequence[Fold], fetched: Mapping[TensorView, int],
-        lines: Mapping[TensorView, int], words: Mapping[TensorView, Buffer],
+        lines: Mapping[TensorView, int], words: Mapping[TensorView, Buffer], shared: Mapping[TensorView, Buffer],
     ) -> None:
         """Write a few rows of a thread, their loads first: ``fetched`` row by row, ``lines`` a line of windows each."""
         nest, values, width = self._nest, self._values, self.schedule.vector
@@ -189,6 +210,8 @@ class ColumnNest(GpuReductions):
                 self._know(tensor, words[tensor], here, (line + w) * width + v)
             for tensor in lines:
                 self._know(tensor, words[tensor], here, line * width + v * side + w)
+            for tensor, buffer in shared.items():
+                self._know(tensor, buffer, here, v)
             for fold in folds:
                 assert isinstance(fold.total, Load)
                 fold.total = Load(fold.total.dtype, fold.total.buffer, v)

@@ -29,7 +29,7 @@ from fuser_lab.codegen.nests import Axis, flattened, trial
 from fuser_lab.codegen.persistence import Saved, bytes_kept, inputs_needed, rows_kept
 from fuser_lab.codegen.vectorize import ACCESS_BYTES, access_of, accesses
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir import Fusion, TensorView, Val
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_loops import MANY, SHORT
@@ -308,6 +308,11 @@ def hinted(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buf
 
 # What turns a difference in the last place into another number.
 _STEPS = COMPARISONS | {"floor", "ceil", "trunc", "round", "fmod", "remainder", "mod"}
+# What returns the numbers that it is given.
+_CARRIES = frozenset({
+    "abs", "broadcast", "cast", "cat", "clamp", "expand", "fmax", "fmin", "maximum", "minimum", "neg", "pad", "permute",
+    "relu", "reshape", "segment_set", "set", "slice", "squeeze", "stride_order", "where",
+})  # fmt: skip
 
 
 def with_quotients(
@@ -316,7 +321,7 @@ def with_quotients(
     """Return statements in which float32 numbers of a loop are divided by one from outside without a branch.
 
     ``x / total`` -> ``quotient(x, total)``: at most 2 units in the last place off, and the reciprocal is computed once.
-    Quotients that are rounded to whole numbers or compared stay exact.
+    Quotients that are rounded to whole numbers or to floats of 8 bits, or are compared, stay exact.
     """
     result: list[Statement] = []
     for statement in statements:
@@ -340,5 +345,15 @@ def _is_compared(origin: str | None, fusion: Fusion) -> bool:
     expr = next((e for e in fusion.exprs if e.name == origin), None)
     if expr is None:
         return True
-    users = fusion.users.get(expr.outputs[0], ())
-    return any(u.op.name in _STEPS or not (u.outputs[0].dtype.is_float or u.outputs[0].dtype.is_complex) for u in users)
+    return _reaches_step(expr.outputs[0], fusion)
+
+
+def _reaches_step(value: Val, fusion: Fusion) -> bool:
+    """Whether something is made of a value, or of what takes it over, that a difference in the last place changes."""
+    for user in fusion.users.get(value, ()):
+        made = user.outputs[0]
+        if user.op.name in _STEPS or made.dtype.is_float8 or not (made.dtype.is_float or made.dtype.is_complex):
+            return True
+        if user.op.name in _CARRIES and _reaches_step(made, fusion):
+            return True
+    return False

@@ -96,6 +96,26 @@ def inputs_needed(
     )
 
 
+def shared_by_rows(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    levels: Mapping[Val, int],
+) -> tuple[TensorView, ...]:
+    """Return the values of columns that the elements of a column are computed from, computed ones first."""
+    needed = _needed(fusion, nest, buffers, layouts, levels, 0)
+    reduced, kept = ({axis.name for axis in axes} for axes in (nest.reduced, nest.kept))
+
+    def along(tensor: TensorView) -> set[str]:
+        return set().union(*(variables(i) for i in nest.index.get(tensor, ())))
+
+    found = [
+        tv for tv in sorted(needed, key=lambda tv: tv.name)
+        if along(tv) & kept and not along(tv) & reduced and any(
+            out in needed and along(out) & reduced for user in fusion.users.get(tv, ()) for out in user.tensor_outputs
+        )
+    ]
+    return tuple(sorted(found, key=lambda tv: tv not in fusion.producers))
+
+
 def bytes_kept(saved: Sequence[Saved], fusion: Fusion) -> int:
     """Return the bytes per element of a row that are kept at once: a computed value takes the place of an input."""
     inputs = sum(s.tensor.dtype.itemsize for s in saved if s.tensor not in fusion.producers)

@@ -20,6 +20,8 @@ from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.term import Apply
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule import gpu_loops
 from fuser_lab.schedule.gpu_loops import MEETING_BYTES, backward_loops, column_loops, row_loops
@@ -143,6 +145,23 @@ def test_a_warp_keeps_few_loads_of_a_row_in_flight() -> None:
     schedule = kernel.phases[0].schedule
     assert schedule is not None
     assert (schedule.registers, schedule.unroll) == (32, 8)
+
+
+@pytest.mark.parametrize(("last", "exact"), [
+    (lambda o, y: y, False), (lambda o, y: o.cast(y, dtype=D.BFloat16), False), (lambda o, y: o.exp(y), False),
+    (lambda o, y: o.round(y), True), (lambda o, y: o.cast(y, dtype=D.Float8_e4m3fn), True),
+    (lambda o, y: o.cast(o.clamp(o.neg(y), -448.0, 448.0), dtype=D.Float8_e4m3fn), True),
+    (lambda o, y: o.cast(o.reshape(o.clamp(y, -127.0, 127.0), [300 * 4096]), dtype=D.Char), True),
+], ids=["stored", "bfloat16", "exp", "round", "float8", "clamp, float8", "clamp, int8"])  # fmt: skip
+def test_quotients_that_are_rounded_far_are_exact(last: Any, exact: bool) -> None:
+    def record(fd: Any, x: Any) -> Any:
+        o = fd.ops
+        return last(o, o.truediv(x, o.max(o.abs(x), [1], keepdim=True)))
+
+    kernel = lower(build(record, [(300, 4096)], D.Float), S.INNER_PERSISTENT, "cuda", "kernel", {})
+    roots = [root for phase in kernel.phases for s in walk(phase.body) for root in terms_of(s)]
+    names = {term.fn for root in roots for term in root.walk() if isinstance(term, Apply)}
+    assert ("quotient" not in names, "div" in names) == (exact, exact)
 
 
 def inputs_read(kernel: Kernel) -> list[str]:
@@ -272,6 +291,33 @@ def test_statistics_of_columns_let_them_go_by_side_by_side(shape: tuple[int, int
     for phase in kernel.phases:
         assert phase.schedule is not None
         assert phase.schedule.style is not Style.ROWS
+
+
+@pytest.mark.parametrize("dtype", [D.Float, D.Double], ids=lambda d: d.name)
+def test_what_the_rows_of_a_column_share_is_computed_once_for_each_thread(dtype: DataType) -> None:
+    def record(fd: Any, x: Any, spread: Any, shift: Any) -> Any:
+        o = fd.ops
+        shifted = o.add(x, o.broadcast(shift, [True, False]))
+        return o.sum(o.mul(shifted, o.broadcast(o.sqrt(spread), [True, False])), [0])
+
+    shapes = [(1000, 96), (96,), (96,)]
+    inputs = [np.abs(numbers(shape, dtype, n)) for n, shape in enumerate(shapes)]
+    kernel = check(build(record, shapes, dtype), S.REDUCTION, inputs)
+    (depth,) = {depth for phase in kernel.phases for depth in depths_of_roots(phase.body)}
+    assert depth <= 1  # inside the loop over the neighbours of a thread at most
+
+
+def depths_of_roots(statements: Sequence[Any], depth: int = 0) -> list[int]:
+    """How many loops stand around each square root, without those of threads."""
+    found = []
+    for statement in statements:
+        parts = [getattr(statement, name, ()) for name in ("body", "then", "otherwise")]
+        inner = isinstance(statement, Loop) and statement.parallel in {ParallelType.serial, ParallelType.vectorize}
+        for part in parts:
+            found += depths_of_roots(part, depth + inner)
+        terms = (t for root in terms_of(statement) for t in root.walk()) if not any(parts) else ()
+        found += [depth for term in terms if isinstance(term, Apply) and term.fn == "sqrt"]
+    return found
 
 
 def test_many_sums_of_columns_find_room_to_meet() -> None:
