@@ -190,7 +190,7 @@ def host_seconds(call: Callable[[], Any]) -> float:
     return statistics.median(found)
 
 
-def row(name: str, case: Case, device: str, peers: Sequence[str], seconds: float) -> dict[str, Any]:
+def row(name: str, case: Case, device: str, peers: Sequence[str], seconds: float, strategy: str) -> dict[str, Any]:
     """Medians in milliseconds and their ratios, for one function."""
     import fuser_lab.torch as bridge
 
@@ -199,11 +199,13 @@ def row(name: str, case: Case, device: str, peers: Sequence[str], seconds: float
     torch.manual_seed(0)
     inputs = case.inputs(device)
     backends = {"fuser_lab": "fuser_lab", **{peer: peer for peer in peers}}
-    calls = {
-        peer: stepped(function if peer == "eager" else torch.compile(function, backend=backend, dynamic=False), inputs,
-                      backward=backward)
-        for peer, backend in backends.items()
-    }  # fmt: skip
+    calls = {}
+    for peer, backend in backends.items():
+        options = {"strategy": strategy} if peer == "fuser_lab" else None
+        called = function
+        if peer != "eager":
+            called = torch.compile(function, backend=backend, dynamic=False, options=options)
+        calls[peer] = stepped(called, inputs, backward=backward)
     expected = stepped(function, inputs, backward=backward)()
     wrong = differs(calls["fuser_lab"](), expected)
     found = bridge.last()
@@ -257,6 +259,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--peers", default="eager,inductor", help="eager, or backends of torch.compile")
+    parser.add_argument("--strategy", default="bottom_up", help="of fuser_lab")
     parser.add_argument("--seconds", type=float, default=1.0, help="to spend on each row")
     parser.add_argument("--threads", type=int, default=0, help="of torch and of kernels on the CPU")
     parser.add_argument("--json", type=Path, help="where to write the numbers")
@@ -278,7 +281,7 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                one = row(name, case, chosen.device, peers, chosen.seconds)
+                one = row(name, case, chosen.device, peers, chosen.seconds, chosen.strategy)
             except Exception as error:  # noqa: BLE001 - the others are measured, and the table says what failed
                 print(f"| {name} | failed: {type(error).__name__}: {' '.join(str(error).split())[:200]} |", flush=True)
                 continue
