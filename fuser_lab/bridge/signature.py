@@ -171,7 +171,7 @@ def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) 
             operands, named = _filled(args, handle), dict(_filled(kwargs, handle))
             before = len(fd.recorded_exprs)
             results.append(record(fd, call, operands, named))
-            made.append(tuple(expr.name for expr in fd.recorded_exprs[before:]))
+            made.append(tuple(tv.name for expr in fd.recorded_exprs[before:] for tv in expr.tensor_outputs))
         returned: set[str] = {tensor.name for tensor in inputs}
         for place, ref in enumerate(signature.outputs):
             traced = _traced(signature, ref)

@@ -53,6 +53,27 @@ def test_a_function_that_is_one_fusion_gives_its_definition():
     assert [segment.scheduler.value for segment in found.plan.segments] == ["inner_persistent"]
 
 
+def test_each_result_of_a_call_has_its_line_and_module():
+    """A norm has two results, and the segmenter computes the second by ops of its own."""
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.act = torch.nn.LayerNorm(8), torch.nn.Softmax(-1)
+
+        def forward(self, x):
+            return self.act(self.norm(x) * 2)
+
+    (region,) = fl.from_torch(Net().eval(), torch.randn(4, 8)).regions
+    plan = region.plan
+    modules, made = dict(plan.modules), [tv.name for expr in plan.definition.exprs for tv in expr.tensor_outputs]
+    assert any(len(expr.tensor_outputs) > 1 for expr in plan.definition.exprs)
+    assert {modules.get(name, "missing") for name in made} <= {"norm", "act", "missing"}
+    norms = {expr.tensor_outputs[0].name: expr for expr in plan.definition.exprs if len(expr.tensor_outputs) > 1}
+    for expr in norms.values():
+        assert {modules[tv.name] for tv in expr.tensor_outputs} == {"norm"}
+        assert {tv.name for tv in expr.tensor_outputs} <= {name for name, _ in plan.sources}
+
+
 def test_equal_layers_share_one_definition(model):
     first, second = model.regions
     assert (first.modules, second.modules) == (("layers.0",), ("layers.1",))

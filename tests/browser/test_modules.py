@@ -61,6 +61,36 @@ def test_modules_open_and_fold_again(stage, shots):
     assert stage.errors == []
 
 
+def test_a_double_click_or_a_key_opens_a_box_and_a_key_closes_it(stage):
+    root, page = stage.root, stage.page
+    root.get_by_role("button", name="Modules", exact=True).click()
+    first = root.locator('.fl-whole[data-id="module:layers.0@0"]')
+    inner = root.locator('.fl-whole[data-id="module:layers.0.norm@0"]')
+    first.dblclick()
+    expect(inner).to_have_count(1)
+    expect(first).to_have_count(0)
+    inner.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("x")
+    op = root.locator('.fl-node[data-id="op:0"]')
+    expect(op).to_have_count(1)
+    op.focus()
+    page.keyboard.press("Enter")
+    expect(root.get_by_role("button", name="Fold layers.0.norm")).to_be_visible()
+    page.keyboard.press("x")
+    expect(inner).to_have_count(1)
+    root.get_by_role("button", name="Segments", exact=True).click()
+    segment = root.locator('.fl-whole[data-id="segment:0"]')
+    segment.dblclick()
+    expect(segment).to_have_count(0)
+    expect(op).to_have_count(1)
+    op.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("x")
+    expect(segment).to_have_count(1)
+    assert stage.errors == []
+
+
 def test_the_head_is_one_row_and_the_status_is_seen(stage):
     root = stage.root
     strategy = root.get_by_label("Strategy")

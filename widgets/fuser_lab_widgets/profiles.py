@@ -67,7 +67,7 @@ def beside(segment: Any, profile: PlanProfile) -> dict[str, Any]:
 
     source = listed("s", source_lines(generated), before=before)
     told = "".join(
-        f'<div role="option" aria-selected="false" class="fx-said" id="fx-w{n}"'
+        f'<div role="option" aria-selected="false" class="fx-remark" id="fx-w{n}"'
         + (f' data-links="{ranges(line.places)}"' if line.places else "") + f">{escape(line.text)}</div>"
         for n, line in enumerate(_told(row, statements, generated))
     )

@@ -22,7 +22,7 @@ export class Graph {
     this.items = [];
     this.byId = new Map();
     const { previews } = explorer;
-    this.canvas = h("div.fx-canvas", { role: "group", "aria-label": "Graph of the plan", onclick: (e) => this.onClick(e),
+    this.canvas = h("div.fx-canvas", { role: "group", "aria-label": "Graph of the plan", onclick: (e) => this.onClick(e), ondblclick: (e) => this.open(e.target.closest("[data-id]")?.dataset.id),
       onpointermove: (e) => this.onHover(e), onpointerleave: () => previews.hide(), onfocusin: (e) => this.onFocus(e), onfocusout: () => previews.hide() });
     this.element = h("div.fx-graph", {}, this.canvas, previews.hint);
     this.words = new Words(this.canvas);
@@ -200,6 +200,22 @@ export class Graph {
     const edge = this.edges.get(id);
     this.explorer.channel.send(ACTS[this.explorer.modes.at(edge, lookOnly)], { id, kind: edge?.kind }); // Python works while the page draws
     this.explorer.setSelected(id);
+  }
+
+  /** Open a box into what it holds, or close the one around something; return whether there is such a box. */
+  open(id) {
+    const { channel } = this.explorer;
+    const node = this.nodes.get(id);
+    if (!channel.editable || !node) return false;
+    const { detail, plan } = channel.get("scene");
+    const inside = channel.get("answer").id === id && channel.get("answer").actions?.find(({ module }) => module);
+    let box = null;
+    if (id.startsWith("module:")) box = { module: id.slice(7, id.lastIndexOf("@")) };
+    else if (id.startsWith("block:")) box = { block: id };
+    else if (inside) box = { module: inside.module };
+    else if (node.segment != null && (node.kind === "segment" || detail === "segments" || detail === "blocks")) box = { segment: node.segment };
+    if (box) channel.send("open", { ...box, plan });
+    return Boolean(box);
   }
 
   onHover(event) {
