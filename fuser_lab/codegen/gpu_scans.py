@@ -12,13 +12,13 @@ from functools import partial
 
 from fuser_lab.codegen.gpu_rows import RowNest
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, If, Launch, Let, Load, Role, Scan, Store
+from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Scan, Store
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.scan_lowering import Running, ScanLowering
 from fuser_lab.ir import TensorView
-from fuser_lab.ir.term import Apply, Term, Var, apply, index
+from fuser_lab.ir.term import Apply, Term, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Space
 
@@ -27,7 +27,8 @@ from fuser_lab.schedule.state import Space
 class _Exchange:
     """What the threads that share columns tell each other about one scan: the last element of each thread's columns.
 
-    ``carried`` is what is before a round, ``before`` what is before the rows of a thread.
+    ``carried`` is what is before a round, of the columns that a thread adds up for all others, ``before`` what is
+    before the rows of a thread.
     """
 
     shared: Buffer | None
@@ -182,7 +183,7 @@ class GpuScans(ScanLowering, RowNest):
                 with self._each_row(start, reach) as (u, q, group), self._each_neighbour() as v:
                     self._keep(level, partial(self._known_in_column, known, words, q, group, u), u * width, v)
                 for scan in level:
-                    self._tell(scan, exchanges[scan.expr], again=rounds > 1)
+                    self._tell(scan, exchanges[scan.expr])
                 known |= {scan: exchanges[scan.expr] for scan in level}
             with self._each_row(start, reach) as (u, q, group), self._each_neighbour() as v:
                 self._stores(self._known_in_column(known, words, q, group, u, v))
@@ -228,9 +229,10 @@ class GpuScans(ScanLowering, RowNest):
         """Allocate what a scan needs beside its elements; what precedes the first is before the first round."""
         (lanes, height), width = self.schedule.threads, self.schedule.vector
         values, dtype = self._values, scan.elements.dtype
+        sizes = {"carried": -(-width // height), "before": width}
         carried, before = (
-            Buffer(name=f"{scan.expr.name}_{name}", dtype=dtype, size=width, role=Role.SCRATCH)
-            for name in ("carried", "before")
+            Buffer(name=f"{scan.expr.name}_{name}", dtype=dtype, size=size, role=Role.SCRATCH)
+            for name, size in sizes.items()
         )
         shared = Buffer(
             name=f"{scan.expr.name}_shared", dtype=dtype, size=lanes * height * width, role=Role.SHARED,
@@ -238,53 +240,55 @@ class GpuScans(ScanLowering, RowNest):
         for buffer in (carried, before, *((shared,) if shared else ())):
             values.emit(Alloc(buffer=buffer, origin=scan.expr.name))
         with ExitStack() as stack:
-            v = self._round(stack, "v", width)
-            values.emit(Store(buffer=carried, position=v, value=scan.first, origin=scan.expr.name))
+            slot = self._round(stack, "slot", carried.size)
+            values.emit(Store(buffer=carried, position=slot, value=scan.first, origin=scan.expr.name))
         return _Exchange(shared=shared, carried=carried, before=before)
 
-    def _tell(self, scan: Running, exchange: _Exchange, *, again: bool) -> None:
-        """Write the scan of a thread's own rows, and what it is told about the rows before them."""
+    def _tell(self, scan: Running, exchange: _Exchange) -> None:
+        """Write the scan of a thread's own rows, and what it is told about the rows before them.
+
+        The totals of all threads meet in shared memory. There some of the threads put what is before each of them in
+        its place, a column or a few for each; only these carry what is before the next round.
+        """
         values, (lanes, height) = self._values, self.schedule.threads
         width, unroll, name = self.schedule.vector, self.schedule.unroll, scan.expr.name
-        dtype, own = scan.elements.dtype, scan.elements
+        dtype, own, carried = scan.elements.dtype, scan.elements, exchange.carried
+
+        def at(term: Term) -> Term:
+            return simplify(term, values.scope.ranges)
+
+        def put(buffer: Buffer, position: Term, value: Term) -> None:
+            values.emit(Store(buffer=buffer, position=position, value=value, origin=name))
 
         def folded(a: Term, b: Term) -> Term:
             return Apply(dtype, scan.fn, (a, b))
 
         if unroll > 1:
             with values.loop("u", unroll, ParallelType.serial, start=index(1), smallest=1) as u, ExitStack() as stack:
-                slot = simplify(u * width + self._round(stack, "v", width), values.scope.ranges)
-                above = Load(dtype, own, simplify(slot - width, values.scope.ranges))
-                values.emit(Store(
-                    buffer=own, position=slot, value=folded(above, Load(dtype, own, slot)), origin=name,
-                ))
-        assert self._lane is not None
-        shared, line = exchange.shared, lanes * width
-        if shared is not None:
-            if again:
-                values.emit(Barrier())  # all have read what the round before put there
+                slot = at(u * width + self._round(stack, "v", width))
+                put(own, slot, folded(Load(dtype, own, at(slot - width)), Load(dtype, own, slot)))
+        shared, line, last = exchange.shared, lanes * width, (unroll - 1) * width
+        if shared is None:
             with ExitStack() as stack:
                 v = self._round(stack, "v", width)
-                values.emit(Store(
-                    buffer=shared, position=simplify(self._line * line + self._lane * width + v, values.scope.ranges),
-                    value=Load(dtype, own, simplify(v + (unroll - 1) * width, values.scope.ranges)), origin=name,
-                ))
-            values.emit(Barrier())
+                put(exchange.before, v, Load(dtype, carried, v))
+                put(carried, v, folded(Load(dtype, carried, v), Load(dtype, own, at(v + last))))
+            return
+        assert self._lane is not None
+        mine = self._line * line + self._lane * width
         with ExitStack() as stack:
             v = self._round(stack, "v", width)
-            total = values.let(f"{scan.name}_total", Load(dtype, exchange.carried, v), origin=name)
-            if shared is None:
-                values.emit(Store(buffer=exchange.before, position=v, value=total, origin=name))
-                last = Load(dtype, own, simplify(v + (unroll - 1) * width, values.scope.ranges))
-                values.emit(Let(name=total.name, value=folded(total, last), update=True, origin=name))
-            else:
-                with values.loop("other", height, ParallelType.serial) as other:
-                    ahead = Store(buffer=exchange.before, position=v, value=total, origin=name)
-                    values.emit(If(condition=apply("eq", other, self._line), then=(ahead,)))
-                    place = simplify(other * line + self._lane * width + v, values.scope.ranges)
-                    values.emit(Let(
-                        name=total.name, value=folded(total, Load(dtype, shared, place)), update=True, origin=name,
-                    ))
-            values.emit(Store(
-                buffer=exchange.carried, position=v, value=Var(dtype, total.name), origin=name,
-            ))
+            put(shared, at(mine + v), Load(dtype, own, at(v + last)))
+        values.emit(Barrier())
+        with ExitStack() as stack:
+            slot = self._round(stack, "slot", carried.size)
+            column = self._bound(stack, "column", slot * height + self._line, width, carried.size * height)
+            other = stack.enter_context(values.loop("other", height, ParallelType.serial))
+            place = at(other * line + self._lane * width + column)
+            total = values.let(f"{scan.name}_total", Load(dtype, shared, place), origin=name)
+            put(shared, place, Load(dtype, carried, slot))
+            put(carried, slot, folded(Load(dtype, carried, slot), total))
+        values.emit(Barrier())
+        with ExitStack() as stack:
+            v = self._round(stack, "v", width)
+            put(exchange.before, v, Load(dtype, shared, at(mine + v)))

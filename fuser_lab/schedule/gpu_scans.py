@@ -11,7 +11,7 @@ ROW_THREADS = 128  # of a block whose rows have a warp or less each
 COLUMN_THREADS = 256  # of a block that walks down columns
 RESIDENT = 1024  # threads of each multiprocessor that walk down columns together
 SHARED = 40 << 10  # bytes of shared memory in which the threads of a block meet
-LINE_ELEMENTS = 32  # side by side in memory, of a block that walks down columns
+LINE_BYTES = 64  # side by side in memory, at least, of a block that walks down columns
 
 
 def scan_loops(space: Space) -> LoopSchedule:
@@ -43,9 +43,9 @@ def _rows(space: Space) -> LoopSchedule:
 def _columns(space: Space) -> LoopSchedule:
     width, depth = space.vector, max(space.depth, 1)
     groups = max(-(-space.rows // width), 1)
-    sms = space.device.sms
+    sms, item = space.device.sms, max(space.read_bytes // space.streams, 1)
     lanes = power_of_two(min(WARP, groups))
-    while -(-groups // lanes) < 2 * sms and lanes * width > LINE_ELEMENTS:
+    while -(-groups // lanes) < 2 * sms and lanes * width * item > LINE_BYTES:
         lanes //= 2
     unroll = max(min(COLUMN_ELEMENTS // (width * space.scans), MOST_ROWS), 1)
     height = 1
