@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.gpu_common import MOST_NEIGHBOURS, GpuReductions
 from fuser_lab.codegen.index_map import index_var
-from fuser_lab.codegen.index_math import linear, simplify
+from fuser_lab.codegen.index_math import linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorStore
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nests import Axis, trial
@@ -19,7 +19,7 @@ from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.vectorize import ACCESS_BYTES, SMALL, accesses
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Expr, TensorView
+from fuser_lab.ir import Expr, TensorView, Val
 from fuser_lab.ir.term import Apply, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Space
@@ -73,6 +73,7 @@ class RowNest(GpuReductions):
             if self._parts:
                 self._total_of_parts(row)
             else:
+                self._read_for_results(self._flat(self._nest.kept, row))
                 self._passes_over(row, sections)
         return Launch(blocks=blocks, threads=(lanes, height))
 
@@ -189,6 +190,21 @@ class RowNest(GpuReductions):
         bounds = apply("lt", reach, low), apply("gt", reach + width, high)
         with values.guard(Apply(DataType.Bool, "or", bounds)), self._within(reach) as v:
             write(v)
+
+    def _read_for_results(self, places: Places) -> None:
+        """Load what only a row's results need before the row: nothing else hides the wait for it at the end."""
+        nest = self._nest
+        if nest.full or self._passes < 2:
+            return
+        needed: set[Val] = set(nest.rows)
+        for expr in reversed(self._fusion.exprs):
+            if not needed.isdisjoint(expr.outputs):
+                needed.update(expr.inputs)
+        kept = {axis.name for axis in nest.kept}
+        for tensor in self._fusion.tensor_inputs:
+            names = set[str]().union(*map(variables, nest.index.get(tensor, ())))
+            if tensor in needed and names and names <= kept:
+                self._values.value(tensor, nest.at(tensor, places))
 
     def _passes_over(self, row: Term, sections: Sequence[RowSection]) -> None:
         """Write the passes over one row, then the values that belong to the whole row."""

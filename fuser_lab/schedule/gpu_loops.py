@@ -12,6 +12,7 @@ from fuser_lab.schedule.gpu_caches import eviction, why
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
 WARP = 32
+SHORT_THREADS = 1536  # of a multiprocessor, where each has a single access on its way: registers are limited for them
 LEAST_THREADS = 64  # of a block
 MOST_THREADS = 512  # of a block, so that others load while it stores
 ALL_THREADS = 1024
@@ -63,6 +64,7 @@ def _row_loops(space: Space) -> LoopSchedule:
         return LoopSchedule(
             style=Style.ROWS, threads=(lanes, together), vector=width, unroll=min(steps, IN_FLIGHT),
             persistent=space.passes > 1, registers=steps, evict=eviction(space), reasons=tuple(reasons),
+            resident=SHORT_THREADS // (lanes * together) if steps == 1 < space.passes else 0,
         )
     if space.passes == 1:
         few = max(2 // space.streams, 1)
@@ -81,7 +83,24 @@ def _row_loops(space: Space) -> LoopSchedule:
     steps = max(elements // width, 1)
     if groups <= MOST_THREADS * steps and groups * width <= MOST_THREADS * ELEMENTS // 2:
         return _in_registers(space, groups, steps)
+    if space.online and space.passes == 2 and not space.stored_bytes:
+        return _going_by(space, groups)
     return _in_shared(space, groups)
+
+
+def _going_by(space: Space, groups: int) -> LoopSchedule:
+    """Return the loops of long rows of which only a maximum and a sum of exponentials are wanted: nothing is kept."""
+    few = max(2 // space.streams, 1)
+    lanes = _lanes(groups, few)
+    unroll = min(-(-groups // lanes), max(IN_FLIGHT // 2 // space.streams, 1))
+    reasons = (
+        f"{lanes} threads per row, with {unroll} steps of loads in flight: nothing is read again",
+        "maximum and sum of exponentials are computed in one pass",
+    )
+    return LoopSchedule(
+        style=Style.ROWS, threads=(lanes, 1), vector=space.vector, unroll=unroll, online=True, evict=eviction(space),
+        reasons=reasons,
+    )
 
 
 def _rows_of_block(lanes: int, nbytes: int) -> int:

@@ -246,6 +246,33 @@ def test_rows_that_fill_the_machine_are_not_cut() -> None:
     assert len(kernel.phases) == 1
 
 
+def likelihood(fd: Any, x: Any, scale: Any, target: Any) -> Any:
+    """A logarithm of a softmax at one place of each row."""
+    f = fd.ops.cast(x, D.Float)
+    largest = fd.ops.max(f, [1], keepdim=True)
+    total = fd.ops.sum(fd.ops.exp(fd.ops.sub(f, largest)), [1], keepdim=True)
+    picked = fd.ops.take_along_axis(f, fd.ops.broadcast(target, [False, True]), 1)
+    found = fd.ops.sub(fd.ops.sub(picked, largest), fd.ops.log(total))
+    return fd.ops.mul(fd.ops.squeeze(found, [1]), scale)
+
+
+@pytest.mark.parametrize(("columns", "dtype"), [(32_000, D.BFloat16), (32_003, D.BFloat16), (20_000, D.Float)], ids=str)
+def test_a_maximum_and_a_sum_are_all_that_goes_by(columns: int, dtype: DataType) -> None:
+    shapes, dtypes = [(3, columns), (3,), (3,)], [dtype, D.Float, D.Int]
+    x = numbers(shapes[0], dtype)
+    inputs = [x, numbers(shapes[1], D.Float, 1), np.asarray([5, columns - 1, 7])]
+    kernel = check(build(likelihood, shapes, dtypes), S.INNER_PERSISTENT, inputs)
+    (schedule,) = {phase.schedule for phase in kernel.phases}
+    assert schedule is not None
+    assert schedule.online
+    assert (schedule.persistent, schedule.shared, schedule.registers) == (False, 0, 0)
+    statements = list(walk(kernel.phases[0].body))
+    loads = [(n, t.buffer.name) for n, s in enumerate(statements) for root in terms_of(s) for t in root.walk()
+             if isinstance(t, Load) and t.buffer.role is Role.INPUT]
+    first = next(n for n, s in enumerate(statements) if isinstance(s, VectorLoad))
+    assert all(n < first for n, name in loads if name in {"T1", "T2"}), "results do not wait for other inputs"
+
+
 @pytest.mark.parametrize("alignment", [2, 4, 8])
 @pytest.mark.parametrize("shape", [(3, 64), (3, 4096), (2, 33_000), (60, 4096)], ids=str)
 def test_memory_that_is_not_aligned(shape: tuple[int, int], alignment: int) -> None:
