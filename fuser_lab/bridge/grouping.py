@@ -1,16 +1,18 @@
 """Groups of a graph's nodes that can each run as one, found in time that grows with the graph, not with its square."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
-def groups(reads: Sequence[Sequence[int]], section: Sequence[int | None]) -> list[list[int]]:
+def groups(
+    reads: Sequence[Sequence[int]], section: Sequence[int | None], common: Mapping[int, Collection[int]] | None = None,
+) -> list[list[int]]:
     """Return convex groups of nodes whose quotient graph is acyclic, each in ascending order.
 
-    Nodes are visited from the last to the first. Each is joined to the groups that read it, the latest first, and the
-    groups that read the same node are joined to one another, wherever no path leads through a third group. What reads
-    nothing and stays alone is an input: to read it is nothing in common. The order of groups is kept up to date by the
-    algorithm of Pearce and Kelly ("A dynamic topological sort algorithm for directed acyclic graphs", 2006), so that a
-    question about paths looks only at what lies between two groups.
+    Nodes are visited from the last to the first. Each is joined to the groups that read it, the latest first, and
+    the groups that read the same node are joined to one another, wherever no path leads through a third group. What
+    reads nothing and stays alone is an input: only some of its readers have it in common. The order of groups is
+    kept up to date by the algorithm of Pearce and Kelly ("A dynamic topological sort algorithm for directed acyclic
+    graphs", 2006), so that a question about paths looks only at what lies between two groups.
 
     Parameters
     ----------
@@ -18,6 +20,8 @@ def groups(reads: Sequence[Sequence[int]], section: Sequence[int | None]) -> lis
         For each node, the nodes that it reads; all of them come before it.
     section
         For each node, the section of the graph in which it may be grouped; None where it stays alone.
+    common
+        For inputs, those of its readers that are joined to one another; none if it is left out.
     """
     contraction = _Contraction(reads)
     users: list[list[int]] = [[] for _ in reads]
@@ -30,8 +34,9 @@ def groups(reads: Sequence[Sequence[int]], section: Sequence[int | None]) -> lis
             for user in readers:
                 if section[user] == section[node]:
                     contraction.join(node, user)
-        if reads[node] or section[node] is not None:
-            _join_siblings(contraction, readers, section)
+        if not reads[node] and section[node] is None:
+            readers = [user for user in readers if user in (common or {}).get(node, ())]
+        _join_siblings(contraction, readers, section)
     found: dict[int, list[int]] = {}
     for node, here in enumerate(section):
         if here is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.grouping import groups
-from fuser_lab.bridge.lowerings import LOWERINGS, refusal
+from fuser_lab.bridge.lowerings import LOWERINGS, TracedTensor, refusal
 from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.lowerings.views import ALIASES, BROADCASTS
 from fuser_lab.bridge.masks import with_masks
@@ -217,10 +217,31 @@ def proposed_groups(
             results.setdefault(number[node], []).append(node)
     reads = [[number[given] for given in node.all_input_nodes] for node in units]
     allowed = [section[node] if reasons.get(node, "") is None else None for node in units]
+    common = {
+        place: {number[user] for user in node.users if is_most_of(node, user)}
+        for place, node in enumerate(units) if node.op != "call_function"
+    }
     return [
         [part for place in group for part in (units[place], *results.get(place, ()))]
-        for group in groups(reads, allowed)
+        for group in groups(reads, allowed, common)
     ]
+
+
+def is_most_of(source: Node, reader: Node) -> bool:
+    """Whether an input is as large as anything that a reader of it makes.
+
+    Weights, tables of angles and masks, which many layers read, are smaller than what is made with them.
+    """
+    size = max(_sizes(source), default=0)
+    return size > 1 and size >= max(_sizes(reader), default=0)
+
+
+def _sizes(node: Node) -> list[int]:
+    """Return the elements of the tensors that a node holds, of those whose sizes are known."""
+    held = node.meta.get("val")
+    values = held if isinstance(held, list | tuple) else (held,)
+    known = [one if one is None or isinstance(one, TracedTensor) else traced_tensor(one) for one in values]
+    return [one.size for one in known if one is not None]
 
 
 def _without_edge_views(nodes: list[Node]) -> list[Node]:
@@ -252,7 +273,7 @@ def _source(node: Node) -> Node:
 
 
 def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
-    """Return a region's nodes in parts that share neither a value nor anything computed that they read.
+    """Return a region's nodes in parts that share no value, nothing computed that they read, and no large input.
 
     Torch's partitioner joins all that makes no cycle; what has nothing in common only keeps equal layers from being
     equal regions.
@@ -270,7 +291,7 @@ def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
         find(node)
         for given in node.all_input_nodes:
             source = given if given in inside else _source(given)
-            if source.op == "call_function":
+            if source.op == "call_function" or is_most_of(source, node):
                 leader[find(node)] = find(source)
     parts: dict[Node, list[Node]] = {}
     for node in nodes:

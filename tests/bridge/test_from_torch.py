@@ -177,8 +177,19 @@ def test_the_map_as_text_names_what_there_is_and_nothing_else():
     assert lines[:2] == [
         "1 graph (1 inference): no regions; torch runs 1 op with kernels of its own", "inference: no regions",
     ]
-    text = str(fl.from_torch(lambda x: (x.sin() * 2, (x + 1).exp(), x.t()), torch.ones(2, 3)))
+    text = str(fl.from_torch(lambda x, y: (x.sin() * 2, (y + 1).exp(), x.t()), torch.ones(2, 3), torch.ones(2, 3)))
     assert text.startswith("1 graph (1 inference): 2 regions with 4 ops; 1 view or constant costs nothing\n")
+
+
+def test_what_reads_a_large_input_is_one_region_and_what_reads_a_small_one_is_not():
+    x, y, w = torch.rand(8, 16), torch.rand(8, 16), torch.rand(16)
+    together = fl.from_torch(lambda x: (x.sin(), x.amax(0), x[:, 2:5].exp(), x.t() * 2), x)
+    assert [len(region) for region in together.regions] == [4]  # views at its edge are torch's
+    together.check(x)
+    apart = fl.from_torch(lambda x, y, w: (x * w, y * w), x, y, w)
+    assert [len(region) for region in apart.regions] == [1, 1]
+    layers = fl.from_torch(lambda x, w, m: ((x * w) @ m) * w, x, w, torch.rand(16, 16))
+    assert [len(region) for region in layers.regions] == [1, 1]
 
 
 def test_nothing_of_the_users_changes():

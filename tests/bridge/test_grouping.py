@@ -97,3 +97,13 @@ def test_the_work_grows_with_the_graph():
         assert len(found) == count + 1
         work.append(calls)
     assert work[1] < 10 * work[0]
+
+
+def test_readers_of_an_input_are_joined_where_they_have_it_in_common_and_no_path_forbids_it():
+    # 0 is an input; 1 and 2 read it, 3 stays alone and reads 1, 4 reads 3 and the input, 5 reads the input.
+    reads, section = [[], [0], [0], [1], [3, 0], [0]], [None, 0, 0, None, 0, 0]
+    assert sorted(groups(reads, section)) == [[1], [2], [4], [5]]
+    found = groups(reads, section, {0: {1, 2, 4}})
+    assert sorted(map(len, found)) == [1, 1, 2]
+    assert is_acyclic(quotient(reads, found))
+    assert [5] in found
