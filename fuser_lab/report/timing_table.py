@@ -57,13 +57,13 @@ def timing_note(timings: Timings) -> str:
     if any(not math.isnan(row.warm) for row in timings.rows):
         note += (
             " The second-level cache is cold when a plan starts. Segments are timed inside runs of their plan and find"
-            " there what the segments before them left, so that with the gaps they add up to it. Warm: the run before"
-            " has left its data there."
+            " there what the segments before them left, so that with the gaps they add up to it. Warm: it holds what"
+            " the previous run left."
         )
     if "CPU" in _device(timings):
         note += (
-            " Warm: caches hold what the run before has left, and segments are timed inside runs of their plan, so that"
-            " they add up to it. "
+            " Warm: caches hold what the previous run left, and segments are timed inside runs of their plan, so they"
+            " add up to its time. "
             + ("Outputs were allocated beforehand." if timings.preallocated else "Each run allocates its outputs.")
             + " These are times of this machine's CPU, not of a GPU."
         )
