@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from backend.fusions import CASES, D, S, build, close, numbers
-from backend.lookups import LOOKUPS
+from backend.lookups import LOOKUPS, Lookup
 from backend.reductions import BACKWARD, COLUMNS, PATTERNS, ROWS, add_norm, backward, softmax, totals
 from hand_schedules import CASES as BY_HAND
 from hand_schedules import TOLERANCE, arrays, bound
@@ -32,6 +32,13 @@ from fuser_lab.schedule.parameters import LoopChange, suggestions
 
 STRATEGIES = ("bottom_up", "top_down", "saving", "unfused")
 _DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool, D.ComplexFloat, D.ComplexDouble)
+# So many that each thread has several of them on their way, also on a GPU with 132 multiprocessors.
+_MANY_LOOKUPS = (
+    Lookup(name="many rows of a small table", record=lambda fd, x, i: fd.ops.neg(fd.ops.index_select(x, i, 0)),
+           table=(64, 64), index=(70_001,), size=64),
+    Lookup(name="many elements", record=lambda fd, x, i: fd.ops.mul(fd.ops.gather(x, i, 1), 2.0),
+           table=(34_000, 64), index=(34_000, 64), size=64),
+)
 _EACH = 4  # parameters given by hand that are tried of a kernel
 
 
@@ -49,7 +56,7 @@ def kinds() -> Iterator[Kind]:
     yield from _examples()
     for case in CASES:
         yield _segment("segments", case.name, case.fusion, case.scheduler, case.inputs)
-    for lookup in LOOKUPS:
+    for lookup in (*LOOKUPS, *_MANY_LOOKUPS):
         yield _segment("lookups", lookup.name, lookup.fusion, lookup.scheduler, lookup.inputs)
     yield from _elements()
     yield from _reductions()
