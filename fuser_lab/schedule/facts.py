@@ -53,8 +53,9 @@ class CandidateFacts:
     def lifting(self, rules: frozenset[ReasonCode]) -> "CandidateFacts":
         """Return the facts about the same candidate for schedulers that ignore some rules; it has its own record.
 
-        Of what only the array library evaluates, a gather alone can be in a kernel: sorts, scans and scatters have no
-        element that a kernel could compute, and an embedding has its index first, which the other rules do not expect.
+        Of what only the array library evaluates, a gather alone can be in a kernel: sorts and scatters have no element
+        that a kernel could compute, scans have kernels of their own, and an embedding has its index first, which the
+        other rules do not expect.
         """
         if self.reserved is not None or any(link.op == "embedding_fwd" for link in self.links):
             rules -= {ReasonCode.EVALUATED_ONLY}

@@ -202,7 +202,7 @@ def _median_of_all(to: Emitter, x: Any) -> Any:
     return _middle(to, to.reshaped(x, [count]), 0, (count - 1) // 2, keepdim=False)[0]
 
 
-# Scans, which the array library computes inside the plan.
+# Scans: part of a kernel with the ops around them; alone the array library computes them inside the plan.
 
 def _has_axes(call: Call) -> str | None:
     return None if call.tensors[0].ndim and call.tensors[0].size else "there is nothing to scan"
