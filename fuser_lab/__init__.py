@@ -56,6 +56,7 @@ _PUBLIC = {
     "time": "fuser_lab.api",
     "tune": "fuser_lab.search.tuning",
     "with_rule": "fuser_lab.schedule.own",
+    "without_rules": "fuser_lab.codegen.one_kernel",
 }
 _MODULES = {
     "errors": "fuser_lab.errors",

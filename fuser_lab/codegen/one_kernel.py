@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from fuser_lab.arguments import TEXT, shown, takes
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.lower import MovesMore, lower
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, SchedulerType, reason
-from fuser_lab.errors import CodegenError
+from fuser_lab.errors import CodegenError, InputError
 from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.open import LIFTABLE, opened
 from fuser_lab.schedule.parameters import NestChoice
@@ -83,6 +84,32 @@ def _read_again(nest: NestChoice) -> int:
 def with_lifted(*rules: ReasonCode) -> tuple[Scheduler, ...]:
     """Return nvFuser's schedulers, followed by open ones without some of nvFuser's rules."""
     return opened(SCHEDULERS, rules, OneKernel())
+
+
+@takes(rules=TEXT.worded("the code of a rule"))
+def without_rules(*rules: str) -> tuple[Scheduler, ...]:
+    """Return nvFuser's schedulers, followed by open ones without some of nvFuser's rules.
+
+    For ``fuser_lab.segment(schedulers=...)``: what a rule refused is accepted where our lowering makes one kernel of
+    it. `OPEN_SCHEDULERS` are without all of these rules. ``fl.price`` says what each of them costs a fusion.
+
+    Parameters
+    ----------
+    *rules
+        Codes of reasons (docs/reasons.md), such as ``"index_input"``.
+
+    Raises
+    ------
+    InputError
+        If none is given, or no kernel does without one of them.
+    """
+    known = {code.value: code for code in LIFTABLE}
+    wrong = next((rule for rule in rules if rule not in known), None)
+    if wrong is not None or not rules:
+        said = "no rule is given" if wrong is None else f"no kernel does without the rule {shown(wrong)}"
+        msg = f"without_rules: {said}; choose from {', '.join(sorted(known))}."
+        raise InputError(msg)
+    return with_lifted(*(code for code in LIFTABLE if code.value in rules))
 
 
 OPEN_SCHEDULERS = register(SchedulerSet("OPEN_SCHEDULERS", with_lifted(*LIFTABLE)))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from fuser_lab.arguments import TEXT, instance, is_whole, number, take_fields, whole
+from fuser_lab.arguments import TEXT, instance, is_whole, number, optional, take_fields, whole
 
 KIB = 1024
 _MOST = 10**12
@@ -13,19 +13,6 @@ CAPABILITY = instance(tuple, accepted=_PAIR).but(
 _COUNT = whole(1, _MOST)
 _BYTES = whole(0, _MOST)
 _RATE = number(above=0)
-_FIELDS = {
-    "name": TEXT,
-    "cc": CAPABILITY,
-    "sms": _COUNT,
-    "registers": _COUNT,
-    "max_threads_per_block": _COUNT,
-    "shared_per_sm": _BYTES,
-    "shared_per_block": _BYTES,
-    "l2": _BYTES,
-    "bandwidth": _RATE,
-    "fp32": _RATE,
-    "bf16": number(0),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +48,22 @@ class HostRates:
     low: float
     high: float
     source: str
+
+
+_FIELDS = {
+    "name": TEXT,
+    "cc": CAPABILITY,
+    "sms": _COUNT,
+    "registers": _COUNT,
+    "max_threads_per_block": _COUNT,
+    "shared_per_sm": _BYTES,
+    "shared_per_block": _BYTES,
+    "l2": _BYTES,
+    "bandwidth": _RATE,
+    "fp32": _RATE,
+    "bf16": number(0),
+    "host": optional(instance(HostRates)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass
+from fuser_lab.schedule.open import rules_lifted
 from fuser_lab.schedule.own import written
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.schedule.sets import known_set
@@ -103,7 +104,7 @@ class PlanCode:
     def _needed(self) -> list[str]:
         """Return comments that list the schedulers and passes that the code needs."""
         needed = []
-        if self.oracle.schedulers != SCHEDULERS and known_set(self.oracle.schedulers) is None:
+        if self.oracle.schedulers != SCHEDULERS and not self._schedulers:
             needed += [
                 "# User-defined schedulers cannot be written as code. The next line needs those of the plan:",
                 f"# schedulers = {written(self.oracle.schedulers)}",
@@ -117,6 +118,15 @@ class PlanCode:
                 f"# passes = [{shown}]",
             ]
         return needed
+
+    @property
+    def _schedulers(self) -> str:
+        """The schedulers as an expression, nothing if they are the user's own."""
+        known = known_set(self.oracle.schedulers)
+        if known is not None:
+            return repr(known)
+        lifted = rules_lifted(self.oracle.schedulers, SCHEDULERS)
+        return f"fl.without_rules({', '.join(repr(code.value) for code in lifted)})" if lifted else ""
 
     def _strategy(self) -> str:
         return "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
@@ -133,8 +143,7 @@ class PlanCode:
             shown = ", ".join(f"{n}={_option(getattr(self.options, n))}" for n in changed)
             found += f", options=fl.SegmenterOptions({shown})"
         if self.oracle.schedulers != SCHEDULERS:
-            named_set = known_set(self.oracle.schedulers)
-            found += f", schedulers={'schedulers' if named_set is None else repr(named_set)}"
+            found += f", schedulers={self._schedulers or 'schedulers'}"
         elif self.strategy == "fastest":
             found += ", schedulers=fl.SCHEDULERS"
         if self.passes != PASSES:

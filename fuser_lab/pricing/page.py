@@ -51,6 +51,7 @@ def prices_markdown(prices: Prices, pattern: str = "*") -> str:
         "prices = fl.price(fd, inputs)                  # one fusion: a table, prices.to_pandas(), prices.save(path)",
         "prices = fl.price(fd, inputs, measure=True)    # also times the plans of each rule's example on this machine",
         'prices = fl.price(fl.corpus("llama*"))         # over entries of the corpus: a ranking',
+        'fl.segment(fd, inputs, schedulers=fl.without_rules("index_input"))     # the plan without a rule',
         'print(prices.issue("index_input"))             # the text of an issue, with a reduced example',
         "```", "",
         "`python -m fuser_lab price FILE` prints the table of a repro script, `--issue RULE` the text of an issue.", "",

@@ -1,5 +1,6 @@
 """Open schedulers: nvFuser's with some of its rules lifted, where a lowering can do without them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -81,6 +82,13 @@ def opened(
     """
     by_type = {scheduler.type: scheduler for scheduler in schedulers}
     return (*schedulers, *(OpenScheduler(by_type[kind], _lifted_of(kind, lifted), lowering) for kind in _ORDER))
+
+
+def rules_lifted(schedulers: Sequence[Scheduler], closed: tuple[Scheduler, ...]) -> tuple[ReasonCode, ...]:
+    """Return the rules without which `opened` makes these schedulers of closed ones; nothing for any others."""
+    rest = [one for one in schedulers[len(closed) :] if isinstance(one, OpenScheduler)]
+    rules = tuple(code for code in LIFTABLE if any(code in one.lifted for one in rest))
+    return rules if rest and tuple(schedulers) == opened(closed, rules, rest[0].lowering) else ()
 
 
 def _lifted_of(kind: SchedulerType, lifted: tuple[ReasonCode, ...]) -> tuple[ReasonCode, ...]:

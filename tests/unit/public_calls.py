@@ -316,6 +316,7 @@ def calls(w: World) -> dict[str, Call]:
         "with_rule": Call(known(fl.with_rule), (lambda facts, device: None, "pointwise"), {
             "schedulers": fl.SCHEDULERS,
         }),
+        "without_rules": Call(known(fl.without_rules), ("index_input",)),
         "SegmenterOptions": Call(known(SegmenterOptions), (), {
             name: getattr(SegmenterOptions(), name) for name in SegmenterOptions.__dataclass_fields__
         }),
@@ -325,7 +326,7 @@ def calls(w: World) -> dict[str, Call]:
         }),
         "Device": Call(known(fl.Device), (), {
             "name": "a", "cc": (9, 0), "sms": 1, "shared_per_sm": 1, "shared_per_block": 1, "l2": 1, "bandwidth": 1.0,
-            "fp32": 1.0, "bf16": 1.0, "registers": 1, "max_threads_per_block": 1,
+            "fp32": 1.0, "bf16": 1.0, "registers": 1, "max_threads_per_block": 1, "host": None,
         }),
         "Fill": Call(known(Fill), (), {"kind": "uniform", "low": 0, "high": 1, "values": (1, 2)}),
         "TensorSpec.materialize": Call(known(fl.spec((2,)).materialize), (0,)),

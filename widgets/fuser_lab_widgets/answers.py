@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError, IllegalEdit
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import edge_title, segment_text, segment_title
@@ -34,6 +35,8 @@ DECISIONS = 500  # attempts that are sent at a time
 _MOST_MOVES = 4  # segments that are tried while an op is selected
 _MOST_LINES = 6  # of the user's code, told of a segment
 _CUT = "Overrules the segmenter: the partition is cut here, regardless of nvFuser's rules"
+_AGAIN = "The segment computes the tensor again instead of reading it; values do not change"
+_NARROW = {"BFloat16": 256, "Half": 2048}  # dtypes of 16 bits; an element is rounded by one part of so many
 _ASKS = "Changes the definition and segments it again, as nvFuser would"
 
 
@@ -117,8 +120,27 @@ def _previewed(plan: EditablePlan, view: ViewModel, edge: EdgeView, said: Answer
         said["preview"] = previews.answer_of(preview)
         if not preview.legal:
             said["actions"] = [action | {"refused": preview.rule} for action in said["actions"]]
-    said["actions"] += _annotating(view, edge)
+    said["actions"] += [*_rewriting(plan, edge), *_annotating(view, edge)]
     return said
+
+
+def _rewriting(plan: EditablePlan, edge: EdgeView) -> list[Answer]:
+    """Return the edits of what kernels compute at a tensor that crosses: computing it again, or passing it in 16 bits.
+
+    Which are legal is known once they are made: the reason is the answer then.
+    """
+    _, reader = edge.segments
+    if edge.kind != "boundary" or reader is None or not hasattr(plan, "recompute"):
+        return []
+    found: list[Answer] = [{
+        "type": "recompute", "label": f"Recompute {edge.tensor} in S{reader}", "id": edge.id, "title": _AGAIN,
+    }]
+    tensor = cast("Any", plan).fusion.tensors.get(edge.tensor)
+    for dtype, parts in _NARROW.items() if tensor is not None and tensor.dtype is DataType.Float else ():
+        title = f"Values change: each element is rounded by at most 1/{parts} of itself; the edit says what follows"
+        label = f"Pass {edge.tensor} as {dtype}"
+        found.append({"type": "narrow", "label": label, "id": edge.id, "dtype": dtype, "title": title})
+    return found
 
 
 def refusal(plan: EditablePlan, view: ViewModel, selected: str, error: FuserLabError) -> Answer:

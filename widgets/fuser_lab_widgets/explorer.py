@@ -18,7 +18,7 @@ from fuser_lab import presegmentation
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, having, listed, number, one_of, optional, shown, takes
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.events import Attempt
-from fuser_lab.plan.code import FORMS
+from fuser_lab.plan.code import FORMS, REWRITINGS
 from fuser_lab.presegmentation import Alternative
 from fuser_lab.pricing.rule_lifting import liftable, predicted_seconds
 from fuser_lab.report.collapse import is_large
@@ -421,6 +421,8 @@ class Explorer(anywidget.AnyWidget):
             "cut": self._cut,
             "glue": self._glue,
             "move": self._move,
+            "recompute": self._recompute,
+            "narrow": self._narrow,
             "edit": self._listed_edit,
             "preview": self._preview,
             "annotate": self._annotate,
@@ -495,6 +497,14 @@ class Explorer(anywidget.AnyWidget):
             msg = "The current plan no longer has this op."
             raise FuserLabError(msg)
         self._edit(node.id, "move", node.tensor, int(event["segment"]))
+
+    def _recompute(self, event: Event) -> None:
+        edge = self._edge(event)
+        self._edit(edge.id, "recompute", edge.tensor, edge.segments[1])
+
+    def _narrow(self, event: Event) -> None:
+        edge = self._edge(event)
+        self._edit(edge.id, "narrow", edge.tensor, str(event["dtype"]))
 
     def _listed_edit(self, event: Event) -> None:
         """Make one of the edits that the list of the best ones offers."""
@@ -607,7 +617,7 @@ class Explorer(anywidget.AnyWidget):
         because = previews.because(plan, kind, arguments)
         if self._try(selected, lambda: getattr(self._session, kind)(*arguments, because=because)):
             self._show()
-            self._say(" ".join((f"{done}: {self._change(old)}.", *because)))
+            self._say(" ".join((f"{done}: {self._change(old)}.", *_rewritten(kind, self._session.plan), *because)))
 
     def _select(self, event: Event) -> None:
         self._answer_for(str(event.get("id", "")))
@@ -1213,7 +1223,19 @@ def _done(kind: str, arguments: Sequence[Any]) -> str:
             return f"Cut at {' → '.join(map(str, arguments))}"
         case "glue":
             return f"Glued S{arguments[0]} and S{arguments[1]}"
+        case "recompute":
+            return f"Recomputed {arguments[0]} in S{arguments[1]}"
+        case "narrow":
+            return f"{arguments[0]} passes as {arguments[1]}"
     return f"Moved {arguments[0]}"
+
+
+def _rewritten(kind: str, plan: object) -> tuple[str, ...]:
+    """Return what the log says of an edit that rewrites the fusion, as a sentence: the last attempt with a text."""
+    if kind not in REWRITINGS:
+        return ()
+    said = [attempt.text for attempt in cast("Any", plan).decisions if attempt.accepted and attempt.text]
+    return (f"{said[-1]}.",)
 
 
 def _left_behind(state: State) -> str:

@@ -6,6 +6,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.json_text import json_text
+from fuser_lab.plan.code import REWRITINGS
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.parts import edges_but
@@ -52,8 +53,8 @@ def of_edge(plan: Any, view: ViewModel, edge: EdgeView) -> EditPreview | None:
 
 
 def because(plan: Any, kind: str, arguments: Sequence[Any]) -> tuple[str, ...]:
-    """Return why an edit changes more than it names; nothing for plans without previews."""
-    if not can_preview(plan):
+    """Return why an edit changes more than it names; nothing for plans and edits without previews."""
+    if not can_preview(plan) or kind in REWRITINGS:
         return ()
     if kind == "cut":
         found = plan.preview_cut(arguments[0] if len(arguments) == 1 else tuple(arguments))

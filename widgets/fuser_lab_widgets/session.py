@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from fuser_lab.dtypes import DataType
 from fuser_lab.passes.annotations import bare
 from fuser_lab.pricing.rule_lifting import without_rule
 from fuser_lab.report.subject import PlanLike
@@ -146,6 +147,17 @@ class Session:
     def move(self, tensor: str, segment: int, because: Sequence[str] = ()) -> None:
         """Move the expression that computes a tensor to another segment."""
         self._edit(self.plan.move(tensor, segment), f"move({tensor}, S{segment})", because)
+
+    # ---- edits of what the kernels compute
+
+    def recompute(self, tensor: str, segment: int, because: Sequence[str] = ()) -> None:
+        """Compute a tensor again in a segment that reads it from memory."""
+        plan = cast("Plan", self.plan).recompute(tensor, segments=segment)
+        self._edit(plan, f"recompute({tensor}, S{segment})", because)
+
+    def narrow(self, tensor: str, dtype: str, because: Sequence[str] = ()) -> None:
+        """Pass a tensor between segments in a dtype of 16 bits, by its name."""
+        self._edit(cast("Plan", self.plan).narrow(tensor, DataType[dtype]), f"narrow({tensor}, {dtype})", because)
 
     # ---- edits of the definition, and how it is segmented
 

@@ -13,10 +13,11 @@ from fuser_lab.codegen.one_kernel import bytes_moved, with_lifted
 from fuser_lab.cost.device import H200
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.errors import CodegenError
+from fuser_lab.errors import CodegenError, InputError
 from fuser_lab.events import DecisionLog
 from fuser_lab.interpreter import evaluate
 from fuser_lab.report.explain import explain_data, explain_text
+from fuser_lab.schedule.open import LIFTABLE
 from fuser_lab.schedule.sets import SchedulerSet, register
 from fuser_lab.segmentation.oracle import candidate
 from tests.agreement import lock_step
@@ -24,6 +25,7 @@ from tests.benchmarks.optimal import irregular
 from tests.fuzz.check import Checked
 from tests.fuzz.choices import Seeded
 from tests.fuzz.generator import generate
+from tests.unit.test_plan import made_by
 
 TARGETS = ("cpu", "cuda")
 
@@ -226,6 +228,21 @@ def test_only_the_rules_that_are_lifted_are_broken():
     fd = defined(norm_with_rope)
     assert len(fl.segment(fd, schedulers=with_lifted(ReasonCode.RESHAPE_MIXES)).segments) == 2
     assert len(fl.segment(fd, schedulers=with_lifted(ReasonCode.INDEX_INPUT)).segments) == 1
+
+
+def test_a_plan_without_a_rule_is_written_as_code():
+    plan = fl.segment(defined(norm_with_rope), schedulers=fl.without_rules("index_input"))
+    assert len(plan.segments) == 1
+    assert "schedulers=fl.without_rules('index_input')" in plan.to_python()
+    assert made_by(plan.to_python()) == plan
+    both = fl.without_rules("reshape_mixes", "index_input")
+    assert both == fl.without_rules("index_input", "reshape_mixes") == with_lifted(
+        *(code for code in LIFTABLE if code.value in {"index_input", "reshape_mixes"}),
+    )
+    assert fl.without_rules(*(code.value for code in LIFTABLE)) == tuple(fl.OPEN_SCHEDULERS)
+    for wrong, said in ((("cycle",), "no kernel does without the rule 'cycle'; choose"), ((), "no rule is given")):
+        with pytest.raises(InputError, match=said):
+            fl.without_rules(*wrong)
 
 
 def test_acceptances_name_their_rules_wherever_a_plan_goes():
