@@ -45,8 +45,14 @@ class TileNest(TransposingNest, GpuReductions):
         )
 
     def _is_mirrored(self, tiled: TiledAxes) -> bool:
-        """Whether tiles of one tensor, read along either axis, are those of another place that is read likewise."""
+        """Whether tiles of one tensor, read along either axis, are those of another place that is read likewise.
+
+        Of what the L2 cache holds as a whole, the second reading finds everything there in any order.
+        """
         if tiled.across.extent != tiled.along.extent:
+            return False
+        item = max((tv.dtype.itemsize for tv in tiled.inputs), default=0)
+        if 2 * tiled.across.extent * tiled.along.extent * item <= self._device.l2:
             return False
         names = [tiled.parts[axis.name][-1].name for axis in (tiled.across, tiled.along)]
         read = [tv for tv in self._nest.index if tv in self._fusion.inputs and tv.numel]

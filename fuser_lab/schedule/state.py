@@ -44,7 +44,7 @@ class Space:
     ``transposed`` are the extents of two axes of which some tensors are fast along the first, the others along the
     second, (0, 0) if all agree; with reductions, the first is a reduced axis. ``itemsize`` is that of the widest to be
     transposed, ``transposed_bytes`` what an element of all of them takes. ``mirrored`` says whether both axes are as
-    long, and one tensor is read along both.
+    long, and one tensor is read along both that the L2 cache does not hold.
 
     GPU, with reductions: ``streams`` is how many inputs are read element by element, ``read_bytes`` what an element
     of all of them takes; ``input_bytes`` what an element of

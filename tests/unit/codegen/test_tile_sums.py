@@ -1,6 +1,7 @@
 """Reductions whose inputs are fast in memory along different axes: tiles of both go through shared memory."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,11 +12,13 @@ from backend.fusions import D, S, build, close, numbers
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Alloc, Kernel, Load, Role, VectorLoad, terms_of, walk
+from fuser_lab.cost.device import H200
 from fuser_lab.errors import ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
 from fuser_lab.schedule.state import Evict, Space, Style
+from tests.unit.codegen.test_gpu_memory import run as run_on
 from tests.unit.codegen.test_kernels_in_lock_step import run
 
 
@@ -50,6 +53,7 @@ def before_all(fd: Any, x: Any, y: Any) -> Any:
     return fd.ops.sum(fd.ops.mul(fd.ops.permute(x, [0, 2, 1]), y), [0, 2])
 
 
+NO_CACHE = replace(H200, l2=1)
 Shapes = tuple[tuple[int, ...], ...]
 CASES: dict[str, tuple[Callable[..., Any], Shapes, D]] = {
     "squares": (squares, ((128, 128),), D.Float), "odd": (squares, ((83, 83),), D.Float),
@@ -61,6 +65,13 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes, D]] = {
     "a vector": (scaled, ((72, 64), (64, 72), (72,)), D.Float),
     "two axes": (two_axes, ((5, 40, 32), (32, 5, 40)), D.Float),
     "around": (before_all, ((6, 20, 48), (6, 48, 20)), D.Float),
+}
+
+
+TURNED: dict[str, tuple[Callable[..., Any], Shapes, D]] = {
+    "sum": (lambda fd, x: fd.ops.add(x, fd.ops.permute(x, [1, 0])), ((200, 200),), D.Float),
+    "odd": (lambda fd, x: fd.ops.sub(x, fd.ops.permute(x, [1, 0])), ((147, 147),), D.BFloat16),
+    "batches": (lambda fd, x: fd.ops.sub(x, fd.ops.permute(x, [0, 2, 1])), ((3, 150, 150),), D.Float),
 }
 
 
@@ -80,6 +91,23 @@ def test_the_kernel_computes_what_the_reference_does(name: str) -> None:
     record, shapes, dtype = CASES[name]
     assert kernel_of(name).nests[0].schedule.style is Style.TILES
     check(build(record, shapes, dtype), [numbers(shape, dtype, number) for number, shape in enumerate(shapes)])
+
+
+@pytest.mark.parametrize("name", ["squares", "odd", "turns that parts do not divide", "batches", "bytes"])
+def test_tiles_that_mirror_each_other_are_all_read(name: str) -> None:
+    record, shapes, dtype = CASES[name]
+    inputs = [numbers(shape, dtype, number) for number, shape in enumerate(shapes)]
+    for device in (NO_CACHE, replace(NO_CACHE, sms=1)):
+        kernel = run_on(build(record, shapes, dtype), S.REDUCTION, inputs, device)
+        assert kernel.nests[0].space.mirrored
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_tiles_without_reductions_that_mirror_each_other_are_all_written(name: str) -> None:
+    record, shapes, dtype = TURNED[name]
+    inputs = [numbers(shape, dtype, number) for number, shape in enumerate(shapes)]
+    kernel = run_on(build(record, shapes, dtype), S.POINTWISE, inputs, NO_CACHE)
+    assert kernel.nests[0].space.mirrored
 
 
 def test_inputs_that_lie_column_by_column() -> None:
@@ -116,7 +144,10 @@ def test_what_is_read_straight_and_transposed_is_read_at_about_the_same_time(cou
     """Tiles that mirror each other come in the same turn or the next."""
     size = 64 * count
     record = squares if reduces else lambda fd, x: fd.ops.add(x, fd.ops.permute(x, [1, 0]))
-    made = generate(build(record, ((size, size),), D.Float), S.REDUCTION if reduces else S.POINTWISE, "cuda")
+    scheduler = S.REDUCTION if reduces else S.POINTWISE
+    fusion = build(record, ((size, size),), D.Float)
+    assert not generate(fusion, scheduler, "cuda").kernel_ir.nests[0].space.mirrored, "the cache holds all of it"
+    made = generate(fusion, scheduler, "cuda", device=NO_CACHE)
     (nest,) = made.kernel_ir.nests
     assert nest.space.mirrored
     tiles = size // nest.schedule.tile
