@@ -6,6 +6,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
+from fuser_lab.codegen.generate import EVALUATED
 from fuser_lab.codegen.statement_traffic import statement_traffic
 
 
@@ -78,3 +79,20 @@ def test_a_large_kernel_is_counted_without_running_it():
     (segment,) = softmax((1 << 20, 1 << 12)).segments
     reads = [one for one in statement_traffic(segment.kernel("cpu").kernel_ir) if one.buffer.name == "T0"]
     assert sum(one.bytes for one in reads) == pytest.approx(2 * 4 << 32, rel=1e-3)  # two passes over the rows
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_what_is_written_are_the_results(target):
+    """Of every example, at a small size: each element of a result is written once."""
+    checked = 0
+    for entry in fl.corpus(kind="example"):
+        fd, inputs = entry.load(small=True)
+        for segment in fl.segment(fd, inputs).segments:
+            if segment.scheduler in EVALUATED:
+                continue
+            results = {value.name for value in segment.outputs}
+            traffic = statement_traffic(segment.kernel(target).kernel_ir)
+            written = sum(one.bytes for one in traffic if one.write and one.buffer.name in results)
+            assert written == pytest.approx(segment.bytes_out, rel=0.1), (entry.name, segment.index)
+            checked += 1
+    assert checked > 12
