@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from fuser_lab.codegen.cpu_bands import CpuBands
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import Ranges, simplify, thresholds, variables
-from fuser_lab.codegen.kernel_ir import Buffer, If, Launch, Load, Statement, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Statement, Store, terms_of, walk
 from fuser_lab.codegen.nest_lowering import Fold, Places, extent_of
 from fuser_lab.codegen.nests import flattened, trial
+from fuser_lab.codegen.persistence import calls_functions, shared_along
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
@@ -18,6 +19,8 @@ CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
 MOST_SECTIONS = 6
 SHORTEST_RUN = 4  # elements of a loop over the last digit
+SHORT_ROW = 64  # elements, fewer than which take no longer than a function of one number for all of them
+STAGED_ROWS = 64
 UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 
 
@@ -41,6 +44,8 @@ class CpuNest(CpuBands):
                 if not outer:
                     i: Term = self._loop(stack, "i", length, many)
                     self._stores(self._flat(run, i))
+                elif staged := self._staged(length):
+                    self._in_stages(stack, staged, count, length)
                 else:
                     i = self._loop(stack, "i", count, many)
                     self._inner_loops(self._flat(outer, i), length)
@@ -56,6 +61,35 @@ class CpuNest(CpuBands):
                 )
                 self._stores({**places, **self._flat(run, j)})
         return Launch()
+
+    def _staged(self, length: int) -> tuple[TensorView, ...]:
+        """Return the values of short rows, of many of which the mathematical functions fill vectors."""
+        given = self._fusion, self._nest, self._buffers, self._layouts
+        if length > SHORT_ROW:
+            return ()
+        shared = shared_along(*given, self._levels, self._kept_run)
+        return tuple(tensor for tensor in shared if calls_functions(*given, tensor))
+
+    def _in_stages(self, stack: ExitStack, staged: Sequence[TensorView], count: int, length: int) -> None:
+        """Write rows in blocks: first what each row is computed from, side by side, then the rows."""
+        values, nest = self._values, self._nest
+        unit = self._loop(stack, "unit", -(-count // STAGED_ROWS), self._outer)
+        kept = {tv: Buffer(name=f"{tv.name}_rows", dtype=tv.dtype.compute, size=STAGED_ROWS, role=Role.SCRATCH)
+                for tv in staged}
+        for buffer in kept.values():
+            values.emit(Alloc(buffer=buffer))
+        start, stop = self._chunk(unit, STAGED_ROWS, count, guarded=True)
+        for kind in (ParallelType.vectorize, ParallelType.serial):
+            with values.loop("i", stop, kind, start=start, largest=count, pinned=True) as i:
+                places, slot = self._flat(self._kept_outer, i), simplify(i - start, values.scope.ranges)
+                for tensor, buffer in kept.items():
+                    at = values.simplified(nest.at(tensor, places))
+                    if kind is ParallelType.vectorize:
+                        values.emit(Store(buffer=buffer, position=slot, value=values.value(tensor, at)))
+                    else:
+                        values.given[tensor.name, at] = Load(tensor.dtype, buffer, slot)
+                if kind is ParallelType.serial:
+                    self._inner_loops(places, length)
 
     def _inner_loops(self, places: Places, length: int) -> None:
         """Write the innermost loop, one for each section in which the choices of pads and cats stay the same.

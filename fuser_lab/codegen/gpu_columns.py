@@ -14,7 +14,7 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
-from fuser_lab.codegen.persistence import inputs_needed, shared_by_rows
+from fuser_lab.codegen.persistence import inputs_needed, shared_along
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
@@ -163,7 +163,8 @@ class ColumnNest(GpuReductions):
         """Compute the values of a thread's columns that its rows share, as far as there are registers for them."""
         nest, values, width = self._nest, self._values, self.schedule.vector
         room, found = _SHARED_WORDS, {}
-        for tensor in shared_by_rows(self._fusion, nest, self._buffers, self._layouts, self._levels):
+        given = self._fusion, nest, self._buffers, self._layouts, self._levels
+        for tensor in shared_along(*given, nest.reduced):
             dtype = tensor.dtype.compute
             room -= width * max(dtype.itemsize // 4, 1)
             if room < 0:

@@ -7,7 +7,7 @@ from fuser_lab.codegen.index_map import Index, operand_index
 from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_ir import Buffer, Load, Statement, terms_of, walk
 from fuser_lab.codegen.layout import Layout
-from fuser_lab.codegen.nests import Nest
+from fuser_lab.codegen.nests import Axis, Nest
 from fuser_lab.codegen.values import Values
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.ir.term import MATH, Apply, Term, Var
@@ -96,24 +96,38 @@ def inputs_needed(
     )
 
 
-def shared_by_rows(
+def shared_along(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    levels: Mapping[Val, int],
+    levels: Mapping[Val, int], axes: Sequence[Axis],
 ) -> tuple[TensorView, ...]:
-    """Return the values of columns that the elements of a column are computed from, computed ones first."""
+    """Return the values that are the same along some axes, not along all, and that others are computed from there.
+
+    Computed ones come first.
+    """
     needed = _needed(fusion, nest, buffers, layouts, levels, 0)
-    reduced, kept = ({axis.name for axis in axes} for axes in (nest.reduced, nest.kept))
+    same = {axis.name for axis in axes}
+    other = {axis.name for axis in nest.axes} - same
 
     def along(tensor: TensorView) -> set[str]:
         return set().union(*(variables(i) for i in nest.index.get(tensor, ())))
 
     found = [
         tv for tv in sorted(needed, key=lambda tv: tv.name)
-        if along(tv) & kept and not along(tv) & reduced and any(
-            out in needed and along(out) & reduced for user in fusion.users.get(tv, ()) for out in user.tensor_outputs
+        if along(tv) & other and not along(tv) & same and any(
+            out in needed and along(out) & same for user in fusion.users.get(tv, ()) for out in user.tensor_outputs
         )
     ]
     return tuple(sorted(found, key=lambda tv: tv not in fusion.producers))
+
+
+def calls_functions(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    tensor: TensorView,
+) -> bool:
+    """Whether an element is computed by mathematical functions."""
+    statements = _asked_for(Values(fusion, buffers, layouts), nest, [tensor])
+    terms = (t for s in walk(statements) for root in terms_of(s) for t in root.walk())
+    return any(isinstance(t, Apply) and t.fn in MATH | {"pow"} for t in terms)
 
 
 def bytes_kept(saved: Sequence[Saved], fusion: Fusion) -> int:

@@ -14,7 +14,7 @@ from backend.reductions import backward, softmax
 
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.index_math import variables
-from fuser_lab.codegen.kernel_ir import Load, Loop, Role, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Load, Loop, Role, terms_of, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
@@ -46,6 +46,14 @@ def sums_across(fd: Any, x: Any, y: Any) -> Any:
     return fd.ops.sum(difference, [2]), fd.ops.max(fd.ops.mul(difference, difference), [2]), difference
 
 
+def gated_rows(fd: Any, gate: Any, x: Any) -> Any:
+    """Short rows with a number each that functions compute; another is only divided."""
+    o = fd.ops
+    wide = o.sigmoid(o.broadcast(gate, [False, False, True]))
+    other = o.broadcast(o.truediv(gate, 3.0), [False, False, True])
+    return o.mul(o.add(x, other), wide), o.tanh(x)
+
+
 def patches(fd: Any, x: Any) -> Any:
     parts = fd.ops.permute(fd.ops.reshape(x, [2, 3, 12, 16, 14, 16]), [0, 2, 4, 1, 3, 5])
     return fd.ops.mul(fd.ops.reshape(parts, [336, 768]), 2.0)
@@ -68,6 +76,7 @@ LARGE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], S]] = {
     "transposes": (transpose_add, ((397, 451), (451, 397)), S.TRANSPOSE),
     "rows and columns": (backward, ((523, 301), (523, 301), (301,), (523, 1)), S.INNER_OUTER_PERSISTENT),
     "columns": (column_sums, ((611, 403),), S.REDUCTION),
+    "gated rows": (gated_rows, ((67, 211), (67, 211, 13)), S.POINTWISE),
     "wide columns": (column_sums, ((37, 9001),), S.REDUCTION),
     "rows": (softmax, ((301, 517),), S.INNER_PERSISTENT),
     "rows of a transposed tensor": (rows_across, ((3, 301, 205), (3, 205, 301)), S.INNER_PERSISTENT),
@@ -192,6 +201,15 @@ def test_no_access_of_an_inner_loop_divides() -> None:
         if isinstance(term, Apply) and term.fn in {"floordiv", "mod"} and inner & variables(term)
     ]
     assert not divided
+
+
+@pytest.mark.parametrize(("length", "staged"), [(16, True), (64, True), (65, False), (1, False)])
+def test_functions_of_one_number_for_a_short_row_are_computed_for_many_rows_together(length: int, staged: bool) -> None:
+    fusion = build(gated_rows, [(100, 90), (100, 90, length)], D.Float)
+    phases = generate(fusion, S.POINTWISE, "cpu", "kernel").kernel_ir.phases
+    names = {s.buffer.name for phase in phases for s in walk(phase.body) if isinstance(s, Alloc)}
+    assert bool(names) == staged
+    assert len(names) <= 1  # a quotient is not worth it
 
 
 def test_neighbouring_sums_of_a_few_rows_each_are_vectorized_together() -> None:
