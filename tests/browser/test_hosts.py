@@ -130,7 +130,7 @@ def test_the_live_explorer_needs_nothing_that_a_notebook_defines(browser, plans)
     stage, explorer = Stage(browser, policy=policy), Explorer(plans[0])
     stage.show(explorer)
     missing = "() => ['jupyterapp', 'jupyterlab', 'require', 'define', 'Jupyter', 'IPython'].filter((n) => n in window)"
-    assert stage.page.evaluate(missing) == []
+    assert stage.page.evaluate(missing) == []  # settled: the page defines none of them
     stage.root.locator(".fl-op").first.click()
     expect(stage.root.locator(".fx-inspector")).to_contain_text("Schedulers, as asked")
     assert stage.click(stage.root.get_by_role("button", name="Segments", exact=True)) > 0

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from browser.accessibility import serious_findings
 from browser.stage import Stage
-from browser.waiting import expect
+from browser.waiting import PATIENCE, expect
 from fuser_lab_widgets import Explorer
+from fuser_lab_widgets.saved import saved
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
@@ -87,3 +88,21 @@ def test_counters_and_names_are_shown_as_text(browser):
     assert told.locator("img").count() == 0  # settled
     assert stage.errors == []
     explorer.close()
+
+
+def test_a_page_without_a_kernel_shows_the_profile(browser, tmp_path):
+    plan = softmax()
+    page_path = tmp_path / "saved.html"
+    page_path.write_text(f"<!DOCTYPE html><body>{saved([plan], 'abc', profile=fl.profile(plan))}", encoding="utf-8")
+    context = browser.new_context(viewport={"width": 1300, "height": 900}, offline=True)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    page.goto(page_path.as_uri())
+    frame = page.frame_locator(".fl-saved iframe")
+    frame.get_by_role("tab", name="Source").click()
+    frame.get_by_role("button", name="Profile", exact=True).click()
+    expect(frame.locator(".fx-panel")).to_contain_text("The profile is of the kernels for cuda.")
+    frame.get_by_role("button", name="CUDA", exact=True).click()
+    expect(frame.get_by_role("listbox", name="Profile, H200")).to_contain_text("By the roofline of H200")
+    expect(frame.locator(".fx-cost:not(:empty)").first).to_contain_text("MB")
+    context.close()

@@ -9,7 +9,7 @@ from fuser_lab.report.modules import has_modules, module_folds
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.timing_table import timing_note, timing_table
 from fuser_lab.report.view_model import view_plan
-from fuser_lab_widgets import answers, lines, scenes, sources, tabs
+from fuser_lab_widgets import answers, lines, profiles, scenes, sources, tabs
 from fuser_lab_widgets.amounts import Amounts, target_model
 from fuser_lab_widgets.heat import heat
 
@@ -29,12 +29,12 @@ _HINT: Final = "Click an op, edge or segment for details; press ? for the keys."
 
 def baked(
     plans: Sequence[EditablePlan], timings: Any = None, *, title: str | None = None, machine: CostModel | None = None,
-    followed: int = 8,
+    followed: int = 8, profile: Any = None,
 ) -> dict[str, Any]:
     """Return what the report's script shows: each plan's drawings, answers, sources, decisions and tabs.
 
     ``machine`` is the cost model of the device that the timings were taken on. Plans of up to ``followed`` segments
-    have the steps of their kernels.
+    have the steps of their kernels. ``profile`` is shown beside the source of the plan that it is of.
     """
     views = [view_plan(plan, title=title, decisions=False) for plan in plans]
     shapes = scenes.Shapes()
@@ -49,14 +49,14 @@ def baked(
         "hint": _HINT,
         "timings": timed,
         "views": tabs.views(live=False),
-        "plans": [_plan(n, plans, views, amounts, rows, shapes, followed) for n in range(len(plans))],
+        "plans": [_plan(n, plans, views, amounts, rows, shapes, followed, profile) for n in range(len(plans))],
         "shapes": shapes.all(),
     }
 
 
 def _plan(
     n: int, plans: Sequence[EditablePlan], views: Sequence[ViewModel], amounts: Amounts, rows: Sequence[Any],
-    shapes: scenes.Shapes, most_followed: int,
+    shapes: scenes.Shapes, most_followed: int, profile: Any,
 ) -> dict[str, Any]:
     plan, view = plans[n], views[n]
     ids = [*(b.id for b in blocks(view)), *(x.id for x in view.nodes), *(e.id for e in view.edges)]
@@ -81,6 +81,7 @@ def _plan(
         plan=plan, view=view, amounts=amounts, rows=rows, compared="0" if n else "", other=plans[0] if n else None,
         difference=difference, others=lambda: others, certificate=_UNSEARCHED, fixed=True,
     )
+    own = profile if profile is not None and profile.plan_hash == plan.hash else None
     linked = view.header.ops <= _MOST_LINKED
     followed = linked and len(plan.segments) <= most_followed
     written = {tab.name: tab.write(shown) for tab in tabs.TABS if tab.write is not None and not tab.live_only}
@@ -90,22 +91,28 @@ def _plan(
         "scenes": drawn,
         "answers": {selected: answers.answer(plan, view, selected, editable=False) for selected in ids},
         "sources": [
-            {target: _source_views(segment, target, linked=linked, followed=followed) for target in TARGETS}
+            {target: _source_views(segment, target, own, linked=linked, followed=followed) for target in TARGETS}
             for segment in plan.segments
         ],
+        "profiled": own is not None,
         "decisions": answers.decision_page(tuple(getattr(plan, "decisions", None) or ()), count=None),
         "panels": {name: {"hash": view.header.hash, "html": html} for name, html in written.items()},
         "code": plan.to_python(),
     }
 
 
-def _source_views(segment: Any, target: str, *, linked: bool, followed: bool) -> dict[str, Any]:
+def _source_views(
+    segment: Any, target: str, profile: Any, *, linked: bool, followed: bool,
+) -> dict[str, Any]:
     """Return what the source tab shows of a segment, without PTX: its source, linked lines and steps if asked for."""
     found: dict[str, Any] = {"source": _page_form(sources.source(segment, target))}
     if linked and hasattr(segment, "kernel"):
         found["beside"] = lines.beside(segment, target, compiled=False)
     if followed and hasattr(segment, "steps"):
         found["steps"] = lines.steps(segment, target)
+    if profile is not None:
+        other = {"problem": f"The profile is of the kernels for {profile.target}."}
+        found["profile"] = profiles.beside(segment, profile) if profile.target == target else other
     return found
 
 

@@ -30,7 +30,19 @@ from fuser_lab.report.text import plan_text
 from fuser_lab.report.timing_table import timing_note, timing_table
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab.report.view_model import EdgeView, Header, ViewModel, view_plan
-from fuser_lab_widgets import answers, assets, lines, previews, profiles, scenes, schedules, selections, sources, tabs
+from fuser_lab_widgets import (
+    answers,
+    assets,
+    lines,
+    previews,
+    profiles,
+    profiling,
+    scenes,
+    schedules,
+    selections,
+    sources,
+    tabs,
+)
 from fuser_lab_widgets.amounts import Amounts, place, target_model
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.canvas import Canvas
@@ -210,7 +222,7 @@ class Explorer(anywidget.AnyWidget):
         self._peers: tuple[Any, ...] = ()  # rows of peers
         self._machine: Any = None  # the cost model of the device that ran
         self._key = secrets.token_hex(6)
-        self._kept: tuple[EditablePlan, Any] | None = None  # plan and timings that the notebook keeps, once displayed
+        self._kept: tuple[EditablePlan, Any, Any] | None = None  # plan, timings and profile kept, once displayed
         self._compiler = Background()
         self._background = Background()
         self._keeper = Background()
@@ -283,28 +295,33 @@ class Explorer(anywidget.AnyWidget):
         live = {kind: said for kind, said in data.items() if kind != "text/html"}
         display(live, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
 
-    def _shown_last(self) -> tuple[EditablePlan, Any]:
-        return self._session.plan, self._measured_last
+    def _shown_last(self) -> tuple[EditablePlan, Any, Any]:
+        plan = self._session.plan
+        made = (self._profiles.get((plan.hash, target)) for target in profiling.TARGETS)
+        return plan, self._measured_last, next((one for one in made if one is not None), None)
 
-    def _saved(self, plan: EditablePlan, timings: Any) -> str:
+    def _saved(self, plan: EditablePlan, timings: Any, profile: PlanProfile | None) -> str:
         baseline = self._session.baseline
         plans = [plan, *([baseline] if baseline.hash != plan.hash else [])]
         timed = timings is not None and {row.plan_hash for row in timings.rows} & {each.hash for each in plans}
-        return saved(plans, self._key, timings=timings if timed else None, title=self._title, machine=self._machine)
+        return saved(
+            plans, self._key, timings=timings if timed else None, title=self._title, machine=self._machine,
+            profile=profile,
+        )
 
     def _keep(self) -> None:
         """Bring what the notebook keeps up to date, once nothing has changed for a moment."""
         if self._kept is None or _are_same(self._kept, self._shown_last()):
             return
 
-        def settled() -> tuple[tuple[EditablePlan, Any], str]:
+        def settled() -> tuple[tuple[EditablePlan, Any, Any], str]:
             while True:
                 found = self._shown_last()
                 time.sleep(_KEEP_SECONDS)
                 if _are_same(found, self._shown_last()):
                     return found, self._saved(*found)
 
-        def tell(said: tuple[tuple[EditablePlan, Any], str] | None, _problem: str) -> None:
+        def tell(said: tuple[tuple[EditablePlan, Any, Any], str] | None, _problem: str) -> None:
             if said is not None:
                 from IPython.core.display_functions import display
 
@@ -960,8 +977,8 @@ class Explorer(anywidget.AnyWidget):
     def _profile(self, event: Event) -> None:
         """Profile the shown plan in the background; nothing else is measured or previewed meanwhile."""
         plan, target = self._session.plan, str(event["target"])
-        if target not in profiles.TARGETS:
-            msg = f"unknown target {target!r}; choose from {', '.join(profiles.TARGETS)}."
+        if target not in profiling.TARGETS:
+            msg = f"unknown target {target!r}; choose from {', '.join(profiling.TARGETS)}."
             raise InputError(msg)
         if self._runner.running:
             self._say("A run is in progress; profile when it has ended.", "error")
@@ -976,8 +993,9 @@ class Explorer(anywidget.AnyWidget):
                 else:
                     self._say(problem, "error")
                 self._guarded({"type": "source"}, lambda: self._source(self._source_asked))
+            self._publish()
 
-        if not self._compiler.start(lambda: profiles.profiled(plan, self._inputs, target), tell):
+        if not self._compiler.start(lambda: profiling.profiled(plan, self._inputs, target), tell):
             self._say("Another segment is being compiled, or a plan profiled; try again in a moment.", "error")
             return
         self._profiling = plan.hash, target
@@ -1212,8 +1230,8 @@ def _same(a: object, b: object) -> bool:
     return a is b or (isinstance(a, str | bool) and a == b)
 
 
-def _are_same(a: tuple[object, object], b: tuple[object, object]) -> bool:
-    return a[0] is b[0] and a[1] is b[1]
+def _are_same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
+    return all(one is other for one, other in zip(a, b, strict=True))
 
 
 def _done(kind: str, arguments: Sequence[Any]) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.codegen.links import LinkedLine, source_lines
-from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import FuserLabError, UnsupportedError
+from fuser_lab.errors import FuserLabError
 from fuser_lab.report.units import bytes_label, plural, seconds_label
 from fuser_lab_widgets.lines import listed, ranges
 
@@ -17,36 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fuser_lab.codegen.generate import GeneratedKernel
-    from fuser_lab.lab.profiling import PlanProfile, ProfiledSegment
-    from fuser_lab.lab.profiling.statements import ProfiledStatement
 
-TARGETS: Final = ("cpu", "cuda")
+# What `fuser_lab.profile` returns; its module times plans, which nothing that draws a plan loads.
+PlanProfile = Any
+ProfiledSegment = Any
+ProfiledStatement = Any
 _NO_COST: Final = '<span class="fx-cost"></span>'
 _SOME: Final = 0.01  # share of the bytes from which a line has a bar
-
-
-def profiled(plan: Any, inputs: Sequence[Any] | None, target: str) -> PlanProfile:
-    """Return the profile of a plan's kernels for a target: run on the inputs where they are there, else compiled.
-
-    Raises
-    ------
-    UnsupportedError
-        If the kernels are those of the CPU, and there are no inputs for it.
-    FuserLabError
-        If the plan does not run, or its kernels do not compile.
-    """
-    profile: Any = importlib.import_module("fuser_lab.lab.profiling").profile  # loads the runtime
-    if inputs is not None and _target_of(inputs) == target:
-        arrays = [v.materialize(seed) if isinstance(v, TensorSpec) else v for seed, v in enumerate(inputs)]
-        found: PlanProfile = profile(plan, arrays)
-        return found
-    if target == "cpu":
-        msg = (
-            "A profile on the CPU runs the kernels; give the explorer arrays in host memory, as in explore(fd, inputs)."
-        )
-        raise UnsupportedError(msg)
-    compiled: PlanProfile = profile(plan)
-    return compiled
 
 
 def beside(segment: Any, profile: PlanProfile) -> dict[str, Any]:
@@ -72,14 +47,6 @@ def beside(segment: Any, profile: PlanProfile) -> dict[str, Any]:
         for n, line in enumerate(_told(row, statements, generated))
     )
     return {"columns": [["Source", source], [f"Profile, {profile.device}", told]], "note": _note(profile, statements)}
-
-
-def _target_of(inputs: Sequence[Any]) -> str:
-    from fuser_lab.runtime.arrays import describe
-    from fuser_lab.runtime.binding import device_of
-
-    arrays = [describe(value) for value in inputs if not isinstance(value, TensorSpec)]
-    return "cuda" if arrays and str(device_of(arrays)).startswith("cuda") else "cpu"
 
 
 def _cost(statements: Sequence[ProfiledStatement]) -> str:

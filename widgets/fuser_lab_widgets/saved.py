@@ -40,7 +40,7 @@ def hidden_by(key: str) -> str:
 
 def saved(
     plans: Sequence[EditablePlan], key: str, *, timings: Any = None, title: str | None = None,
-    machine: CostModel | None = None,
+    machine: CostModel | None = None, profile: Any = None,
 ) -> str:
     """Return HTML of the first plan, at most 300,000 characters of it where the picture is not larger by itself.
 
@@ -60,6 +60,8 @@ def saved(
         What stands in the header.
     machine
         The cost model of the device that the timings were taken on.
+    profile
+        What `fuser_lab.profile` returned for the first plan; left out where it does not fit.
     """
     view = view_plan(plans[0], title=title, decisions=False)
     drawing = view_svg(view)
@@ -69,9 +71,10 @@ def saved(
     name = escape(title or plans[0].name)
     image = f'<img alt="{name}: the segments of the plan" src="data:image/svg+xml;base64,{picture}">'
     if not is_large(view):
-        for count in range(len(plans), 0, -1):
+        counts = range(len(plans), 0, -1)
+        for count, one in (*((n, profile) for n in counts if profile is not None), *((n, None) for n in counts)):
             page = packed_page(
-                baked(plans[:count], timings, title=title, machine=machine, followed=_MOST_FOLLOWED),
+                baked(plans[:count], timings, title=title, machine=machine, followed=_MOST_FOLLOWED, profile=one),
                 script=assets.report_script(), style=assets.style(), title=title or plans[0].name,
             )
             frame = f'<iframe title="{name}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(page)}"></iframe>'

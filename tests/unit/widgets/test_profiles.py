@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fuser_lab_widgets import Explorer, profiles
+from fuser_lab_widgets import Explorer, profiling
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
@@ -59,7 +59,7 @@ def test_without_inputs_the_cpu_is_not_profiled_and_says_so():
     assert "give the explorer arrays" in explorer.status["text"]
     assert explorer.source["unprofiled"]
     with pytest.raises(UnsupportedError, match="A profile on the CPU runs the kernels"):
-        profiles.profiled(scaled(), None, "cpu")
+        profiling.profiled(scaled(), None, "cpu")
     explorer.close()
 
 

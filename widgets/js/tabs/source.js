@@ -29,7 +29,7 @@ export class SourceTab {
       ...(segments?.rows || []).map((_, n) => h("option", { value: n, selected: n === segment }, `segment S${n}`)));
     const offered = TARGETS.filter(([name]) => name !== "ptx" || (channel.editable && this.view === "source"));
     const targets = offered.map(([name, words]) => option(words, this.target === name, () => { this.target = name; tabs.draw(); }));
-    const views = VIEWS.filter(([name]) => name !== "profile" || channel.editable).map(([name, words, title]) => option(words, this.view === name, () => this.choose(name), { title }));
+    const views = VIEWS.filter(([name]) => name !== "profile" || channel.editable || channel.get("history").profiled).map(([name, words, title]) => option(words, this.view === name, () => this.choose(name), { title }));
     const hints = { source: "Click a line to see its op; select an op to see its lines.", beside: "Point at a line, or use ↓ and ↑, to see the lines of the same statements.", profile: "Point at a line, or use ↓ and ↑, to see what it accesses." };
     const head = h("div.fx-filters", {}, pick, choice("Target", ...targets), choice("View", ...views), h("span.fx-note", {}, hints[this.view] || ""));
     if (!current) return [head, h("p.fx-empty", {}, this.target === "ptx" ? "Compiling …" : WAITING[this.view])];

@@ -1,0 +1,48 @@
+"""The profile of the shown plan, made when somebody asks for it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuser_lab.lab.profiling import PlanProfile
+
+TARGETS: Final = ("cpu", "cuda")
+
+
+def profiled(plan: Any, inputs: Sequence[Any] | None, target: str) -> PlanProfile:
+    """Return the profile of a plan's kernels for a target: run on the inputs where they are there, else compiled.
+
+    Raises
+    ------
+    UnsupportedError
+        If the kernels are those of the CPU, and there are no inputs for it.
+    FuserLabError
+        If the plan does not run, or its kernels do not compile.
+    """
+    profile: Any = importlib.import_module("fuser_lab.lab.profiling").profile  # loads the runtime
+    if inputs is not None and _target_of(inputs) == target:
+        arrays = [v.materialize(seed) if isinstance(v, TensorSpec) else v for seed, v in enumerate(inputs)]
+        found: PlanProfile = profile(plan, arrays)
+        return found
+    if target == "cpu":
+        msg = (
+            "A profile on the CPU runs the kernels; give the explorer arrays in host memory, as in explore(fd, inputs)."
+        )
+        raise UnsupportedError(msg)
+    compiled: PlanProfile = profile(plan)
+    return compiled
+
+
+def _target_of(inputs: Sequence[Any]) -> str:
+    from fuser_lab.runtime.arrays import describe
+    from fuser_lab.runtime.binding import device_of
+
+    arrays = [describe(value) for value in inputs if not isinstance(value, TensorSpec)]
+    return "cuda" if arrays and str(device_of(arrays)).startswith("cuda") else "cpu"
