@@ -81,7 +81,7 @@ class Values:
         self, var: str, stop: int | Term, parallel: ParallelType, *, start: Term | None = None,
         smallest: int = 0, largest: int | None = None, pinned: bool = False,
     ) -> "Iterator[Var]":
-        """Open a loop and append it to the current block when it is closed.
+        """Open a loop and append it to the current block when it is closed, unless nothing is in it.
 
         ``smallest`` and ``largest`` bound the variable where start and stop are computed (``largest`` is not reached).
         """
@@ -94,11 +94,12 @@ class Values:
         # Nothing may move out of a loop that never runs: it could read an array without elements.
         with self.block({var: (smallest, max(bound - 1, smallest))}, pinned=pinned or bound == 0) as inner:
             yield index_var(var)
-        self.emit(Loop(var=var, start=first, stop=last, parallel=parallel, body=tuple(inner.body)))
+        if inner.body:
+            self.emit(Loop(var=var, start=first, stop=last, parallel=parallel, body=tuple(inner.body)))
 
     @contextmanager
     def guard(self, condition: Term) -> "Iterator[None]":
-        """Open an If and append it when it is closed; a condition that always holds leaves no trace."""
+        """Open an If and append it when something is in it; a condition that always holds leaves no trace."""
         known = simplify(condition, self.scope.ranges)
         if isinstance(known, Const) and known.value:
             yield
@@ -107,7 +108,8 @@ class Values:
         with self.block({}, pinned=True) as inner:
             inner.ranges = narrowed(known, outer.ranges, holds=True)
             yield
-        self.emit(If(condition=known, then=tuple(inner.body)))
+        if inner.body:
+            self.emit(If(condition=known, then=tuple(inner.body)))
 
     def emit(self, statement: Statement) -> None:
         """Append a statement to the current block."""

@@ -264,3 +264,13 @@ def test_compiled_for_the_cpu(shape: tuple[int, int], dim: int) -> None:
     assert step.generated is not None
     for got, wanted in zip(prepared.run([x]), evaluate(fusion, [x], exact=False), strict=True):
         np.testing.assert_allclose(got, np.asarray(wanted), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_an_element_that_is_repeated_is_in_no_loop_over_loads(dim: int) -> None:
+    def record(fd: Any, x: Any) -> Any:
+        return fd.ops.cumsum(fd.ops.expand(x, [40, 30]), dim)
+
+    fusion = build(record, [(1, 1)], D.Float)
+    check(fusion, [np.float32([[0.25]])])
+    compile(generate(fusion, S.GREEDY, "cuda", "kernel").source, "kernel", "exec")
