@@ -265,7 +265,9 @@ def _content(value: Any) -> Any:
         names = [f.name for f in fields(value) if getattr(value, f.name) != getattr(default, f.name)]
         return _sorted({name: _content(getattr(value, name)) for name in names})
     if is_dataclass(value) and not isinstance(value, type):
-        return _sorted({f.name: _content(getattr(value, f.name)) for f in fields(value)})
+        # A GPU has no rates of a host: its tasks are those of ledgers from before devices could have them.
+        hidden = {"host"} if isinstance(value, Device) and value.host is None else frozenset[str]()
+        return _sorted({f.name: _content(getattr(value, f.name)) for f in fields(value) if f.name not in hidden})
     if isinstance(value, enum.Enum):
         return _content(value.value) if isinstance(value.value, str) else value.name
     if isinstance(value, frozenset | set):

@@ -42,7 +42,7 @@ explorer"""
 SHOWN = """() => {
   const root = document.querySelector('.fl-explorer');
   const all = (selector) => [...root.querySelectorAll(selector)];
-  const buttons = all('.fx-actions button').filter((b) => /^(Cut|Glue|Move|Insert|Remove)/.test(b.textContent));
+  const buttons = all('.fx-actions button').filter((b) => /^(Cut|Glue|Move|Recompute|Pass|Insert|Remove)/.test(b.textContent));
   return {
     segments: Number(root.querySelector('.fx-facts').innerText.match(/\\d+/)[0]),
     facts: root.querySelector('.fx-facts').innerText,
