@@ -43,6 +43,7 @@ IN_LOCK_STEP = "evaluated in lock step: its time says nothing about speed"
 _TOLERANCE = {
     DataType.Double: 1e-9, DataType.Float: 1e-3, DataType.Half: 2e-2, DataType.BFloat16: 6e-2,
     DataType.ComplexFloat: 1e-3, DataType.ComplexDouble: 1e-9,
+    DataType.Float8_e4m3fn: 0.125, DataType.Float8_e5m2: 0.25,
 }
 
 
@@ -402,7 +403,10 @@ def distance(got: Any, wanted: Any) -> float:
         return deviation(to_numpy(got), to_numpy(wanted))
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return math.inf
-    tolerance = _TOLERANCE.get(describe(got).dtype, 0.0)  # type: ignore[union-attr]
+    dtype = describe(got).dtype  # type: ignore[union-attr]
+    tolerance = _TOLERANCE.get(dtype, 0.0)
+    if dtype.is_float8:  # torch does not compute with these
+        got, wanted = got.float(), wanted.float()
     same = (got == wanted) | (got.isnan() & wanted.isnan())
     if not tolerance or not got.numel():
         return 0.0 if bool(same.all()) else math.inf

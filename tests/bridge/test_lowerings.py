@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from needs import needs
 
+import fuser_lab as fl
 from fuser_lab.bridge.lowerings import LOWERINGS, can_lower, record, refusal
 from fuser_lab.bridge.lowerings.registry import Call, TracedTensor
 
@@ -94,3 +95,23 @@ GROWN = TracedTensor((1, 4, 2, 3), (24, 6, 3, 1), "float32", "cpu")
 def test_a_refusal_says_why_and_needs_no_torch(call, says):
     assert says in refusal(call)
     assert not can_lower(call)
+
+
+@pytest.mark.parametrize(("device", "dtype", "divisor", "op"), [
+    ("cpu", "float32", 448.0, "truediv"), ("cuda:0", "float32", 448.0, "mul"), ("cuda:0", "bfloat16", 3, "mul"),
+    ("cuda:0", "float64", 3.0, "mul"), ("cuda:0", "float32", 0.0, "mul"),
+])
+def test_a_gpu_multiplies_by_the_reciprocal_of_a_number_as_eager_does(device, dtype, divisor, op):
+    kind = getattr(fl.DataType, {"float32": "Float", "bfloat16": "BFloat16", "float64": "Double"}[dtype])
+    like = TracedTensor((3, 4), (4, 1), dtype, device)
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([3, 4], contiguity=True, dtype=kind)
+        (y,) = record(fd, Call("aten.div.Tensor", (like, divisor), (), (like,)), [x, divisor], {})
+        fd.add_output(y)
+    assert op in {expr.op.name for expr in fd.fusion.exprs}
+    given = np.linspace(-3, 3, 12).reshape(3, 4).astype(kind.numpy)
+    wide = np.float64 if dtype == "float64" else np.float32
+    with np.errstate(all="ignore"):
+        inverse = wide(1) / wide(divisor)
+        wanted = given.astype(wide) / wide(divisor) if op == "truediv" else given.astype(wide) * inverse
+    np.testing.assert_array_equal(fd.reference([given])[0], wanted.astype(kind.numpy))

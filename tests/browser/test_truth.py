@@ -42,7 +42,8 @@ explorer"""
 SHOWN = """() => {
   const root = document.querySelector('.fl-explorer');
   const all = (selector) => [...root.querySelectorAll(selector)];
-  const buttons = all('.fx-actions button').filter((b) => /^(Cut|Glue|Move|Recompute|Pass|Insert|Remove)/.test(b.textContent));
+  const edits = /^(Cut|Glue|Move|Recompute|Pass|Insert|Remove)/;
+  const buttons = all('.fx-actions button').filter((b) => edits.test(b.textContent));
   return {
     segments: Number(root.querySelector('.fx-facts').innerText.match(/\\d+/)[0]),
     facts: root.querySelector('.fx-facts').innerText,

@@ -194,7 +194,19 @@ def _mul(to: Emitter, x: Any, y: Any) -> Any:
     samples=["aten.div.Tensor(a, p)", "aten.div.Tensor(n, 4)", "aten.div.Scalar(h, 3.0)"],
 )
 def _div(to: Emitter, x: Any, y: Any) -> Any:
-    return to.ops.truediv(*_operands(to, x, y))
+    inverse = _inverse(to, y)
+    return to.ops.truediv(*_operands(to, x, y)) if inverse is None else to.ops.mul(*_operands(to, x, inverse))
+
+
+def _inverse(to: Emitter, divisor: Any) -> float | None:
+    """Return what eager multiplies by instead of dividing by a number: on a GPU, its reciprocal, rounded."""
+    if isinstance(divisor, bool) or not isinstance(divisor, int | float) or not to.dtype.is_float:
+        return None
+    if not to.call.result.device.startswith("cuda"):
+        return None
+    kind = np.float64 if to.dtype is DataType.Double else np.float32
+    with np.errstate(all="ignore"):
+        return float(kind(1) / kind(divisor))
 
 
 @lowering(

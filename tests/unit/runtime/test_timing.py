@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from backend.fusions import D, S, build, numbers
@@ -155,6 +156,16 @@ def test_deviation() -> None:
     assert deviation(x + 5, x) > 1
     assert deviation(np.nan_to_num(x), x) == math.inf
     assert deviation(np.array([1]), np.array([2])) == math.inf
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_floats_of_8_bits_may_be_rounded_to_their_neighbours(dtype: Any) -> None:
+    largest = float(ml_dtypes.finfo(dtype).max)
+    x = np.array([1.0, largest, 0.0], dtype)
+    below = np.nextafter(x[1:2], np.array([0.0], dtype))
+    assert deviation(x, x) == 0
+    assert 0 < deviation(np.array([1.0, below[0], 0.0], dtype), x) < 1
+    assert deviation(np.array([1.0, largest / 2, 0.0], dtype), x) > 1
 
 
 @pytest.mark.benchmark
