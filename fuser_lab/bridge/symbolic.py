@@ -215,7 +215,10 @@ class _Fill:
         offset, place = self.number(value.storage_offset()), value.untyped_storage()._cdata  # noqa: SLF001
         memory = self._memory.get(place)
         if memory is None:
-            nbytes = self.number(value.untyped_storage().nbytes())
+            try:
+                nbytes = self.number(value.untyped_storage().nbytes())
+            except ValueError:  # the size of what an argument is a view of: torch enlarges memory without elements
+                nbytes = 0
             memory = self._memory[place] = torch.empty(nbytes, dtype=torch.uint8, device="meta")
         with torch.no_grad():
             held = torch.empty(0, dtype=value.dtype, device="meta")

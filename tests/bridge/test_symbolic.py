@@ -115,3 +115,17 @@ def test_the_second_shape_makes_a_size_symbolic_and_the_third_is_known():
     assert len(captured) == 4
     assert captured[0] is not captured[1]
     assert captured[1] is captured[2] is captured[3]
+
+
+@pytest.mark.parametrize("view", [
+    lambda base, n: base[3:n], lambda base, n: base[:, : n - 3],
+    lambda base, n: base.view(-1)[16 : 16 + 8 * n].view(n, 8),
+], ids=["rows", "columns", "flat"])  # fmt: skip
+def test_an_argument_may_be_a_view_of_memory_whose_size_no_argument_has(by_torch, view):
+    run = torch.compile(lambda x: (x * 2).sigmoid() + 1, backend="fuser_lab", dynamic=True)
+    for n in (5, 7, 9):
+        x = view(torch.randn(20 + n, 8), n)
+        torch.testing.assert_close(run(x), (x * 2).sigmoid() + 1)
+    found = bridge.last()
+    assert found.regions
+    assert "symbols" not in str(found.left_to_torch)
