@@ -21,8 +21,8 @@ _COMPARED = {"lt", "le", "gt", "ge", "eq", "ne"}
 _INDEX_FUNCTIONS = _COMPARED | {"and", "or", "not", "add", "sub", "mul", "floordiv", "mod"}
 
 
-class _Known(dict[str, Range]):
-    """Ranges that do not change, as a key."""
+class FixedRanges(dict[str, Range]):
+    """Ranges that do not change, as a key; their hash is computed once."""
 
     __slots__ = ("_hash",)
 
@@ -34,8 +34,9 @@ class _Known(dict[str, Range]):
         return self._hash
 
 
-def _known(ranges: Ranges) -> _Known:
-    return ranges if isinstance(ranges, _Known) else _Known(ranges)
+def fixed(ranges: Ranges) -> FixedRanges:
+    """Return ranges as a key."""
+    return ranges if isinstance(ranges, FixedRanges) else FixedRanges(ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,11 @@ def simplify(term: Term, ranges: Ranges) -> Term:
         return term
     # Only index terms are remembered: among others, 0.0 and -0.0 make equal terms.
     simplified = _simplified if is_index(term) else _simplified.__wrapped__
-    return simplified(term, _known(ranges))
+    return simplified(term, fixed(ranges))
 
 
 @lru_cache(_KEPT)
-def _simplified(term: Apply, ranges: _Known) -> Term:
+def _simplified(term: Apply, ranges: FixedRanges) -> Term:
     if term.fn in _COMPARED and all(is_index(a) for a in term.args):
         return _compare(term, ranges)
     if term.fn in {"and", "or"}:
@@ -142,11 +143,11 @@ def linear(term: Term, ranges: Ranges) -> Linear:
     if not isinstance(term, Apply):
         return Linear(0, ((term, 1),))
     form = _linear if is_index(term) else _linear.__wrapped__
-    return form(term, _known(ranges))
+    return form(term, fixed(ranges))
 
 
 @lru_cache(_KEPT)
-def _linear(term: Apply, ranges: _Known) -> Linear:
+def _linear(term: Apply, ranges: FixedRanges) -> Linear:
     match term:
         case Apply(_, "add", (a, b)):
             return _recombined(linear(a, ranges).plus(linear(b, ranges)), ranges)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fuser_lab.codegen.index_map import Index, Read, ReadScalar, element_term, index_var, operand_index
-from fuser_lab.codegen.index_math import Ranges, is_index, narrowed, negated, simplify, variables
+from fuser_lab.codegen.index_math import Ranges, fixed, is_index, narrowed, negated, simplify, variables
 from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Loop, Statement, Store
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.dtypes import DataType
@@ -69,7 +69,7 @@ class Values:
     def block(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> "Iterator[Scope]":
         """Open a block that binds variables with the given ranges; the caller uses its body after closing."""
         outer = self.scope
-        self.scope = inner = Scope(outer, frozenset(binds), pinned, {**outer.ranges, **binds})
+        self.scope = inner = Scope(outer, frozenset(binds), pinned, fixed({**outer.ranges, **binds}))
         try:
             yield inner
         finally:
@@ -106,7 +106,7 @@ class Values:
             return
         outer = self.scope
         with self.block({}, pinned=True) as inner:
-            inner.ranges = narrowed(known, outer.ranges, holds=True)
+            inner.ranges = fixed(narrowed(known, outer.ranges, holds=True))
             yield
         if inner.body:
             self.emit(If(condition=known, then=tuple(inner.body)))
@@ -117,9 +117,9 @@ class Values:
 
     def fresh(self, base: str) -> str:
         """Return a name that no open block uses."""
-        used: set[str] = set().union(*(scope.names | scope.binds for scope in self.scope.outward()))
+        open_blocks = tuple(self.scope.outward())
         name, number = base, 1
-        while name in used:
+        while any(name in scope.names or name in scope.binds for scope in open_blocks):
             name, number = f"{base}_{number}", number + 1
         self.scope.names.add(name)
         return name
@@ -197,6 +197,9 @@ class Values:
         use its names either.
         """
         outer = self.scope
+        if scope is outer:
+            yield
+            return
         taken = set().union(*(s.names | s.binds for s in outer.outward()))
         for inside in itertools.takewhile(lambda s: s is not scope, outer.outward()):
             taken |= inside.closed

@@ -234,13 +234,13 @@ _reciprocal = _assembly("rcp.approx.ftz.f32 $0, $1;", types.float32, types.float
 _LOG2_E = 1.4426950408889634
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def fast_exp(x: Any) -> Any:
     """Return exp of a float32 by the hardware's exp2: relative error at most 3e-7 + 9e-8 |x|, 0 below 1.2e-38."""
     return _exp2(x * types.float32(_LOG2_E))
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def fast_tanh(x: Any) -> Any:
     """Return tanh of a float32 with a relative error below 1e-6: 1 - 2 / (exp(2x) + 1), near 0 x plus a polynomial."""
     square = x * x
@@ -253,13 +253,13 @@ def fast_tanh(x: Any) -> Any:
     return near if abs(x) < types.float32(0.35) else far
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def fast_sigmoid(x: Any) -> Any:
     """Return 1 / (1 + exp(-x)) of a float32: relative error at most 5e-7 + 9e-8 |x|, 0 where it is below 1.2e-38."""
     return _reciprocal(types.float32(1.0) + _exp2(x * types.float32(-_LOG2_E)))
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def one_plus_tanh(x: Any) -> Any:
     """Return 1 + tanh(x) of a float32 as 2 / (1 + exp(-2x)): relative error at most 6e-7 + 2e-7 |x|."""
     power = _exp2(x * types.float32(-2 * _LOG2_E))
@@ -288,13 +288,13 @@ def bf16_bits(context: Any, x: Any) -> Any:
     return types.uint16(types.float32), generate
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def round_bf16(x: Any) -> Any:
     """Return a float32 rounded to the nearest bfloat16 value, still as float32."""
     return bf16_to_float(float_to_bf16(x))
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def round_half(x: Any) -> Any:
     """Return a float32 rounded to the nearest float16 value, still as float32."""
     return half_to_float(float_to_half(x))
@@ -513,13 +513,13 @@ float_to_e4m3, float_to_e5m2 = _narrowing(_E4M3), _narrowing(_E5M2)
 store_e4m3, store_e5m2 = _storing(_E4M3), _storing(_E5M2)
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def round_e4m3(x: Any) -> Any:
     """Return a float32 rounded to the nearest Float8_e4m3fn value, still as float32."""
     return e4m3_to_float(float_to_e4m3(x))
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def round_e5m2(x: Any) -> Any:
     """Return a float32 rounded to the nearest Float8_e5m2 value, still as float32."""
     return e5m2_to_float(float_to_e5m2(x))
@@ -742,7 +742,7 @@ def _philox(context: Any, seed: Any, offset: Any, group: Any) -> Any:
     return types.UniTuple(types.uint32, 4)(types.uint64, types.uint64, types.uint64), generate
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def _unit(word: Any) -> Any:
     """Return the upper 24 bits of a random word as a float32 in [0, 1)."""
     return types.float32(types.uint32(word >> types.uint32(8))) * types.float32(5.9604644775390625e-08)
@@ -764,7 +764,7 @@ def philox_uniform(seed: Any, offset: Any, position: Any) -> Any:
     return _unit(chosen)
 
 
-@cuda.jit(device=True, inline="always")
+@cuda.jit(device=True, forceinline=True)
 def philox_uniforms(seed: Any, offset: Any, position: Any, numbers: Any, slot: Any, count: Any) -> Any:
     """Put numbers like `philox_uniform`'s at neighbouring positions into ``numbers``; all of a group are used.
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import types as python_types
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -132,6 +133,22 @@ def require_numba_cuda() -> Any:
     return cuda
 
 
+def _find_singly_assigned_variables(lower: Any) -> None:
+    """Find the variables that need no memory: assigned once, and used in the block of the assignment only.
+
+    numba-cuda's own method looks for each variable through all statements of its block.
+    """
+    analysis: Any = importlib.import_module("numba.cuda.lowering")
+    assignments = importlib.import_module("numba.cuda.core.ir").assign_types
+    blocks, found = lower.func_ir.blocks, set[str]()
+    if not lower.func_ir.func_id.is_generator:
+        reach = analysis.compute_use_defs(blocks)
+        times = Counter(s.target.name for block in blocks.values() for s in block.body if isinstance(s, assignments))
+        elsewhere = set[str]().union(*reach.usemap.values(), analysis.must_use_alloca(blocks))
+        found = {name for name, count in times.items() if count == 1} - elsewhere
+    lower._singly_assigned_vars, lower._blk_local_varmap = found, {}  # noqa: SLF001 - what the method sets
+
+
 _PTX_LOCK = threading.Lock()
 
 
@@ -164,14 +181,17 @@ def compile_ptx(
     )
     with _PTX_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        known = dispatcher.get_current_device
+        lowering: Any = importlib.import_module("numba.cuda.lowering").Lower
+        known, quadratic = dispatcher.get_current_device, lowering._find_singly_assigned_variable  # noqa: SLF001
         # Device functions ask the current device for its capability, which needs a driver: answer for the target.
         dispatcher.get_current_device = lambda: python_types.SimpleNamespace(compute_capability=cc)
+        lowering._find_singly_assigned_variable = _find_singly_assigned_variables  # noqa: SLF001
         try:
             bounds = (threads, resident) if resident else threads
             text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=bounds, lineinfo=lineinfo)
         finally:
             dispatcher.get_current_device = known
+            lowering._find_singly_assigned_variable = quadratic  # noqa: SLF001
     ptx = text.decode() if isinstance(text, bytes) else text
     entry = re.search(r"\.entry\s+([^\s(]+)", ptx)
     if entry is None:
