@@ -8,8 +8,8 @@ import types
 from fuser_lab.version import __version__ as __version__
 
 # GNU OpenMP spins between parallel regions and stalls when cores are shared; it reads this once, before Numba loads. If
-# torch was imported first, OpenMP is already loaded: `runtime.numba_compat` then finds this unset and takes another
-# way.
+# torch was imported first, OpenMP is already loaded; `runtime.numba_compat` then finds this unset and uses another
+# method.
 if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Numba does not read the number of threads from OpenMP's variable, as other libraries do.

@@ -197,7 +197,7 @@ def diff(before: Plan, after: Plan, *others: Plan) -> PlanDiff | PlanComparison:
 
 
 def _are_comparable(a: Plan, b: Plan) -> bool:
-    """Whether two plans are of one definition, ``segment_set`` aside, and of the same sizes."""
+    """Whether two plans are of one definition, ignoring ``segment_set``, and of the same sizes."""
     if a.inputs != b.inputs:
         return False
     return a.definition == b.definition or bare(a.definition) == bare(b.definition)

@@ -312,7 +312,7 @@ def mapping(key: Kind, value: Kind, accepted: str) -> Kind:
 
 
 def _part(kind: Kind, entry: object, index: object = _WHOLE) -> Any:
-    """Return what a kind takes of an entry; ``index`` says in a refusal which entry it is."""
+    """Return the value that a kind gives for an entry; a refusal names its ``index``."""
     try:
         return kind.take(entry)
     except _Refused as refused:

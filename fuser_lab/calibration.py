@@ -1,6 +1,6 @@
 """The cost model of the machine that runs plans, so that predictions and measurements are for the same device.
 
-`fit_this_cpu` measures the rates of the CPU once and keeps them, for plans with ``target="this CPU"``.
+`fit_this_cpu` measures the rates of the CPU once and stores them, for plans with ``target="this CPU"``.
 """
 
 import functools
@@ -27,7 +27,7 @@ from fuser_lab.runtime.this_gpu import this_gpu
 
 _SAMPLES = 7
 _LEAST, _MOST = 16, 27  # powers of two: sizes in bytes of the arrays with which bandwidth is measured
-_MARGIN = 0.5  # the smallest share of a measured time that counts as moving bytes, because the two measurements scatter
+_MARGIN = 0.5  # smallest share of a measured time that counts as moving bytes; both measurements are noisy
 
 
 @takes(target=one_of("cpu", "cuda"), nbytes=whole(1))
@@ -107,7 +107,7 @@ def _many(o: Any, given: list[Any]) -> Any:
     return value
 
 
-# Number of inputs, and what is computed of them: between them they move bytes and do arithmetic in many proportions.
+# Number of inputs and the computation; together these cover many proportions of bytes and arithmetic.
 _FORMS: Final[dict[str, tuple[int, Form]]] = {
     "copy": (1, lambda o, g: o.neg(g[0])),
     "add": (2, lambda o, g: o.add(g[0], g[1])),
@@ -126,32 +126,32 @@ _FORMS: Final[dict[str, tuple[int, Form]]] = {
     "layer norm": (1, _layer_norm),
     "column mean": (1, lambda o, g: o.sub(g[0], o.mul(o.sum(g[0], [0], keepdim=True), 0.001))),
     "transpose": (1, lambda o, g: o.permute(g[0], [1, 0])),
-    "straight and transposed": (1, lambda o, g: o.add(g[0], o.permute(g[0], [1, 0]))),
+    "direct and transposed": (1, lambda o, g: o.add(g[0], o.permute(g[0], [1, 0]))),
 }
 _SIZES: Final = (16, 64, 192, 512, 1024, 2048)  # rows, and columns
 _NARROW: Final = ("copy", "gelu", "softmax", "column sum")  # forms that are also measured in 16 bits
 _LARGE: Final = ("copy", "add", "three", "gelu", "row sum", "column sum", "softmax")  # beyond the caches
 _LARGE_SIZE: Final = 4096
 _PRODUCT: Final = 768  # rows and columns of the matrices that are multiplied
-_RUNS: Final = 15  # of each kernel; the fastest counts, because what other programs add is not the kernel's
+_RUNS: Final = 15  # runs of each kernel; the fastest counts, because other programs only add time
 
 
 @takes(seconds=number(above=0))
 def fit_this_cpu(seconds: float = 20.0) -> HostFit:
-    """Measure kernels on this CPU, fit its rates, and keep them for ``target="this CPU"``.
+    """Measure kernels on this CPU, fit its rates, and store them for ``target="this CPU"``.
 
-    Kernels of elements, rows, columns and transposes at several sizes are compiled and measured in a random order that
-    is the same in every run, until the time is over.
+    Pointwise, row, column and transpose kernels of several sizes are compiled and measured in a random order that is
+    the same in every run, until the time limit.
 
     Parameters
     ----------
     seconds
-        Time after which no other kernel is measured, once there are twenty.
+        Time after which no further kernel is measured, once there are twenty.
 
     Returns
     -------
     HostFit
-        The rates, and how well each kernel is predicted by those of other forms.
+        The rates, and how well each kernel is predicted from those of other forms.
     """
     begun = time.monotonic()
     order = [(form, DataType.Float, size) for form in _FORMS for size in _SIZES]
@@ -169,7 +169,7 @@ def fit_this_cpu(seconds: float = 20.0) -> HostFit:
 
 
 def _samples(form: str, dtype: DataType, size: int) -> Iterator[HostSample]:
-    """Yield a sample of the only kernel of a form; nothing if it is more than one."""
+    """Yield a sample of a form with a single kernel; nothing if it has several."""
     count, compute = _FORMS[form]
     wide = dtype is DataType.Float
     with FusionDefinition() as fd:

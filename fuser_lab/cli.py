@@ -28,9 +28,9 @@ from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
 
 _FEWEST_COMPARED = 2
-_PIPE_CLOSED = 141  # the exit status that a shell gives to a program ended by SIGPIPE
-_SKIP = 125  # what tells `git bisect run` that a commit cannot be tested
-_INTERRUPTED = 130  # what a shell says of a program that SIGINT ended
+_PIPE_CLOSED = 141  # the exit status that a shell reports for a program ended by SIGPIPE
+_SKIP = 125  # the exit status that tells `git bisect run` that a commit cannot be tested
+_INTERRUPTED = 130  # the exit status that a shell reports for a program ended by SIGINT
 _AGAIN: dict[str | None, bool | str] = {None: False, "all": True, "failed": "failed"}
 _TARGETS = (*(device.name for device in DEVICES), THIS_MACHINE, THIS_CPU)
 
@@ -163,7 +163,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     name = found.facts.get("name", "")
     device = next((one for one in DEVICES if one.name == name), None)
     if device is None:
-        msg = f"fit: FILE is of {shown(name)}; rates are fitted for {', '.join(one.name for one in DEVICES)}."
+        msg = f"fit: FILE is of {shown(name)}; rates can be fitted for {', '.join(one.name for one in DEVICES)}."
         raise InputError(msg)
     fit = fitted(found.rows, device)
     data = {"schema": "fuser_lab.fit", "version": 1, **model_record(fit.model)}
@@ -174,12 +174,12 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 
 def _fit_this_cpu(arguments: argparse.Namespace) -> int:
-    """Measure this CPU, keep its rates, and print how well they predict."""
+    """Measure this CPU, store its rates, and print how well they predict."""
     from fuser_lab.calibration import fit_this_cpu
     from fuser_lab.runtime.this_cpu import processor_name, rates_file
 
     if not arguments.this_cpu or arguments.write:
-        msg = "fit: give FILE, or --this-cpu, which always keeps what it finds."
+        msg = "fit: give FILE, or --this-cpu, which always stores its rates."
         raise InputError(msg)
     fit = fit_this_cpu(arguments.seconds)
     if arguments.json:
@@ -276,7 +276,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
             result = found.sweep.run(ledger, arguments.scheduler, again=_AGAIN[arguments.again])
         except KeyboardInterrupt:
             left = len(found.sweep.missing(ledger))
-            print(f"stopped; {plural(left, 'task')} left. The same command goes on.", file=sys.stderr)
+            print(f"stopped; {plural(left, 'task')} left. Run the same command to continue.", file=sys.stderr)
             return _INTERRUPTED
     print(f"{result}\nledger: {printable(folder)}")
     return 1 if result.failures else 0
@@ -375,12 +375,12 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--log", action="store_true", help="also print every attempt")
     form.add_argument("--json", action="store_true", help="print plan, boundaries and the whole decision log as JSON")
     explain.set_defaults(call=_explain)
-    text = "print what each rule of nvFuser costs that refused a merge: the gain if it alone were lifted"
+    text = "print the cost of each rule of nvFuser that refused a merge: the gain if only this rule were lifted"
     prices = commands.add_parser("price", help=text)
     text = "a repro script, or an issue that contains one; - for stdin"
     prices.add_argument("file", nargs="?", metavar="FILE", help=text)
     prices.add_argument("--name", help="selects one of several definitions by its function, class or variable")
-    text = "add up the prices of the corpus, or of its entries whose names match a pattern of the shell"
+    text = "add up the prices of the corpus, or of its entries whose names match a pattern with wildcards"
     prices.add_argument("--corpus", nargs="?", const="*", metavar="PATTERN", help=text)
     prices.add_argument("--strategy", default="bottom_up", type=_strategy, help=f"one of {', '.join(STRATEGIES)}")
     prices.add_argument("--target", type=_target, help=f"the device to plan for: {', '.join(_TARGETS)}")
@@ -390,14 +390,14 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--markdown", action="store_true", help="print the page docs/prices.md")
     form.add_argument("--json", action="store_true", help="print JSON")
     prices.set_defaults(call=_price)
-    text = "fit the model of a kernel's time to measurements of a device, and print how well it predicts others"
+    text = "fit the model of a kernel's time to measurements of a device, and print how well it predicts other kernels"
     fit = commands.add_parser("fit", help=text)
-    text = "what python -m tests.benchmarks.measure_kernels wrote; gzipped if its name ends in .gz"
+    text = "a file written by python -m tests.benchmarks.measure_kernels; gzipped if its name ends in .gz"
     fit.add_argument("file", nargs="?", metavar="FILE", help=text)
-    text = "measure this CPU instead, and keep its rates for --target 'this CPU'"
+    text = "measure this CPU instead, and store its rates for --target 'this CPU'"
     fit.add_argument("--this-cpu", action="store_true", help=text)
     fit.add_argument("--seconds", type=float, default=20.0, help="time to measure this CPU; 20 by default")
-    fit.add_argument("--write", action="store_true", help="keep the rates in the package, as those of the device")
+    fit.add_argument("--write", action="store_true", help="store the rates in the package, as those of the device")
     fit.add_argument("--json", action="store_true", help="print the rates as JSON")
     fit.set_defaults(call=_fit)
     text = "compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with ours; exit status 0 if all agree"
@@ -411,7 +411,7 @@ def _parser() -> argparse.ArgumentParser:
     tasks = commands.add_parser("sweep", help=text)
     tasks.add_argument("file", metavar="FILE", help="the sweep as TOML: fusions, sizes, strategies, targets")
     tasks.add_argument("--ledger", metavar="FOLDER", help="the ledger's folder; default: the file's, or runs")
-    text = "address of a dask scheduler, as tcp://host:8786; by default this process does the tasks"
+    text = "address of a dask scheduler, such as tcp://host:8786; by default this process runs the tasks"
     tasks.add_argument("--scheduler", metavar="ADDRESS", help=text)
     tasks.add_argument("--again", choices=["all", "failed"], help="repeat all tasks, or those that failed")
     tasks.add_argument("--dry-run", action="store_true", help="only list the tasks")
@@ -428,7 +428,7 @@ def _parser() -> argparse.ArgumentParser:
     again = commands.add_parser("retime", help=text)
     again.add_argument("ledger", metavar="LEDGER", help="the folder of a ledger")
     again.add_argument("row", metavar="ROW", help="the id of a row")
-    again.add_argument("--below", type=float, required=True, metavar="SECONDS", help="the time that is still good")
+    again.add_argument("--below", type=float, required=True, metavar="SECONDS", help="the limit for a good row")
     again.set_defaults(call=_retime)
     for command in (page, compare):
         command.add_argument("file", metavar="FILE", help="a repro script, or an issue that contains one; - for stdin")
@@ -444,7 +444,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_switches(command: argparse.ArgumentParser) -> None:
     """Add the switches of the segmenter that `_options` reads."""
     meanings = [meaning.value for meaning in SegmentSetMeaning]
-    command.add_argument("--segment-set", choices=meanings, default="hint", help="how segment_set is read")
+    command.add_argument("--segment-set", choices=meanings, default="hint", help="the meaning of segment_set")
     text = "do not try the whole fusion first"
     command.add_argument("--no-whole-fusion", dest="whole_fusion", action="store_false", help=text)
     text = "top_down: also cut edges into reshapes"

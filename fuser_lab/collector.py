@@ -1,14 +1,14 @@
-"""Python's cyclic garbage collector, paused or made rare while there is nothing to free for it."""
+"""Python's cyclic garbage collector, paused or run rarely while there is nothing for it to free."""
 
 import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ALLOCATIONS = 200_000  # between two collections of the youngest generation that are to be rare
+ALLOCATIONS = 200_000  # allocations between two rare collections of the youngest generation
 
 _LOCK = threading.Lock()
-_BEFORE: list[tuple[int, int, int]] = []  # one entry for each `collecting_rarely`; the first is what to put back
+_BEFORE: list[tuple[int, int, int]] = []  # one entry per `collecting_rarely`; the first one is restored
 
 
 @contextmanager
@@ -32,9 +32,9 @@ def collector_paused() -> Iterator[None]:
 def collecting_rarely() -> Iterator[None]:
     """Let the cyclic collector run rarely.
 
-    A capture makes millions of objects, nearly all of which stay until it ends, and so does Numba for a kernel that it
-    compiles: at Python's own threshold a fifth of a capture's time goes into looking at them repeatedly. Contexts may
-    overlap in several threads.
+    A capture creates millions of objects that nearly all live until it ends, and so does Numba when it compiles a
+    kernel: at Python's own threshold, the collector takes a fifth of a capture's time. Contexts may overlap in several
+    threads.
     """
     with _LOCK:
         _BEFORE.append(gc.get_threshold() if not _BEFORE else _BEFORE[0])

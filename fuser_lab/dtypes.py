@@ -55,7 +55,7 @@ class DataType(enum.Enum):
         """Return the spelling that Python code uses, ``DataType.Float``."""
         return f"DataType.{self.name}"
 
-    # By identity, as members are compared: Enum's own hash runs in Python, and terms are hashed all the time.
+    # By identity, like the comparison of members: Enum's own hash runs in Python, and terms are hashed very often.
     __hash__ = object.__hash__
 
     @property
@@ -80,7 +80,7 @@ class DataType(enum.Enum):
 
     @property
     def compute(self) -> "DataType":
-        """Type that arithmetic runs in: Float or Int32 for floats or integers of few bits, else the type itself."""
+        """Type that arithmetic runs in: Float or Int32 for narrow types, otherwise the type itself."""
         return _COMPUTE.get(self, self)
 
     @property
@@ -91,7 +91,7 @@ class DataType(enum.Enum):
 
     @property
     def real(self) -> "DataType":
-        """Type of the real part: Float or Double for complex types, else the type itself."""
+        """Type of the real part: Float or Double for complex types, otherwise the type itself."""
         return _PARTS.get(self, self)
 
     @property
@@ -101,7 +101,7 @@ class DataType(enum.Enum):
 
     @property
     def is_float4(self) -> bool:
-        """Whether this is a float of 4 bits, which is a name only: no value has such a type here."""
+        """Whether this is a float of 4 bits, which exists only as a name: no value has such a type here."""
         return self in _FLOAT4
 
     @property
@@ -167,7 +167,7 @@ _TABLE: dict[DataType, _Info] = {
     DataType.ComplexFloat: _Info(np.dtype(np.complex64), Kind.COMPLEX),
     DataType.ComplexDouble: _Info(np.dtype(np.complex128), Kind.COMPLEX),
 }
-# Names that NumPy does not know.
+# Names unknown to NumPy.
 _ML_NAMES = {str(info.numpy): dtype for dtype, info in _TABLE.items() if info.numpy.kind == "V" or dtype in _FLOAT8}
 _FROM_NUMPY = {info.numpy: dtype for dtype, info in _TABLE.items() if dtype is not DataType.Index}
 
@@ -189,7 +189,7 @@ def narrowed(array: npt.NDArray[Any], dtype: DataType) -> npt.NDArray[Any]:
 
     Numbers too large become infinite, except in Float8_e4m3fn, which has no infinity: they become its largest number,
     as on a GPU and in torch. Float8_e8m0fnu has neither sign nor zero: it keeps magnitudes, and its smallest for 0.
-    Integers are made of floats as `truncated` says, and of wider integers by dropping bits.
+    Floats become integers as by `truncated`, wider integers by dropping bits.
     """
     if dtype.is_integral and array.dtype.kind not in "biu":
         return truncated(array, dtype, of_double=array.dtype == np.float64)
@@ -218,7 +218,7 @@ def truncated(array: npt.NDArray[Any], dtype: DataType, *, of_double: bool) -> n
     """Return real numbers as integers by CUDA's rule: rounded toward zero and limited to the range of ``dtype``.
 
     NaN becomes `integer_of_nan`. ``of_double`` says whether the numbers count as Double; floats of 16 and 8 bits count
-    as Float. Integers of 16 and 8 bits are made of Int32 by dropping bits, as torch does.
+    as Float. Integers of 16 and 8 bits result from Int32 by dropping bits, as in torch.
     """
     if dtype.is_small_integer:
         return truncated(array, DataType.Int32, of_double=of_double).astype(dtype.numpy)
@@ -232,12 +232,12 @@ def truncated(array: npt.NDArray[Any], dtype: DataType, *, of_double: bool) -> n
 
 
 def number_of(value: complex | np.generic, dtype: DataType) -> Any:
-    """Return a number as a NumPy scalar of ``dtype``, whatever kind of number it is given as."""
+    """Return a number as a NumPy scalar of ``dtype``, whatever its type is."""
     with np.errstate(all="ignore"):
         return narrowed(np.asarray(value), dtype)[()]
 
 
-# What arrays are computed in that are stored in fewer bits.
+# The types in which narrow arrays are computed.
 COMPUTE_NUMPY = {dtype.numpy: wide.numpy for dtype, wide in _COMPUTE.items()}
 
 
@@ -309,12 +309,12 @@ class Category(enum.IntEnum):
 def promote(operands: Iterable[tuple[DataType, Category]], *, widen: bool = True) -> DataType:
     """Return the common dtype of operands under nvFuser's three-category rule.
 
-    ``widen`` turns a result of few bits into the type that arithmetic runs in (off only for ``where``).
+    ``widen`` converts a narrow result to the type that arithmetic runs in (off only for ``where``).
 
     Raises
     ------
     DefinitionError
-        If two dtypes have no common one, as UInt64 and Int.
+        If two dtypes have no common one, such as UInt64 and Int.
     """
     given = list(operands)
     if not given:
@@ -329,7 +329,7 @@ def promote(operands: Iterable[tuple[DataType, Category]], *, widen: bool = True
 def _common(operands: Iterable[tuple[DataType, Category]]) -> DataType:
     best: dict[Category, DataType] = {}
     for dtype, category in operands:
-        # A scalar of few bits counts as the type it is computed in, so that a Python number never narrows anything.
+        # A narrow scalar counts as the type it is computed in, so a Python number never narrows a result.
         seen = dtype.compute if category is Category.SCALAR else dtype
         seen = DataType.Int if seen is DataType.Index else seen
         best[category] = seen if category not in best else _join(best[category], seen)
@@ -337,7 +337,7 @@ def _common(operands: Iterable[tuple[DataType, Category]]) -> DataType:
     result = best[highest]
     for candidate in (best[category] for category in others):
         if candidate.kind > result.kind:
-            # A complex scalar takes a float tensor's precision along.
+            # A complex scalar adopts a float tensor's precision.
             result = _complex_of(result) if candidate.is_complex and result.is_float else candidate
     return result
 
@@ -352,7 +352,7 @@ def _join(a: DataType, b: DataType) -> DataType:
     low, high = sorted((a, b), key=lambda d: (d.kind, d.itemsize))
     unsigned = DataType.UInt64 in {a, b} and high.kind <= Kind.INTEGER
     if unsigned or a.is_float8 or b.is_float8:
-        # As torch, which nvFuser asks: there is no promotion for these types.
+        # As in torch, which nvFuser uses, there is no promotion for these types.
         msg = f"{a!r} and {b!r} have no common dtype; cast one of them first."
         raise DefinitionError(msg)
     if high is DataType.ComplexFloat and low is DataType.Double:

@@ -81,9 +81,9 @@ class Dump:
 class Agreement:
     """nvFuser's plan and ours in numbers.
 
-    ``alike`` counts nvFuser's segments that are segments of ours too, ``scheduled_alike`` those of them that have the
-    same scheduler. ``pairs`` counts the edges between expressions, ``pairs_alike`` those for which both plans agree
-    whether they are inside a segment.
+    ``alike`` counts nvFuser's segments that are also ours, ``scheduled_alike`` those of them with the same scheduler.
+    ``pairs`` counts the edges between expressions, ``pairs_alike`` those on which both plans agree whether they are
+    inside a segment.
     """
 
     nvfuser: int
@@ -334,7 +334,7 @@ def _agreement(dump: Dump, ours: Plan) -> Agreement:
 
 
 def _reason(dump: Dump, ours: Plan, maker: str, reader: str, *, together: bool) -> str:
-    """Return which side has an edge inside a segment, which cuts it, and why, if known."""
+    """Return which side has an edge inside a segment, which side cuts it, and why, if known."""
     if together:
         why = str(ours.why(maker, reader)).partition("\n")[0]
         return f"{maker} -> {reader}: one segment in nvFuser; ours: {why}"

@@ -1,4 +1,4 @@
-"""What can go wrong, as a small tree of exceptions.
+"""The exceptions, as a small tree.
 
 The second base of each is the one that users of nvFuser's Python API already catch: ``RuntimeError`` for an illegal
 definition or size, ``TypeError`` for a wrong Python type, ``NotImplementedError`` for an empty definition and
@@ -96,7 +96,7 @@ class IllegalEdit(FuserLabError, RuntimeError):  # noqa: N818 - reads as the sen
 
 
 def warn(text: str, category: type[Warning]) -> None:
-    """Warn at the user's line that led here: the innermost one outside of fuser_lab, torch and Numba."""
+    """Warn at the user's line that led here: the innermost one outside fuser_lab, torch and Numba."""
     level, frame = 1, sys._getframe()  # noqa: SLF001 - inspect.stack() reads the source of each frame
     while frame.f_back is not None and _is_passed_through(frame):
         level, frame = level + 1, frame.f_back

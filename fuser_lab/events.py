@@ -55,7 +55,7 @@ class Outcome(enum.Enum):
 class VerdictRecord:
     """One scheduler's answer, by name; ``params`` are the names and numbers in its sentence.
 
-    ``beyond`` are nvFuser's rules that an open scheduler accepts the candidate in spite of.
+    ``beyond`` are nvFuser's rules that the candidate breaks if an open scheduler accepts it.
     """
 
     scheduler: str
@@ -356,7 +356,7 @@ def group_text(names: Names) -> str:
 
 
 def _known(argument: str, given: object, names: Sequence[str]) -> str:
-    """Return a name, given as such or as a member of an enumeration; raise InputError if it is unknown."""
+    """Return a name, given as text or as a member of an enumeration; raise InputError if it is unknown."""
     name = given.value if isinstance(given, enum.Enum) else given
     if isinstance(name, str) and name in names:
         return name

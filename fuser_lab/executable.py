@@ -1,4 +1,4 @@
-"""What a finished definition does: it runs, is checked, printed and saved."""
+"""Operations of a finished definition: run, check, print and save."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -76,7 +76,7 @@ class Executable:
             Names of nvFuser's options. Enabling ``memory_promotion`` is the segmenter's option of that name; disabling
             ``resize_scheduler``, ``transpose_scheduler`` or ``greedy_scheduler`` disables that scheduler. All others
             (`fuser_lab.execution.executors.ENABLE_OPTIONS` and ``DISABLE_OPTIONS``) are accepted and have no effect,
-            because fuser_lab does not have what they switch.
+            because fuser_lab does not have these features.
 
         Raises
         ------

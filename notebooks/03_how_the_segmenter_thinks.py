@@ -65,8 +65,8 @@ with FusionDefinition() as detour:
 fl.segment(detour).pass_diffs()
 
 # %% [markdown]
-# Results keep their names where a pass can keep them: an op marked ≠ computes the tensor that you know in another way. Tensors marked −
-# are gone, so neither the log nor `plan.why` mentions them.
+# Results keep their names where a pass can keep them: an op marked ≠ computes the tensor that you know in another way.
+# Tensors marked − no longer exist, so neither the log nor `plan.why` mentions them.
 #
 # The next sections go through the record of the first fusion, phase by phase.
 #
@@ -198,8 +198,8 @@ for attempt in unforwarded.decisions.filter(phase="level", accepted=True):
 print(len(unforwarded.segments), "segments")
 
 # %% [markdown]
-# This is no argument for or against forwarding. It shows what a **greedy** method is like: good and less good plans lie close
-# together, and the method takes the first one that it reaches.
+# This is not an argument for or against forwarding. It shows what a **greedy** method is like: good and less good plans
+# lie close together, and the method takes the first one that it reaches.
 #
 # ## 5. The last two phases
 #

@@ -167,8 +167,8 @@ outcomes[1]
 # ## A size moves the cut
 #
 # How long may the columns be? Move the slider for the number of rows, and watch the segments after the hint. The explorer is a widget
-# and its plan is a trait: assign a plan, and the explorer shows it. Its buttons for other strategies and readings of the hint
-# still work.
+# and its plan is a trait: assign a plan, and the explorer shows it. Its buttons for other strategies and for the
+# meaning of the hint still work.
 
 # %%
 explorer = fl.explore(cut, title="two norms")
@@ -222,9 +222,9 @@ print(*(attempt.text for attempt in proposed.decisions.filter(phase="top-down"))
 print(proposed)
 
 # %% [markdown]
-# `SegmenterOptions(pieces_by_depth=True)` and `segment_set="cut"` are fuser_lab's own readings. They use **depth**, the
-# number of hints on the way to an op. Connected ops of the same depth form a piece. Depth never decreases along a path, so these
-# pieces cannot form a cycle.
+# `SegmenterOptions(pieces_by_depth=True)` and `segment_set="cut"` are interpretations of fuser_lab's own. They use
+# **depth**, the number of hints on the way to an op. Connected ops of the same depth form a piece. Depth never
+# decreases along a path, so these pieces cannot form a cycle.
 #
 # **Predict:** on which side of the hint does `sin` land, before or after?
 
@@ -315,7 +315,7 @@ outcomes[3]
 #
 # The proposal has a second kind of cut: at edges into reshapes, and into slices and pads, without a hint from the author. Is that
 # ever better? The issue has left this open since 2024. Here is a fusion in which a reshape decides the outcome: e = exp(x) is added
-# to y, passes through another exp, and, reshaped, is divided by its row sums.
+# to y, passes through another exp, and, after a reshape, is divided by its row sums.
 
 # %%
 decided, specs = fl.example("reshape_decides", "full")
@@ -389,8 +389,9 @@ score(*outcomes)
 # %% [markdown]
 # ## Where to go on
 #
-# - `plan.annotate("T2")` puts a `segment_set` into the definition and segments it again, with any strategy and reading;
-#   `plan.without_annotation("T2")` removes it, and `plan.to_python("nvfuser_direct")` is the script for nvFuser.
+# - `plan.annotate("T2")` puts a `segment_set` into the definition and segments it again, with any strategy and any
+#   meaning of `segment_set`; `plan.without_annotation("T2")` removes it, and `plan.to_python("nvfuser_direct")` is the
+#   script for nvFuser.
 # - `plan.cut("T2")` is different: it overrides the segmenter. `plan.to_annotations()` finds the hints that give the same plan.
 # - In the explorer, a click on an edge does either; the switch below the graph selects which.
 # - How far from the best plan is all this? [05_greedy_and_optimal](05_greedy_and_optimal.ipynb).

@@ -112,7 +112,7 @@ print(f"{microseconds(fl.segment(fd, sizes)):6,.0f} µs  nvFuser")
 # that saves most, then the next: `strategy="saving"`. Try it on two real fusions: the backward passes of Llama-3's rotary embedding
 # and of a diffusion transformer's layer norm (NVIDIA/Fuser issues #4269 and #2473).
 #
-# **Predict:** for each fusion, which strategy does the model call faster, `bottom_up` (nvFuser's) or `saving`?
+# **Predict:** for each fusion, which strategy is faster according to the model, `bottom_up` (nvFuser's) or `saving`?
 
 # %%
 question = predict("Which is faster?", {"rotary embedding": None, "layer norm": None})  # "bottom_up" or "saving"

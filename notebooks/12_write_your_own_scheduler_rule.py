@@ -162,7 +162,7 @@ print(*(scheduler.type.value for scheduler in fl.SCHEDULERS), sep=" → ")
 
 # %% [markdown]
 # The order is a rule too. The *transpose* scheduler accepts the sum of a matrix and a transposed one, and moves tiles through shared
-# memory. *Pointwise* would take it as well, but comes later. Let it come first.
+# memory. *Pointwise* would accept it as well, but comes later. Let it come first.
 #
 # **Predict:** does the order of the schedulers change the number of segments here, the kernel, or both?
 
@@ -187,7 +187,7 @@ changed = {
 outcomes.append(
     question.reveal(
         "both" if all(changed.values()) else next((k for k, v in changed.items() if v), "nothing"),
-        hints={"segments": "Both schedulers take the whole fusion. So where would a cut come from?"},
+        hints={"segments": "Both schedulers accept the whole fusion. So where would a cut come from?"},
         because="The first scheduler that accepts gets the segment, and uses its own kind of kernel.",
     ),
 )
@@ -214,7 +214,7 @@ with FusionDefinition() as rows:
 
 @dataclass(frozen=True)
 class SecondWalk:
-    """Takes a sum of rows followed by pointwise ops, whatever these read."""
+    """Accepts a sum of rows followed by any pointwise ops, whatever they read."""
 
     type: SchedulerType = SchedulerType.REDUCTION
 
@@ -312,8 +312,9 @@ before
 
 # %% [markdown]
 # The pattern is a column sum that depends on row sums, and whose broadcast several ops read. A kernel that ends with the column sum
-# leaves all readers to the next kernel. A pass has a `name` and a method `run`, which takes a fusion with all sizes known and returns one
-# with the same inputs and outputs; `with_segment_set` returns a fusion with one more `segment_set`.
+# leaves all readers to the next kernel. A pass has a `name` and a method `run`, which receives a fusion with all sizes
+# known and returns one with the same inputs and outputs; `with_segment_set` returns a fusion with one more
+# `segment_set`.
 
 # %%
 from typing import ClassVar

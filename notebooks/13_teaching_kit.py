@@ -58,7 +58,7 @@ start
 # ruins teaching notebooks.
 
 # %%
-question = predict("How many segments has the plan with the fewest bytes?", None)
+question = predict("How many segments does the plan with the fewest bytes have?", None)
 question
 
 # %%
@@ -71,16 +71,16 @@ first
 # kind does not count as a wrong answer. The reader sees which kind the question asks for, and the answer stays hidden:
 
 # %%
-predict("How many segments has the start?", "three").reveal(len(start.segments))
+predict("How many segments does the start have?", "three").reveal(len(start.segments))
 
 # %% [markdown]
 # The best part of an exercise is the mistake that everybody makes. With `hints`, a reader who makes it sees what they overlooked;
 # `because` is for all readers. This reader believes that fewer segments are always better:
 
 # %%
-predict("How many segments has the plan with the fewest bytes?", 1).reveal(
+predict("How many segments does the plan with the fewest bytes have?", 1).reveal(
     len(best.segments), because="`best.boundaries()` says what stands between its segments.",
-    hints={1: "One kernel would move the least, but a segment ends at a `segment_set`, whatever the schedulers would take."},
+    hints={1: "One kernel would move the fewest bytes, but a segment ends at a `segment_set`, whatever the schedulers would accept."},
 )
 
 # %% [markdown]

@@ -52,7 +52,7 @@ HTML(cells((0, 1), "order 0,1: row-major") + cells((1, 0), "order 1,0: column-ma
 # **Predict:** the second segment only scales and applies the relu. Which scheduler accepts it, and why?
 
 # %%
-question = predict("Who takes the second segment?", None, choices=["pointwise", "transpose", "reduction", "resize"])
+question = predict("Which scheduler accepts the second segment?", None, choices=["pointwise", "transpose", "reduction", "resize"])
 question
 
 # %%

@@ -82,7 +82,7 @@ for refusal in dump.refusals:
 # **Predict:** both sides refused one kernel for all three ops. Do our schedulers accept the cut of the dump as well?
 
 # %%
-question = predict("Does some scheduler take T2 alone, and one T3 with T4?", None, choices=["both", "neither"])
+question = predict("Does one scheduler accept T2 alone, and one accept T3 with T4?", None, choices=["both", "neither"])
 question
 
 # %%

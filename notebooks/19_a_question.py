@@ -73,8 +73,8 @@ ledger = fl.Ledger(tempfile.mkdtemp())
 sweep.run(ledger)
 
 # %% [markdown]
-# Each task has a key, a hash of its content. A second run finds the keys in the ledger and does what is missing: here nothing; after an
-# interrupt, a crash or a lost machine, the rest.
+# Each task has a key, a hash of its content. A second run finds the keys in the ledger and executes the missing tasks:
+# none here, and the remaining ones after an interrupt, a crash or the loss of a machine.
 
 # %%
 sweep.run(ledger)
@@ -130,7 +130,7 @@ rows["times"] = rows["bytes"] / (rows["length"] * 512 * 2 * rows["subject"].map(
 cut = rows[rows["segments"] > 1].groupby("subject")["times"].median()
 third = question.reveal(
     cut["bfloat16"], within=0.01,
-    hints={2.5: "The input and the result have half the bytes, but what passes between the segments has not."},
+    hints={2.5: "The input and the result have half the bytes, but what passes between the segments does not."},
     because="The exponentials pass between the segments as Float, twice as wide as the input.",
 )
 third
@@ -170,7 +170,7 @@ then[["measured_at", "cpu", "commit"]].drop_duplicates("commit")
 # %%
 both = rows.merge(then, on="task", suffixes=("", "_then"))
 changed = both[both["cost"] != both["cost_then"]]
-print(f"{len(both)} tasks are in both ledgers; {len(changed)} have another cost now.")
+print(f"{len(both)} tasks are in both ledgers; {len(changed)} have a different cost now.")
 
 # %% [markdown]
 # ## 6. Seconds
@@ -184,9 +184,9 @@ timed.run(ledger, progress=False)
 timed.to_pandas(ledger)[["plan", "segment", "scheduler", "median", "low", "high", "device"]]
 
 # %% [markdown]
-# For a sweep over many GPUs, `sweep.run(ledger, client)` takes a client of dask.distributed: each GPU has a worker of its own, so that
-# nothing runs beside a measurement, and other workers segment and compile. On the command line,
-# `python -m fuser_lab sweep FILE.toml --scheduler ADDRESS` does the same.
+# For a sweep over many GPUs, `sweep.run(ledger, client)` takes a client of dask.distributed: each GPU has its own
+# worker, so nothing else runs during a measurement, and other workers segment and compile. On the command line, `python
+# -m fuser_lab sweep FILE.toml --scheduler ADDRESS` does the same.
 
 # %%
 score(first, second, third)

@@ -105,7 +105,8 @@ second = question.reveal(
 second
 
 # %% [markdown]
-# The edit is an attempt in the log, with its price in operations. The plan before is the undo, and values do not change:
+# The edit is an attempt in the log, with its price in operations. The original plan is unchanged, and so are the
+# values:
 
 # %%
 print(repeated.decisions.filter(kind="recompute")[0].text)
@@ -115,7 +116,7 @@ before, after = small.run([array]), small.recompute(crossing).run([array])
 all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 # %% [markdown]
-# nvFuser does the same if the definition says so. `to_annotations` writes the copies into it:
+# nvFuser does the same if the definition contains the copies. `to_annotations` writes them into it:
 
 # %%
 print(repeated.to_annotations().plan.to_python("nvfuser_direct"))
@@ -123,8 +124,8 @@ print(repeated.to_annotations().plan.to_python("nvfuser_direct"))
 # %% [markdown]
 # ## 4. Let a search decide
 #
-# `strategy="fastest"` searches cuts, recomputation and open schedulers by predicted time. `time_bound` compares the result with a time that
-# no plan is predicted to go below, and says what that bound assumes.
+# `strategy="fastest"` searches cuts, recomputation and open schedulers by predicted time. `time_bound` compares the
+# result with a lower bound on the predicted time of any plan, and says what that bound assumes.
 #
 # **Predict:** how many rules of nvFuser does the fastest plan of the two sums break?
 

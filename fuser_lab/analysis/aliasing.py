@@ -32,7 +32,7 @@ def reshaped_strides(shape: Sequence[int], strides: Strides, new: Sequence[int])
     """Return the strides of a reshape that moves nothing, or None if elements have to move."""
     if prod(new) == 0:
         return (0,) * len(new)
-    # Axes that are walked through by one stride are one range; a new axis must be within a range.
+    # Axes that one stride traverses form one range; a new axis must lie within a range.
     ranges: list[tuple[int, int]] = []
     for size, stride in zip(shape, strides, strict=True):
         if size == 1:
@@ -57,9 +57,9 @@ def reshaped_strides(shape: Sequence[int], strides: Strides, new: Sequence[int])
 
 
 def view_strides(expr: Expr, strides: Strides) -> Strides | None:
-    """Return the strides of an expression's result as a view of its operand, or None if it is none.
+    """Return the strides of an expression's result as a view of its operand, or None if it is not a view.
 
-    A result that has to lie in another order than the view would is none.
+    A result that must be stored in a different order from the view's is not a view.
     """
     found = _seen_strides(expr, strides)
     if found is None or expr.out.domain.allocation is None or _lies_so(expr.out, found):
@@ -74,7 +74,7 @@ def _lies_so(tensor: TensorView, strides: Strides) -> bool:
 
 
 def resolved_strides(expr: Expr, strides: Strides) -> Strides | None:
-    """Return the strides of an expression's result as a view if it may lie so, or None.
+    """Return the strides of an expression's result as a view if it may be stored in this way, otherwise None.
 
     A result without its own layout is row-major and dense (nvFuser: EmptyAllocationAs::kLogical).
     """
@@ -85,7 +85,7 @@ def resolved_strides(expr: Expr, strides: Strides) -> Strides | None:
 
 
 def is_dense(tensor: TensorView, strides: Strides) -> bool:
-    """Whether strides are those of a tensor's axes one behind the other, row-major; broadcast axes have any."""
+    """Whether strides are those of a dense, row-major tensor; those of broadcast axes do not matter."""
     step = 1
     for axis, stride in zip(reversed(tensor.domain.axes), reversed(strides), strict=True):
         if axis.is_broadcast or axis.extent == 1:
@@ -115,7 +115,7 @@ def _seen_strides(expr: Expr, strides: Strides) -> Strides | None:
     if kind is OpKind.COPY:
         if expr.op.name == "permute":
             return tuple(strides[d] for d in expr.ints("dims"))
-        # A layout that is asked for is a view only where the operand has it already.
+        # A required layout is a view only if the operand already has it.
         if expr.op.name == "stride_order" and strides != input_strides(out):
             return None
         return strides
@@ -129,7 +129,7 @@ def _seen_strides(expr: Expr, strides: Strides) -> Strides | None:
 def seen_at(expr: Expr, strides: Strides, offset: int) -> tuple[Strides, int] | None:
     """Return the strides of an expression's result in its operand's memory and the offset of its element 0, or None.
 
-    ``strides`` and ``offset`` are the operand's. The result may lie in any order: what reads it follows strides.
+    ``strides`` and ``offset`` are the operand's. The result may have any order, because its readers follow strides.
     """
     found = _seen_strides(expr, strides)
     if found is None:

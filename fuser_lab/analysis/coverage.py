@@ -6,7 +6,7 @@ from fuser_lab.analysis.domain_map import Derivation, ExactMap
 
 
 class Coverage:
-    """What a set of classes determines: itself, what it was made from, and what can be made of that."""
+    """What a set of classes determines: itself, its sources, and everything that can be derived from these."""
 
     def __init__(self, exact: ExactMap, classes: Iterable[int], *, through_resize: bool) -> None:
         made = [
@@ -20,7 +20,7 @@ class Coverage:
             needed.setdefault(results, set()).update(sources)
         covered = set(classes)
         if through_resize:
-            # Cut down to one element, an axis is read at one place whatever the loops are.
+            # An axis that is cut down to one element is read at one position, whatever the loops are.
             for derivation in exact.derivations:
                 if derivation.name == "resize" and exact.broadcast[derivation.results[0]]:
                     covered.update(derivation.sources)
@@ -28,7 +28,7 @@ class Coverage:
         while grew:
             before = len(covered)
             for results, wanted in needed.items():
-                # One part of a split comes with the other, as both run through the same elements of the source.
+                # Each part of a split comes with the other, because both traverse the same elements of the source.
                 if any(r in covered for r in results):
                     covered.update(wanted)
                 if wanted <= covered:
@@ -81,7 +81,7 @@ def conflicting_reshapes(exact: ExactMap) -> tuple[str, str] | None:
 
 
 def _use(exact: ExactMap, joined: "_Joined", derivation: Derivation) -> tuple[object, ...]:
-    """Return what is equal for merges of the same axes, and for splits of one axis with the same outer extent."""
+    """Return a key that is equal for merges of the same axes, and for splits of one axis with the same outer extent."""
     outer = exact.extent[derivation.results[0]] if derivation.name == "split" else 0
     return derivation.name, tuple(map(joined.of, derivation.sources)), outer
 
@@ -120,7 +120,7 @@ class Neighbourhoods:
                 self._parent[b] = a
 
     def of(self, number: int) -> int:
-        """Return the class that stands for a class and all that are joined with it."""
+        """Return the representative of a class and all classes joined with it."""
         while number in self._parent:
             number = self._parent[number]
         return number

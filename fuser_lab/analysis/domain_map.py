@@ -2,7 +2,7 @@
 
 ``axis_pairs`` answers for one expression. ``ExactMap`` joins axes over many: axes in one class have the same extent and
 one loop can run over them (nvFuser's exact graph). A broadcast axis and the iteration axis that it meets stay in two
-classes; the meeting is kept aside as a concretization (nvFuser's permissive graph).
+classes; their relation is recorded separately, as a concretization (nvFuser's permissive graph).
 """
 
 from collections.abc import Collection, Iterable
@@ -100,18 +100,18 @@ class Link:
     operands: tuple[str, ...]
     tensors: tuple[TensorView, ...]
     out: TensorView
-    same: bool  # the only operand has the result's axes one to one
+    same: bool  # the only operand's axes are exactly the result's
     even: tuple[bool, ...]  # per operand: its axes are the result's, broadcast axes included
     sources: tuple[tuple[int, ...], ...]  # per operand: its position behind each root slot, or -1
     root_broadcast: tuple[bool, ...]
     root_extents: tuple[int, ...]
     steps: tuple[Step, ...]
-    axes: tuple[int, ...]  # slots of the value's axes, -1 for axes that come from nowhere
+    axes: tuple[int, ...]  # slots of the value's axes, -1 for axes without a source
     plain: bool  # the value's axes are the root slots, in order
-    reduced: tuple[int, ...]  # slots that are reduced away
+    reduced: tuple[int, ...]  # slots that are reduced
     is_view: bool
     special: bool  # of a kind that schedulers ask about
-    declared: tuple["Declared", ...]  # per operand: what its axes are where nothing makes it
+    declared: tuple["Declared", ...]  # per operand: its axes if no expression computes it
 
 
 _SPECIAL = frozenset(
@@ -198,7 +198,7 @@ def _declared(tensor: TensorView) -> Declared:
 
 
 class FusionLinks:
-    """Links of a complete fusion's tensor expressions, made when first asked for.
+    """Links of a complete fusion's tensor expressions, created on first use.
 
     ``before`` are links of a fusion that this one is a rewrite of, ``unchanged`` the expressions that both have.
     """
@@ -244,8 +244,8 @@ class SelfMapped(NamedTuple):
 class ExactMap:
     """Classes of axes over a set of expressions.
 
-    ``classes[tensor]`` is the class of each axis of the value, ``reduced[tensor]`` the classes that a reduction takes
-    away. ``broadcast``, ``extent`` and ``origin`` (a tensor and a position) describe a class by its number.
+    ``classes[tensor]`` is the class of each axis of the value, ``reduced[tensor]`` the classes that a reduction
+    removes. ``broadcast``, ``extent`` and ``origin`` (a tensor and a position) describe a class by its number.
     ``concretized[b]`` holds the iteration classes that broadcast class ``b`` meets, with an expression for each.
     ``components`` counts groups of expressions that share no tensor.
     """
@@ -267,12 +267,12 @@ class ExactMap:
 
 
 def exact_map(links: Iterable[Link]) -> ExactMap:
-    """Return the classes of the axes of all tensors that expressions, in topological order, read and make."""
+    """Return the classes of the axes of all tensors that expressions, in topological order, read and compute."""
     return _Builder().run(links)
 
 
 class _Builder:
-    """Walks forward once: results take over the numbers of their operands, meetings join numbers."""
+    """A forward pass: results inherit the numbers of their operands, and operands that meet join their numbers."""
 
     def __init__(self) -> None:
         self._classes: dict[str, tuple[int, ...]] = {}
@@ -348,7 +348,7 @@ class _Builder:
         )
 
     def _self_mapped(self) -> SelfMapped | None:
-        # Two axes may get one number without a union: where a broadcast axis meets an axis of the same tensor.
+        # Two axes may get one number without a union, if a broadcast axis meets an axis of the same tensor.
         for numbers in set(self._classes.values()):
             if len(set(numbers)) == len(numbers):
                 continue

@@ -1,4 +1,4 @@
-"""How results might lie in memory, read off the inputs (nvFuser's csrc/preseg_passes/allocation_order_inference.cpp).
+"""Memory orders of results inferred from the inputs (nvFuser: csrc/preseg_passes/allocation_order_inference.cpp).
 
 Orders list positions of axes, slowest in memory first.
 """
@@ -12,19 +12,19 @@ from fuser_lab.ir import Expr, Fusion, OpKind, OrderHint, TensorView, Val
 
 Order = tuple[int, ...]
 
-# The operand that each result of an attention lies like, where it has as many axes.
+# The operand whose order each result of an attention has, if it has as many axes.
 _ATTENTION = {"sdpfa_fwd": (0,), "sdpfa_bwd": (1, 2, 3)}
 
 
 def propose_orders(
     fusion: Fusion, targets: Iterable[TensorView], *, past_reductions: bool = False,
 ) -> dict[TensorView, OrderHint]:
-    """Return how computed tensors would lie, were they laid out like the input that they resemble most.
+    """Return the orders of computed tensors that follow the layout of the input that they resemble most.
 
     Tensors for which no input decides are left out. Of the inputs that a target depends on, the one with the most axes
-    decides; if several have as many, their axes have to lie in one order. The order is followed from the fastest axis
-    on, up to the first that the target does not have: only the innermost run matters for accesses of several elements.
-    All other axes come first. Where two axes of a tensor are the same axis of the fusion, nothing is proposed at all.
+    decides; if several have the most axes, their orders must agree. The order is followed from the fastest axis on, up
+    to the first axis that the target does not have, because only the innermost run matters for vector accesses. All
+    other axes come first. If two axes of a tensor are the same axis of the fusion, nothing is proposed at all.
 
     Parameters
     ----------
@@ -33,8 +33,9 @@ def propose_orders(
     targets
         Tensors that it computes.
     past_reductions
-        nvFuser's way around its issue #2202: an axis that a reduction or a product takes away on the way to the target
-        does not end the run. For ``linear`` of [b, m, k] and [n, k] it then proposes (n, b, m), which no library gives.
+        nvFuser's workaround for its issue #2202: an axis that a reduction or a product removes on the way to the target
+        does not end the run. For ``linear`` of [b, m, k] and [n, k] it then proposes (n, b, m), which no library
+        writes.
     """
     proposals = Proposals(fusion)
     found = ((target, proposals.of(target, past_reductions=past_reductions)) for target in targets)
@@ -42,7 +43,7 @@ def propose_orders(
 
 
 class Proposals:
-    """What `propose_orders` proposes, tensor by tensor; what all tensors share is worked out once."""
+    """The proposals of `propose_orders`, tensor by tensor; everything that tensors share is computed once."""
 
     def __init__(self, fusion: Fusion, links: FusionLinks | None = None) -> None:
         self._fusion = fusion
@@ -57,7 +58,7 @@ class Proposals:
         return _inputs_of(self._fusion)
 
     def of(self, target: TensorView, *, past_reductions: bool = False) -> OrderHint | None:
-        """Return how one computed tensor would lie; None if no input decides."""
+        """Return the proposed order of one computed tensor; None if no input decides."""
         axes = self._axes
         if axes.self_mapped is not None:
             return None
@@ -84,7 +85,7 @@ def _inputs_of(fusion: Fusion) -> dict[Val, frozenset[Val]]:
 
 
 def _reference(candidates: Sequence[TensorView], axes: ExactMap) -> TensorView | None:
-    """Return the input with the most axes; None if several have as many and do not lie alike."""
+    """Return the input with the most axes; None if several have the most axes and their orders differ."""
     best: TensorView | None = None
     most = 0
     for tensor in candidates:
@@ -129,7 +130,7 @@ def _projected(reference: TensorView, target: TensorView, axes: ExactMap, skippe
 
 
 def _like_operand(maker: Expr, target: TensorView) -> OrderHint | None:
-    """Return that a result of an attention lies like its query, or a gradient like what it is the gradient of."""
+    """Return the order of a result of an attention: that of its query, or of the tensor whose gradient it is."""
     places = _ATTENTION.get(maker.op.name, ())
     for result, place in zip(maker.tensor_outputs, places, strict=False):
         operand = maker.tensor_inputs[place]
@@ -139,20 +140,20 @@ def _like_operand(maker: Expr, target: TensorView) -> OrderHint | None:
 
 
 def is_row_major(tensor: TensorView, order: Order) -> bool:
-    """Whether an order is row-major, wherever axes of size 1 lie."""
+    """Whether an order is row-major, ignoring axes of size 1."""
     places = [place for place in order if not tensor.domain.axes[place].is_broadcast]
     return places == sorted(places)
 
 
 def lies_so(tensor: TensorView, order: Order) -> bool:
-    """Whether a tensor lies in an order already, wherever axes of size 1 are."""
+    """Whether a tensor already has an order, ignoring axes of size 1."""
     axes = tensor.domain.axes
     now, then = ([p for p in o if not axes[p].is_broadcast] for o in (tensor.domain.allocation_order, order))
     return now == then
 
 
 def with_order(tensor: TensorView, order: Order | None) -> TensorView:
-    """Return a tensor whose axes lie densely in an order, None for no order of its own; its hint stays."""
+    """Return a tensor whose axes are dense in an order, None for no order of its own; its hint is unchanged."""
     wanted = None if order == tuple(range(tensor.ndim)) else order
     if order == tensor.domain.allocation_order or wanted == tensor.domain.allocation:
         return tensor

@@ -13,7 +13,7 @@ RECOMPUTED_SLOWLY = frozenset({"exp", "exp2", "expm1", "sigmoid", "silu"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReductionPattern:
-    """Which axes one reduction keeps and takes away, as classes; broadcast axes left out.
+    """The axes that one reduction keeps and reduces, as classes, without broadcast axes.
 
     ``axes`` are the classes of the operand with a flag for reduced ones, in order.
     """
@@ -46,7 +46,7 @@ class PersistentBuffer:
     """A tensor that must stay on chip while a reduction of it runs.
 
     ``resolved_at`` names the expression that needs both the tensor and the reduction's result; ``bytes`` is the size
-    of one row, the part that one reduction walks through.
+    of one row, the part that one reduction traverses.
     """
 
     tensor: TensorView
@@ -61,7 +61,7 @@ class Projection:
 
     inputs: tuple[TensorView, ...]
     bytes: int
-    slow: bool  # recomputing takes an exponential
+    slow: bool  # whether recomputing needs an exponential
 
 
 def patterns(exact: ExactMap, links: Iterable[Link]) -> tuple[ReductionPattern, ...]:
@@ -129,7 +129,7 @@ class ReductionFlow:
         return cls(exact, links, names, after, feeds, {}, reduced)
 
     def has_reduced_axis(self, tensor: str) -> bool:
-        """Whether a tensor has an axis that some reduction takes away."""
+        """Whether a tensor has an axis that some reduction removes."""
         numbers = self.exact.classes[tensor]
         known = self.full.get(numbers)
         if known is None:
@@ -194,7 +194,7 @@ class ReductionFlow:
         order = {link.name: place for place, link in enumerate(self.links)}
         events: list[tuple[int, int]] = []
         for buffer in buffers:
-            # A buffer that ends where another one begins gives its room to it.
+            # A buffer that ends where another one begins makes room for it.
             events.append((2 * order.get(buffer.tensor.name, -1) + 1, buffer.bytes))
             events.append((2 * order[buffer.resolved_at], -buffer.bytes))
         alive = most = 0
@@ -204,7 +204,7 @@ class ReductionFlow:
         return most
 
     def projection(self, buffers: Sequence[PersistentBuffer]) -> Projection | None:
-        """Return the inputs from which all buffers can be recomputed, or None where a view or random numbers stand."""
+        """Return the inputs that all buffers can be recomputed from; None if a view or random numbers prevent it."""
         by_name = {link.name: link for link in self.links}
         inputs: dict[str, TensorView] = {}
         slow = False
@@ -243,7 +243,7 @@ class ReductionFlow:
         return found
 
     def new_operand_after(self) -> tuple[str, str] | None:
-        """Return an expression after a reduction and its operand with own axes that depends on none."""
+        """Return an expression after a reduction with an operand that has axes of its own and needs no reduction."""
         for link in self.links:
             if len(link.operands) < 2 or not self.after[link.name]:
                 continue
@@ -257,7 +257,7 @@ class ReductionFlow:
 def mixing_reshape(exact: ExactMap, pattern: ReductionPattern) -> str | None:
     """Return a reshape that merges kept and reduced axes, or cuts a merged axis into both kinds.
 
-    Splits alone never stand in the way of a reduction's loops (nvFuser: reductionInterferingView).
+    Splits alone never prevent a reduction's loops (nvFuser: reductionInterferingView).
     """
     kept, reduced = pattern.kept, pattern.reduced
     results: dict[int, list[int]] = {}

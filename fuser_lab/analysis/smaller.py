@@ -13,17 +13,17 @@ from fuser_lab.ops import OPS
 _SHAPES: Final = frozenset({"shape", "new_shape"})
 _PLACES: Final = frozenset({"start_indices", "end_indices", "pad_widths"})
 _MOST_RELATED: Final = 6  # extents that are products or doubles of others
-_KEPT: Final = 4  # extents up to this stay as they are
-# What the extents that have to shrink become: the fastest axes take the first numbers, the others the rest.
+_KEPT: Final = 4  # extents up to this one are unchanged
+# The new values of extents that must shrink: the first for the fastest axes, the rest for the others.
 _SIZES: Final = ((16, 6, 5, 3, 7), (8, 4, 3, 5, 6), (8, 2, 3, 4, 5), (4, 2, 3, 4, 5))
 
 
 def smaller(fusion: Fusion, most: int) -> tuple[Fusion, dict[int, int]]:
-    """Return a fusion of the same ops with no tensor of more than ``most`` elements, and what its extents became.
+    """Return a fusion of the same ops without tensors of more than ``most`` elements, and the new value of each extent.
 
-    Names stay. Extents that are equal stay equal; a product of two extents, and the double of one, stay so. Constants
-    keep their values, so that the divisor of a mean is that of the large fusion: the result is for accesses, not for
-    values.
+    Names do not change. Equal extents remain equal; a product of two extents remains a product, and twice an extent
+    remains twice that extent. Constants keep their values, so the divisor of a mean is that of the large fusion: the
+    result shows accesses, not values.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def smaller(fusion: Fusion, most: int) -> tuple[Fusion, dict[int, int]]:
 
 
 def _choices(fusion: Fusion, sizes: Sequence[int]) -> Iterator[dict[int, int]]:
-    """Yield what each extent may become: with all products and doubles of extents kept, then with fewer of them."""
+    """Yield candidates for the new extents: first with all products and doubles preserved, then with fewer."""
     there = {n for tv in fusion.tensors.values() for n in tv.shape}
     extents = sorted(n for n in there if n > _KEPT)
     largest = sorted((tv.shape for tv in fusion.tensors.values() if tv.ndim), key=prod, reverse=True)
@@ -97,7 +97,7 @@ class _Resizing:
     def fresh(
         self, extent: Extent, kind: IterType = IterType.ITERATION, expanded: Extent | None = None,
     ) -> IterDomain:
-        """Return a new axis, as rules of shapes ask for it."""
+        """Return a new axis, as shape rules request it."""
         self._count += 1
         return IterDomain(id=self._count, extent=extent, kind=kind, expanded=expanded)
 
@@ -107,7 +107,7 @@ class _Resizing:
         return replace(axis, id=self._count)
 
     def symbol(self) -> Scalar:
-        """No rule needs a size that is not known."""
+        """Raise: no rule needs an unknown size."""
         msg = "all sizes are known."
         raise VerificationError(msg)
 
@@ -156,7 +156,7 @@ class _Resizing:
         return value
 
     def _place(self, value: object) -> int:
-        """Return where a slice begins or ends, or how wide a pad is: an extent, half of one, or a few elements."""
+        """Return the begin or end of a slice, or the width of a pad: an extent, half of one, or a few elements."""
         if not isinstance(value, int) or value <= _KEPT:
             return int(str(value))
         return self._extents[value] if value in self._extents else self._extents[2 * value] // 2

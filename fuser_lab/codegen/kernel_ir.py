@@ -33,7 +33,7 @@ class Role(enum.Enum):
     WORDS = "words"  # as SCRATCH, the elements as they are stored in memory: what vector accesses move
     SHARED = "shared"  # one per block of a GPU; elements as they are stored in memory
 
-    __hash__ = object.__hash__  # as of DataType: Enum's own runs in Python, and buffers are hashed all the time
+    __hash__ = object.__hash__  # as for DataType; buffers are hashed very often
 
     @property
     def is_allocated(self) -> bool:

@@ -24,15 +24,15 @@ class HostRates:
     launch
         Seconds of a call that does nothing.
     bandwidth, cache_bandwidth
-        Bytes per second of memory, and of the caches, where all that a kernel touches is at most ``cache`` bytes.
+        Bytes per second of memory, and of the caches if a kernel accesses at most ``cache`` bytes.
     simple, dividing, special, reducing, product
         Operations per second of each class of `fuser_lab.cost.work.Work`, and of matrix products.
     overlaps
         Whether memory and arithmetic overlap.
     low, high
-        Factors on a prediction between which eight of ten measured times are expected.
+        Factors on a prediction between which 80 % of measured times are expected.
     source
-        What they are from, as ``"95 measurements"``.
+        Their source, such as ``"95 measurements"``.
     """
 
     launch: float
@@ -70,8 +70,8 @@ _FIELDS = {
 class Device:
     """A GPU by its data sheet.
 
-    Bandwidth is in GB/s, peak rates in TFLOP/s (dense), shared memory and L2 in bytes. Where ``host`` has rates of a
-    CPU, kernels are predicted for that, and the rest are the limits of the GPU that schedulers decide for.
+    Bandwidth is in GB/s, peak rates in TFLOP/s (dense), shared memory and L2 in bytes. If ``host`` has the rates of a
+    CPU, kernel times are predicted for that CPU; the other fields are the limits of the GPU that schedulers decide for.
 
     Raises
     ------
@@ -115,7 +115,7 @@ class Device:
 
     @property
     def is_high_bandwidth(self) -> bool:
-        """Whether memory is fast for the arithmetic: recomputing an exponential then costs more than keeping it."""
+        """Whether memory is so fast that recomputing an exponential costs more than keeping it."""
         return self.bandwidth / (self.fp32 * 1000) > 0.07
 
 
@@ -139,7 +139,7 @@ THIS_CPU = "this CPU"
 
 
 def host_device(rates: HostRates) -> Device:
-    """Return the CPU of this machine, to predict times for; schedulers decide as for the default GPU."""
+    """Return a device that predicts times for this machine's CPU; schedulers decide as for the default GPU."""
     return replace(
         DEFAULT, name=THIS_CPU, bandwidth=rates.bandwidth / 1e9, fp32=2 * rates.simple / 1e12,
         bf16=rates.product / 1e12, host=rates,

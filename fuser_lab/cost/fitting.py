@@ -1,8 +1,8 @@
 """Rates of the model of a kernel's time, fitted to measurements by least squares.
 
-The residuals are logarithms of predicted over measured times, with a loss that grows linearly for outliers. Rates that
-no measurement depends on stay near the data sheet: each has a weak prior there. Predictions are checked by
-cross-validation: those of a fusion come from rates fitted without any kernel of it.
+The residuals are logarithms of predicted over measured times, with a loss that grows linearly for outliers. A weak
+prior keeps each rate that no measurement depends on near the data sheet. Predictions are checked by cross-validation:
+those for a fusion use rates fitted without any kernel of it.
 """
 
 import math
@@ -27,17 +27,17 @@ from fuser_lab.cost.measurements import Measurement
 from fuser_lab.errors import InputError
 
 FEWEST = 30  # measurements
-FOLDS = 5  # of the cross-validation, in each of which no fusion is in both parts
+FOLDS = 5  # folds of the cross-validation; no fusion is in both parts of a fold
 WITHIN = 0.2  # of the measured time
 _PRIOR = 3.0  # residuals are worth one where a rate is so many times the data sheet's
 _OUTLIER = 0.15  # residuals beyond it count linearly
-_MOST = 30.0  # times by which a fitted rate may differ from the data sheet's
+_MOST = 30.0  # factor by which a fitted rate may differ from the data sheet's
 _COVERED = 0.8  # share of the measurements in an interval
-_OF_A_STYLE = 20  # measurements from which on a style has an interval of its own
+_OF_A_STYLE = 20  # minimum number of measurements for a style to have its own interval
 _WEIGHT = 0.3  # of the residual of a prior
-_GATHERED = 0.1  # of the bytes read, the most at positions from data: those that were measured repeat a few rows
-_APART = 1.1  # times between two candidates that are told apart
-_CANDIDATES = 3  # of a fusion from which on their ranks are compared
+_GATHERED = 0.1  # largest share of bytes read at data-dependent indices, because the measured indices repeat a few rows
+_APART = 1.1  # ratio of times above which two candidates count as different
+_CANDIDATES = 3  # minimum number of candidates of a segment whose ranks are compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Fit:
     before
         The share within 20 % of predictions from the data sheet.
     worst
-        Measurements that are predicted worst, with predicted seconds.
+        Measurements with the worst predictions, with predicted seconds.
     """
 
     model: KernelModel
@@ -110,7 +110,7 @@ class Fit:
 
 
 def fusion_of(row: Measurement) -> str:
-    """Return the name of the fusion whose segment was measured: sizes and numbers of segments do not count."""
+    """Return the name of the fusion whose segment was measured, without sizes and segment numbers."""
     kind, *rest = row.fusion.partition("#")[0].split("/")
     return "/".join(rest[:1] if kind in {"built", "second", "example"} else rest)
 
@@ -168,7 +168,7 @@ def _chosen(kernels: Columns, which: npt.NDArray[np.bool_]) -> Columns:
 
 
 def _least_squares(kernels: Columns, measured: Numbers, sheet: Rates, first: Rates, device: Device) -> Rates:
-    """Return the rates that explain measured times best, searched from the ``first`` ones on."""
+    """Return the rates that explain measured times best; the search starts from ``first``."""
     from scipy.optimize import least_squares
 
     times = np.log(measured)
@@ -196,7 +196,7 @@ def _within(predicted: Numbers, measured: Numbers) -> float:
 def _intervals(
     factors: Numbers, styles: npt.NDArray[np.str_],
 ) -> dict[str, Interval]:
-    """Return the middle eighty per cent of the factors between measured and predicted times, by style and of all."""
+    """Return the middle 80 % of the factors between measured and predicted times, by style and overall."""
     outside = (1 - _COVERED) / 2
     found = {}
     for style in ("", *sorted(set(styles))):
@@ -213,7 +213,7 @@ def _interval_of(model: KernelModel, row: Measurement) -> Interval:
 
 
 def _segments(rows: Sequence[Measurement]) -> list[npt.NDArray[np.int_]]:
-    """Return the numbers of the candidates of each segment with several."""
+    """Return the numbers of the candidates of each segment that has several."""
     groups: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
         groups.setdefault(row.fusion, []).append(number)
@@ -233,7 +233,7 @@ def _rank(groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predicted: 
 
 
 def _concordant(groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predicted: Numbers) -> float:
-    """Return the share of pairs of candidates, well apart, that are predicted in their measured order."""
+    """Return the share of pairs of clearly different candidates that are predicted in their measured order."""
     found: list[bool] = []
     for group in groups:
         first, second = (group[places] for places in np.triu_indices(len(group), 1))
@@ -246,7 +246,7 @@ def _concordant(groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predi
 def _choices(
     rows: Sequence[Measurement], groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predicted: Numbers,
 ) -> tuple[float, float]:
-    """Return how much slower than the fastest candidate the heuristics' is, and the one predicted to be fastest."""
+    """Return how much slower than the fastest candidate the heuristics' choice and the predicted one are."""
     found = []
     for group in groups:
         heuristic = [number for number in group if not rows[number].params]

@@ -13,13 +13,13 @@ from fuser_lab.cost.work import Work
 from fuser_lab.errors import InputError
 
 FEWEST = 20  # kernels
-FOLDS = 5  # of the cross-validation, in each of which no form of kernel is in both parts
+FOLDS = 5  # folds of the cross-validation; no form of kernel is in both parts of a fold
 WITHIN = 0.2  # of the measured time
 _COVERED = 0.8  # share of the measurements in an interval
 _CACHES = tuple(1 << power for power in range(18, 28))  # bytes
 _NAMES = ("launch", "memory", "cached", "simple", "dividing", "special", "reducing")
-_FIRST = (2e-6, 5e-11, 2e-11, 2e-10, 5e-10, 1e-9, 2e-10)  # seconds: where the search for the best rates begins
-_MOST = 100.0  # times by which a fitted rate may differ from that
+_FIRST = (2e-6, 5e-11, 2e-11, 2e-10, 5e-10, 1e-9, 2e-10)  # seconds: the starting point of the search for the best rates
+_MOST = 100.0  # factor by which a fitted rate may differ from that
 _OUTLIER = 0.3  # residuals beyond it count linearly
 _WEIGHT = 0.05  # of the residual of a rate that differs from where the search begins
 _Numbers = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ _Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample:
-    """One kernel: what it is, the bytes that it moves, its arithmetic, and the seconds that it took."""
+    """One kernel: its form, the bytes that it moves, its arithmetic, and its measured seconds."""
 
     form: str
     moved: int
@@ -68,7 +68,7 @@ class HostFit:
 
 
 def fitted_host(samples: Sequence[HostSample], product: float) -> HostFit:
-    """Return rates that explain times of kernels; ``product`` are operations per second of matrix products.
+    """Return the rates that best explain times; ``product`` is the rate of matrix products in operations per second.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def _seconds(rows: _Numbers, moved: _Numbers, each: _Numbers, cache: int, overla
 def _fit(
     rows: _Numbers, moved: _Numbers, times: _Numbers, cache: int, overlaps: bool,
 ) -> tuple[_Numbers, float]:
-    """Return the seconds of a launch, per byte and per operation that explain times best, and what remains."""
+    """Return the seconds of a launch, per byte and per operation that explain times best, and the residual."""
     from scipy.optimize import least_squares
 
     begin, measured = np.log(_FIRST), np.log(times)

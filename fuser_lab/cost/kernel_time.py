@@ -1,8 +1,8 @@
-"""Time of one scheduled kernel, by its features and the rates of a device.
+"""The time of one scheduled kernel, from its features and the rates of a device.
 
-A kernel takes a launch for each of its phases, and then the largest, softly, of what the device does at once: moving
-bytes through memory and through its caches, issuing instructions, starting blocks, and waiting, wave by wave of blocks,
-for the loads and barriers that follow each other in a block. The more waves, the better these overlap.
+A kernel takes one launch per phase, plus a smooth maximum of the times of everything that the device does concurrently:
+moving bytes through memory and its caches, issuing instructions, starting blocks, and waiting, once per wave of blocks,
+for a block's sequence of loads and barriers. The more waves, the better these overlap.
 
 The form is the roofline model (Williams, Waterman and Patterson, CACM 2009) with the concurrency terms of Hong and Kim
 (ISCA 2009).
@@ -27,13 +27,13 @@ Numbers = npt.NDArray[np.float64]
 Columns = Mapping[str, npt.NDArray[Any]]
 DATA_SHEET: Final = "its data sheet"
 STYLES: Final = ("elements", "rows", "columns", "tiles")
-_LANE_WORD: Final = 128  # bytes that a warp moves with a word of each lane
+_LANE_WORD: Final = 128  # bytes that a warp moves if each lane moves a word
 _MOST_BLOCKS: Final = 32  # of a multiprocessor
 _RESIDENT_THREADS: Final = 2048  # of a multiprocessor
 _REGISTERS: Final = 255  # of a thread at most
-_IN_REGISTERS: Final = 1.5  # words of a thread's arrays for each of its registers, up to which these hold them
+_IN_REGISTERS: Final = 1.5  # words of a thread's arrays per register, up to which they fit in registers
 _WORD: Final = 4
-# What is assumed for a device that was not measured: seconds, and parts of a cycle of a multiprocessor.
+# Assumptions for a device that was not measured: seconds, and fractions of a multiprocessor's cycle.
 _CLOCK: Final = 1.7e9
 _ISSUED: Final = 4  # instructions of a multiprocessor in a cycle
 _SPECIAL: Final = 0.5
@@ -47,28 +47,28 @@ class KernelFeatures:
     Attributes
     ----------
     style
-        The word of the largest loop nest's style: ``elements``, ``rows``, ``columns`` or ``tiles``.
+        The style of the largest loop nest: ``elements``, ``rows``, ``columns`` or ``tiles``.
     launches
         Number of phases.
     started, warps
-        Blocks and warps that are started, of all phases.
+        Blocks and warps started, over all phases.
     read, written
-        Bytes of global memory that are touched at all.
+        Bytes of global memory that are accessed at least once.
     fetched, near, gathered
-        Bytes of the sectors that warps ask for; those of buffers that fit the cache of a multiprocessor; those of
-        buffers that are read at positions which depend on data.
+        Bytes of the sectors that warps request; those of buffers that fit into a multiprocessor's cache; those of
+        buffers read at data-dependent indices.
     stored, partial
-        Bytes of the sectors that warps write, and those of them that an access leaves out.
+        Bytes of the sectors that warps write, and those of sectors that an access writes only partially.
     lines, shared_accesses, moves
-        Lines of 128 bytes that accesses of warps touch, their accesses to shared memory and to arrays of threads.
+        Lines of 128 bytes that warps access, their accesses to shared memory, and those to per-thread arrays.
     simple, dividing, special
-        Instructions of warps by class.
+        Warp instructions by class.
     blocks, threads, shared, registers, spilled, resident
-        Of the largest phase: blocks, threads of a block, bytes of shared memory of a block, registers and spilled bytes
-        of a thread, blocks that fit a multiprocessor. Registers and resident are 0 where the kernel was not compiled.
+        Of the largest phase: blocks, threads per block, bytes of shared memory per block, registers and spilled bytes
+        per thread, blocks that fit on a multiprocessor. Registers and resident are 0 if the kernel was not compiled.
     rounds, unrolled, meetings, scratch
-        Of the largest phase: loads that a warp waits for in turn, with loops that the compiler unrolls counted once and
-        for each turn; barriers and reductions of a block; bytes of the arrays of a thread.
+        Of the largest phase: loads that a warp waits for one after another, with loops that the compiler unrolls
+        counted once, and once per iteration; barriers and reductions of a block; bytes of a thread's arrays.
     """
 
     style: str
@@ -105,7 +105,7 @@ _NUMBERS: Final = tuple(field.name for field in fields(KernelFeatures) if field.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Factors on a prediction within which eight of ten measured times are expected."""
+    """Factors on a prediction within which 80 % of measured times are expected."""
 
     low: float = 1.0
     high: float = 1.0
@@ -124,7 +124,7 @@ class Prediction:
     source: str
 
     def __str__(self) -> str:
-        """Return the time and its interval, and what it is from."""
+        """Return the time, its interval and its source."""
         bounds = f" ({seconds_label(self.low)} to {seconds_label(self.high)})" if self.low < self.high else ""
         return f"{seconds_label(self.seconds)}{bounds}, from {self.source}"
 
@@ -136,25 +136,25 @@ class Rates:
     Attributes
     ----------
     launch, phase
-        Seconds of a kernel that does nothing, and of each further phase.
+        Seconds of an empty kernel, and of each further phase.
     read, write, kept
-        Bytes per second of memory; bytes of outputs of which half stay in the L2 cache until the kernel has ended.
+        Bytes per second of memory; bytes of outputs of which half are still in the L2 cache when the kernel ends.
     cache, stores, partials
-        Bytes per second of the L2 cache: sectors that are read, written, and written in part.
+        Bytes per second of the L2 cache, for sectors that are read, written, and partially written.
     lines, shared, local
-        Lines per second that multiprocessors look up, accesses of warps to shared memory, and bytes of arrays of
-        threads that are not in registers.
+        Per second: cache lines that multiprocessors look up, accesses of warps to shared memory, and bytes of
+        per-thread arrays that are not in registers.
     issue, special
-        Instructions of warps per second: all, and divisions and functions.
+        Warp instructions per second: all, and divisions and functions.
     blocks, warps
-        Blocks and warps that are started per second.
+        Blocks and warps started per second.
     latency, hoisted, step, block, instruction
-        Seconds of a block: for a load that is waited for, for one of a loop that is unrolled, for a barrier, to start
-        and end, and for an instruction of a warp.
+        Seconds of a block: for a load that a warp waits for, for a load in an unrolled loop, for a barrier, to start
+        and end, and for a warp instruction.
     tail
-        Part of a last wave that is not full which is lost.
+        Fraction of a partial last wave that is lost.
     sharpness, overlap
-        Exponent of the soft maximum with one wave of blocks, and how much larger it is with many.
+        Exponent of the smooth maximum with one wave of blocks, and how much larger it is with many.
     """
 
     launch: float
@@ -183,7 +183,7 @@ class Rates:
 
     @classmethod
     def of(cls, device: Device) -> "Rates":
-        """Return the rates of a device by its data sheet; what is not in there is assumed to be alike on all GPUs."""
+        """Return the rates of a device by its data sheet; all others are assumed to be the same on all GPUs."""
         memory, cycles = 0.9 * device.bandwidth * 1e9, _CLOCK * device.sms
         return cls(
             launch=3e-6, phase=3.5e-6, read=memory, write=memory, kept=device.l2 / 10, cache=40 * cycles,
@@ -201,8 +201,8 @@ NAMES: Final = tuple(field.name for field in fields(Rates))
 class KernelModel:
     """Times of kernels on one device.
 
-    ``source`` says what the rates are from, as ``"its data sheet"`` or ``"614 measurements"``; ``intervals`` are by
-    style, and ``""`` is for styles that were not measured.
+    ``source`` says where the rates come from, such as ``"its data sheet"`` or ``"614 measurements"``; ``intervals`` are
+    by style, with ``""`` for styles that were not measured.
     """
 
     device: Device
@@ -229,14 +229,14 @@ class KernelModel:
         )
 
     def __str__(self) -> str:
-        """Return where the rates are from, and the rates."""
+        """Return the source of the rates, and the rates."""
         return f"{self.device.name}, from {self.source}: " + ", ".join(
             f"{name} {value:.3g}" for name, value in asdict(self.rates).items()
         )
 
 
 def columns(kernels: Sequence[KernelFeatures]) -> Columns:
-    """Return the features of kernels as arrays by name; that of ``style`` has the places in `STYLES`."""
+    """Return the features of kernels as arrays by name; ``style`` has indices into `STYLES`."""
     found = {
         name: np.array([getattr(one, name) for one in kernels], np.float64) for name in _NUMBERS
     }
@@ -244,7 +244,7 @@ def columns(kernels: Sequence[KernelFeatures]) -> Columns:
 
 
 def predicted_seconds(kernels: Columns, rates: Rates, device: Device) -> Numbers:
-    """Return the times of kernels by the model's form."""
+    """Return the times of kernels under the model."""
     k = kernels
     blocks = np.maximum(k["blocks"], 1.0)
     slots = device.sms * _resident(k, device)
@@ -277,7 +277,7 @@ def predicted_seconds(kernels: Columns, rates: Rates, device: Device) -> Numbers
 
 
 def _outside_registers(k: Columns) -> Numbers:
-    """Return the bytes that warps move to and from arrays of threads that registers do not hold."""
+    """Return the bytes that warps move to and from per-thread arrays that do not fit in registers."""
     registers = np.where(k["registers"] > 0, k["registers"], _REGISTERS)
     in_memory = k["scratch"] > _IN_REGISTERS * _WORD * registers
     found: Numbers = _LANE_WORD * (np.where(in_memory, k["moves"], 0.0) + k["spilled"] / _WORD * k["warps"])
@@ -285,7 +285,7 @@ def _outside_registers(k: Columns) -> Numbers:
 
 
 def _resident(k: Columns, device: Device) -> Numbers:
-    """Return how many blocks fit a multiprocessor: as compiled, or as threads and shared memory allow."""
+    """Return how many blocks fit on a multiprocessor: as compiled, or as threads and shared memory allow."""
     of_threads = _RESIDENT_THREADS // np.maximum(k["threads"], 1)
     of_shared = np.where(k["shared"] > 0, device.shared_per_sm // np.maximum(k["shared"], 1), _MOST_BLOCKS)
     allowed = np.clip(np.minimum(of_threads, of_shared), 1, _MOST_BLOCKS)
@@ -310,7 +310,7 @@ def model_from(record: Mapping[str, Any], device: Device) -> KernelModel:
 
 
 def keep_model(model: KernelModel) -> Path:
-    """Write a model into the package, as the one of its device, and return the path."""
+    """Store a model in the package as that of its device, and return the path."""
     place = Path(str(files(__package__).joinpath("rates", f"{model.device.name}.json")))
     place.parent.mkdir(exist_ok=True)
     place.write_text(json_text(model_record(model), indent=1) + "\n", encoding="utf-8")

@@ -43,7 +43,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """Measured kernels of one device; ``facts`` are what the file says of it, such as its name and clocks."""
+    """Measured kernels of one device; ``facts`` are the file's statements about it, such as its name and clocks."""
 
     facts: Mapping[str, str]
     rows: tuple[Measurement, ...]
@@ -74,7 +74,7 @@ def read(text: str) -> Measurements:
     Raises
     ------
     InputError
-        If the text is something else.
+        If the text has another format.
     """
     lines = text.splitlines(keepends=True)
     head = [line for line in lines if line.startswith(_MARK)]
@@ -97,7 +97,7 @@ def load(path: Path) -> Measurements:
     Raises
     ------
     InputError
-        If the file cannot be read, or is something else.
+        If the file cannot be read or has another format.
     """
     try:
         content = path.read_bytes()

@@ -1,7 +1,7 @@
-"""Predicted time of a kernel: its launch, the bytes that it moves, and its arithmetic by class.
+"""The predicted time of a kernel, from its launch, the bytes that it moves, and its arithmetic by class.
 
 A roofline (Williams, Waterman and Patterson, CACM 2009) with a launch: a kernel takes the longer of its memory time and
-its arithmetic time, or, where a processor was found not to overlap them, both.
+its arithmetic time, or their sum on a processor that was found not to overlap them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from fuser_lab.cost.traffic import LAUNCH_SECONDS
 from fuser_lab.cost.work import Work, product_flops, repeated_work, work_of
 from fuser_lab.ir import Expr, Fusion, OpKind
 
-# How many times fewer divisions or functions than additions a GPU completes per second: a multiprocessor has 128 lanes
+# The ratio of additions to divisions or functions that a GPU completes per second: a multiprocessor has 128 lanes
 # for float32 and 16 for special functions (CUDA C++ Programming Guide, arithmetic instructions).
 _SLOWER = 8
 
@@ -32,7 +32,7 @@ class TimeModel:
     bandwidth
         Bytes per second that memory moves.
     cache, cache_bandwidth
-        Bytes that a last-level cache holds, and bytes per second for tensors that fit there; 0 for no such level.
+        Size of the last-level cache in bytes, and bytes per second for tensors that fit there; 0 for no such level.
     simple, dividing, special, reducing
         Operations per second of each class of `Work`.
     product
@@ -40,10 +40,10 @@ class TimeModel:
     overlaps
         Whether memory and arithmetic overlap: the longer of the two counts, otherwise their sum.
     repeats
-        Whether the arithmetic of what is broadcast counts as often as a kernel computes it.
+        Whether the arithmetic of a broadcast value counts as often as a kernel computes it.
     low, high
-        Factors: the measured time is expected between ``low`` and ``high`` times the prediction; both 1 where nothing
-        was measured.
+        Factors: the measured time is expected between ``low`` and ``high`` times the prediction; both 1 if nothing was
+        measured.
     """
 
     device: str
@@ -63,7 +63,7 @@ class TimeModel:
 
     @classmethod
     def of(cls, device: Device = DEFAULT, launch: float = LAUNCH_SECONDS) -> "TimeModel":
-        """Return the model of a device: of a CPU as it was fitted, of a GPU by its data sheet.
+        """Return the model of a device: a CPU's fitted rates, or a GPU's data sheet.
 
         There, a multiplication with an addition counts twice.
         """
@@ -103,14 +103,14 @@ class TimeModel:
         return repeated_work(exprs) if self.repeats else work_of(exprs)
 
     def predict(self, exprs: Iterable[Expr], moved: int, source: str) -> Prediction:
-        """Return the predicted time of expressions as one segment, with the bounds of eight of ten measured times."""
+        """Return the predicted time of expressions as one segment, with bounds that hold for 80 % of measured times."""
         seconds = self.kernel(exprs, moved)
         return Prediction(seconds=seconds, low=self.low * seconds, high=self.high * seconds, source=source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBound:
-    """The predicted time of a plan beside a time that no plan goes below, with what the bound assumes.
+    """The predicted time of a plan beside a lower bound for all plans, with the assumptions of the bound.
 
     ``terms`` pairs the seconds that every plan pays with a sentence; they add up to ``bound``.
     """
@@ -123,7 +123,7 @@ class TimeBound:
 
     @property
     def gap(self) -> float:
-        """By which part of the bound the plan is slower."""
+        """How much slower the plan is, as a fraction of the bound."""
         return self.seconds / self.bound - 1 if self.bound else 0.0
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ def time_bound(fusion: Fusion, model: TimeModel, seconds: float) -> TimeBound:
     """Return the predicted time of a plan of a fusion beside a bound for all plans, recomputation included.
 
     Each input is read once and each output is written once, or every expression is computed once, whichever takes
-    longer; and there is one launch. A matrix product is a launch of its own that reads its operands and writes its
+    longer; and there is one launch. A matrix product is a separate launch that reads its operands and writes its
     result, unless it is fused.
     """
     products = [expr for expr in fusion.tensor_exprs if _is_product(expr)]
@@ -175,7 +175,7 @@ def time_bound(fusion: Fusion, model: TimeModel, seconds: float) -> TimeBound:
                 f"{model.simple / 1e12:.3g} T simple operations per second"
             ),
             "no kernel reads less than each input that it depends on, or is faster than these rates",
-            "any expressions may share a kernel, except matrix products, which share none",
+            "any expressions may share a kernel, except matrix products",
         ),
     )
 

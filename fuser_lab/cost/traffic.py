@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.ir import Expr, Fusion
 
-LAUNCH_SECONDS = 4e-6  # one kernel after the other on a stream, without CUDA graphs
+LAUNCH_SECONDS = 4e-6  # of kernels in sequence on a stream, without CUDA graphs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class CostModel:
 
     @classmethod
     def of(cls, device: Device) -> "CostModel":
-        """Return the model of a device: of a CPU as it was measured, of a GPU by its data sheet."""
+        """Return the model of a device: a CPU's measured rates, or a GPU's data sheet."""
         launch = LAUNCH_SECONDS if device.host is None else device.host.launch
         return cls(device=device.name, bandwidth=device.bandwidth * 1e9, launch=launch)
 

@@ -56,8 +56,8 @@ class Verdict:
     A refusal has a reason and a ``core``: names of expressions that suffice for it. ``monotone`` promises that every
     larger candidate is refused as well; it is set only for reasons on a short whitelist. An acceptance has the
     parameters that the segmenter needs: whether values are ``persistent``, kept on chip across a reduction, and whether
-    blocks of the whole grid do that together, ``cross_grid``. ``beyond`` are nvFuser's rules that the candidate breaks,
-    where an open scheduler accepts it nevertheless.
+    the blocks of the whole grid do this together, ``cross_grid``. ``beyond`` are nvFuser's rules that the candidate
+    breaks if an open scheduler accepts it nevertheless.
     """
 
     scheduler: SchedulerType

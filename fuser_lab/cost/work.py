@@ -51,12 +51,12 @@ def work_of(exprs: Iterable[Expr]) -> Work:
 
 
 def repeated_work(exprs: Sequence[Expr]) -> Work:
-    """Return the arithmetic of expressions, in order, as one kernel, in which what is broadcast is computed again.
+    """Return the arithmetic of expressions, in order, as one kernel that recomputes broadcast values.
 
-    A loop over what a tensor is broadcast along, outside of the tensor's own axes, computes it in every turn: cosines
-    of [positions, width] that multiply [heads, positions, width] once for each head. What is broadcast along inner
-    axes only is computed before the loop over these, and what depends on a reduction of the kernel once for each
-    result.
+    A loop over a broadcast axis outside the tensor's own axes computes the tensor in every iteration: cosines of
+    [positions, width] that multiply [heads, positions, width] are computed once per head. A tensor that is broadcast
+    only along inner axes is computed before the loop over these, and a value that depends on a reduction of the kernel
+    once per result.
     """
     total = Work()
     users: dict[TensorView, list[tuple[Expr, int]]] = {}

@@ -39,7 +39,7 @@ class LoopAxis:
         raise ScheduleError(msg)
 
     def is_reduction(self) -> bool:
-        """Whether the axis is reduced away."""
+        """Whether the axis is reduced."""
         return self.axis.is_reduction
 
     def is_broadcast(self) -> bool:

@@ -2,7 +2,7 @@
 
 With ``exact=True`` results have the fusion's dtypes; arithmetic on floats of 16 and 8 bits runs in float32 and rounds
 once per expression. With ``exact=False`` every real value is kept in float64 and casts between float types do nothing:
-what the fusion means, free of rounding.
+the meaning of the fusion, without rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tu
             results = evaluate_expr(expr, operands, exact=exact)
         except (MemoryError, ValueError) as error:
             tensor = max(expr.tensor_outputs, key=lambda tv: tv.nbytes, default=None)
-            # Of sizes that no address reaches NumPy says that the value is wrong.
+            # For sizes beyond the address space, NumPy raises ValueError.
             if tensor is None or (isinstance(error, ValueError) and tensor.nbytes < _MOST_BYTES):
                 raise
             msg = (
@@ -58,7 +58,7 @@ def evaluate(fusion: Fusion, inputs: Sequence[Any], *, exact: bool = True) -> tu
     return tuple(np.asarray(known[written.get(tv, tv)]) for tv in fusion.outputs)
 
 
-_MOST_BYTES = 1 << 62  # that are worth asking for
+_MOST_BYTES = 1 << 62  # bytes that are worth requesting
 
 
 def constant(value: Val) -> Any:
@@ -87,13 +87,13 @@ def evaluate_expr(expr: Expr, operands: Sequence[Any], *, exact: bool = True) ->
             selects = entry.combine is not None and entry.combine.selects
             results = entry.reference(*(_to_compute(x, integers=not selects) for x in operands), **attrs)
     outputs = results if isinstance(results, tuple) else (results,)
-    with np.errstate(all="ignore"):  # what a reduced float cannot hold is infinite, and no warning
+    with np.errstate(all="ignore"):  # overflow of a reduced float is infinite, without a warning
         return tuple(
             _typed(array, value, exact=exact) for array, value in zip(outputs, expr.outputs, strict=True)
         )
 
 
-# Ops that compute nothing with what they move.
+# Ops that only move elements.
 _MOVES = frozenset({OpKind.FACTORY, OpKind.INDEXING, OpKind.SCATTER})
 
 
@@ -102,14 +102,14 @@ def _cast(expr: Expr, x: Any, *, exact: bool) -> Array:
     if not exact and np.asarray(x).dtype.kind == "f":
         if dtype.is_float:
             return np.asarray(x)
-        if dtype.is_integral:  # in float64 whatever it counts as
+        if dtype.is_integral:  # float64, whatever its dtype is
             return truncated(np.asarray(x), dtype, of_double=source.real is DataType.Double)
     with np.errstate(all="ignore"):
         return np.asarray(OPS["cast"].reference(_to_compute(x), dtype=dtype))
 
 
 def _to_compute(x: Any, *, integers: bool = True) -> Any:
-    """Return operands that are stored in few bits in the type that arithmetic runs in."""
+    """Return operands of narrow types in the type that arithmetic runs in."""
     wide = COMPUTE_NUMPY.get(getattr(x, "dtype", None))  # type: ignore[arg-type]
     return x if wide is None or (not integers and wide.kind in "iu") else np.asarray(x).astype(wide)
 

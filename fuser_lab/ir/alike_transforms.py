@@ -25,7 +25,7 @@ def transform_like(scheduled: ScheduledFusion, transform: Transform, rules: Rule
 
 
 def bounded_transform_backward(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
-    """Return a schedule in which tensors on the way to some others have the loops of one."""
+    """Return a schedule in which tensors on the paths to some others have the loops of one."""
     name = transform.tensor
     ends = names_of(transform, "to")
     for end in ends:
@@ -42,7 +42,7 @@ def bounded_transform_backward(scheduled: ScheduledFusion, transform: Transform,
 
 
 def tensors_between(scheduled: ScheduledFusion, ends: Sequence[str], name: str) -> frozenset[str]:
-    """Return the tensors on the ways from ``ends`` to a tensor, which itself is left out."""
+    """Return the tensors on paths from ``ends`` to a tensor, without the tensor itself."""
     reached = set(ends)
     for expr in scheduled.fusion.tensor_exprs:
         if any(tv.name in reached for tv in expr.tensor_inputs):
@@ -60,9 +60,9 @@ def with_loops_alike(
     scheduled: ScheduledFusion, reference: str, selected: frozenset[str], rules: Rules, *,
     position: int | None = None, backward: bool = False,
 ) -> ScheduledFusion:
-    """Give tensors the loops of a reference, along the ways that keep most of its axes (nvFuser's MaxInfoSpanningTree).
+    """Give tensors a reference's loops, along paths that keep most of its axes (nvFuser: MaxInfoSpanningTree).
 
-    Producers and consumers of what is reached are reached; a tensor that is not selected ends the way, inputs aside.
+    Producers and consumers of reached tensors are reached; a tensor that is not selected ends the path, except inputs.
     """
     first = scheduled.tensors[reference]
     steps = None if position is None else _steps_to(first, position)
@@ -99,7 +99,7 @@ def with_loops_alike(
             made = replayed_from_consumer(source, target, expr, rules, axes, limit)
         if made is not target:
             if fixed_loops(scheduled, target, rules):
-                msg = f"transform_like: loops of {other} are shared with other tensors by inlining, so they stay."
+                msg = f"transform_like: loops of {other} are shared with other tensors by inlining and cannot change."
                 raise ScheduleError(msg)
             scheduled = with_tensors(scheduled, made, axes=axes)
     return scheduled
@@ -163,7 +163,7 @@ def _parallelized_like(
             parallel = first.parallel_type(theirs)
             if theirs >= position or (types and parallel not in types) or parallel is ParallelType.serial:
                 continue
-            # A vector is an access of a copy to memory; the loops that match it elsewhere stay as they are.
+            # Only a copy's access to memory is vectorized; matching loops of other tensors do not change.
             if parallel is ParallelType.vectorize and not types:
                 continue
             tensor = scheduled.tensors[name]
@@ -174,7 +174,7 @@ def _parallelized_like(
 
 
 def mapped_positions(scheduled: ScheduledFusion, reference: str, rules: Rules) -> dict[str, dict[int, int]]:
-    """Return for each tensor which of its loops are which loops of a reference, found from neighbour to neighbour."""
+    """Return for each tensor the loops of a reference that its loops match, propagated from neighbour to neighbour."""
     known: dict[str, dict[int, int]] = {reference: {i: i for i in range(len(scheduled.tensors[reference].loop))}}
     waiting = [reference]
     while waiting:
@@ -194,10 +194,10 @@ def mapped_positions(scheduled: ScheduledFusion, reference: str, rules: Rules) -
 
 
 def sources_of(step: Split | Merge) -> tuple[IterDomain, ...]:
-    """Return the axes that a step takes."""
+    """Return the axes that a step consumes."""
     return (step.source,) if isinstance(step, Split) else (step.outer, step.inner)
 
 
 def results_of(step: Split | Merge) -> tuple[IterDomain, ...]:
-    """Return the axes that a step makes."""
+    """Return the axes that a step produces."""
     return (step.outer, step.inner) if isinstance(step, Split) else (step.result,)

@@ -1,9 +1,9 @@
-"""Which loops of two neighbouring tensors are one loop, and how the loops of one are made for the other.
+"""Which loops of two neighbouring tensors are one loop, and how to replay the loops of one on the other.
 
-Loops are compared by how they come about. The key of a loop axis says which splits and merges lead to it from the axes
-that an expression pairs (`Rules.pairs`); two loops with equal keys run over the same elements. An axis that the other
-tensor lacks because it is a broadcast leaves no trace in a key: a merge with it is the other axis, as nvFuser forwards
-such axes (csrc/transform_iter.cpp).
+Loops are compared by their derivation. The key of a loop axis says which splits and merges lead to it from the axes
+that an expression pairs (`Rules.pairs`); two loops with equal keys run over the same elements. A broadcast axis that
+the other tensor lacks does not appear in a key: a merge with it counts as the other axis, as nvFuser forwards such axes
+(csrc/transform_iter.cpp).
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -43,14 +43,14 @@ def paired(expr: Expr, operand: TensorView, rules: Rules) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Positions of loops of a producer and of a consumer that are one, and those without counterpart in each."""
+    """Positions of loops that a producer and a consumer share, and those without a counterpart in each."""
 
     pairs: Mapping[int, int]
     absent_in_consumer: frozenset[int]
     absent_in_producer: frozenset[int]
 
     def shared(self, count: int) -> int | None:
-        """Return how many outer loops of the consumer hold the outer ``count`` loops of the producer, None if none do.
+        """Return how many outer loops of the consumer contain the producer's outer ``count`` loops, None if none do.
 
         New broadcast axes of the consumer may lie between.
         """
@@ -91,7 +91,7 @@ def match(producer: ScheduledTensor, consumer: ScheduledTensor, expr: Expr, rule
 
 
 def structure(scheduled: ScheduledTensor) -> tuple[Hashable | None, ...]:
-    """Return what the loops of a tensor are made of; equal for equal loops."""
+    """Return the derivation of a tensor's loops; equal for equal loops."""
     keys = keys_of(scheduled.steps, {axis.id: axis.id for axis in scheduled.tensor.domain.logical})
     return tuple(keys[axis.id] for axis in scheduled.loop)
 
@@ -126,9 +126,9 @@ def _replayed(
 ) -> ScheduledTensor:
     known = dict(start)
     made: list[Split | Merge] = []
-    # What already leads from the target's root to its logical axes is not done again.
+    # Steps that already lead from the target's root to its logical axes are not repeated.
     given = list(target.tensor.domain.transforms)
-    # A root axis that a reshape has split or merged otherwise is not a loop, so nothing can be done with it.
+    # A root axis that a reshape splits or merges differently is not a loop, so it cannot be transformed.
     loops = {axis.id for axis in target.tensor.domain.logical}
     for step in steps:
         if isinstance(step, Split):
@@ -185,7 +185,7 @@ def _replayed(
 
 
 def _loop_ids(logical: Iterable[IterDomain], steps: Iterable[Split | Merge]) -> dict[int, IterDomain]:
-    """Return the axes that steps end with, in the order in which they come about."""
+    """Return the axes that remain after steps, in the order of their creation."""
     ends = {axis.id: axis for axis in logical}
     for step in steps:
         if isinstance(step, Split):

@@ -20,7 +20,7 @@ def cache_after(scheduled: ScheduledFusion, transform: Transform, rules: Rules) 
     wanted = tuple_of(transform, "cached_uses")
     users = [e for e in scheduled.consumers(tensor.name) if not wanted or any(o.name in wanted for o in e.outputs)]
     if not users:
-        msg = f"cache_after: nothing reads {tensor.name}; cache_before makes a copy ahead of an output."
+        msg = f"cache_after: nothing reads {tensor.name}; cache_before makes a copy before an output."
         raise ScheduleError(msg)
     _not_inlined(scheduled, tensor, "cache_after", rules)
     axes = AxisMaker(scheduled.next_axis)
@@ -43,7 +43,7 @@ def cache_before(scheduled: ScheduledFusion, transform: Transform, rules: Rules)
     tensor = scheduled.tensors[transform.tensor]
     producer = scheduled.producer(tensor.name)
     if producer is None:
-        msg = f"cache_before: {tensor.name} is an input; cache_after makes a copy behind it."
+        msg = f"cache_before: {tensor.name} is an input; cache_after makes a copy after it."
         raise ScheduleError(msg)
     check_single("cache_before", producer)
     _not_inlined(scheduled, tensor, "cache_before", rules)
@@ -117,7 +117,7 @@ def rfactor(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> S
         chosen.add(axis.id)
     reduced = {axis.id for axis in tensor.loop if axis.is_reduction}
     if not chosen or chosen == reduced:
-        msg = f"rfactor: {name} must keep at least one reduction axis, and give away at least one of {len(reduced)}."
+        msg = f"rfactor: {name} must keep at least one of its {len(reduced)} reduction axes and move at least one."
         raise ScheduleError(msg)
     return _factored(scheduled, tensor, expr, frozenset(chosen), text_of(transform, "result"))
 
@@ -128,7 +128,7 @@ def _factored(
     domain = tensor.tensor.domain
     above = [step for step in tensor.steps if sources_of(step)[0].is_reduction]
     below = [step for step in tensor.steps if not sources_of(step)[0].is_reduction]
-    # Axes that the partial reduction keeps are iteration axes of it, and so are those that only lead to them.
+    # Axes that the partial reduction keeps are its iteration axes, and so are axes that only these derive from.
     gone = set(chosen)
     for step in reversed(above):
         if any(axis.id in gone for axis in results_of(step)):

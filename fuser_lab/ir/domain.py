@@ -9,12 +9,12 @@ from fuser_lab.ir.scalar import Extent
 
 
 class IterType(enum.Enum):
-    """What an axis is for; the values are the letters of IR text."""
+    """The role of an axis; the values are the letters of IR text."""
 
     ITERATION = "i"
     REDUCTION = "r"
     BROADCAST = "b"
-    SYMBOLIC = "?"  # an axis of a result that may turn out to be a broadcast once its size is known
+    SYMBOLIC = "?"  # an axis of a result that may become a broadcast axis once its size is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +49,12 @@ class IterDomain:
 
     @property
     def is_reduction(self) -> bool:
-        """Whether the axis is reduced away."""
+        """Whether the axis is reduced."""
         return self.kind is IterType.REDUCTION
 
     @property
     def visible_extent(self) -> Extent:
-        """Size that a user of the tensor sees: the expanded extent if there is one."""
+        """Size that readers of the tensor see: the expanded extent if there is one."""
         return self.extent if self.expanded is None else self.expanded
 
     def __str__(self) -> str:
@@ -114,10 +114,10 @@ DomainTransform = Split | Merge | Resize
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderHint:
-    """A proposal how a tensor might lie in memory, which anyone may drop.
+    """A proposed memory order of a tensor, which may be ignored.
 
     ``order`` lists positions of axes, slowest first. ``origin`` names the tensor that it follows, ``strength`` is the
-    number of innermost axes that lie as they do there.
+    number of innermost axes that agree with it.
     """
 
     order: tuple[int, ...]
@@ -145,8 +145,8 @@ class TensorDomain:
     ``logical`` holds the axes a user sees plus the reduction axes of the defining expression. ``root`` is set when
     ``transforms`` lead from it to ``logical`` (reshape, resize). ``allocation`` lists positions among the non-reduction
     axes, slowest in memory first. ``contiguity`` follows ``allocation`` and is None exactly for broadcast axes.
-    ``axes`` are the logical axes without reductions: the axes of the value in memory. ``hint`` is set where an
-    inference proposed a layout: it is not part of what the tensor is, and ``allocation`` need not follow it.
+    ``axes`` are the logical axes without reductions: the axes of the value in memory. ``hint`` is a layout that an
+    inference proposed: it is not part of the tensor's identity, and ``allocation`` need not follow it.
     """
 
     logical: tuple[IterDomain, ...]

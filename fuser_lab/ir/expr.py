@@ -11,7 +11,7 @@ from fuser_lab.ir.val import TensorView, Val
 
 
 class OpKind(enum.Enum):
-    """What an op does to axes; the segmenter, the schedulers and the lowering look at nothing else."""
+    """What an op does to axes; the segmenter, the schedulers and the lowering depend only on this."""
 
     POINTWISE = "pointwise"
     COPY = "copy"  # set, segment_set, permute, stride_order: nvFuser's LoadStoreOp
@@ -25,13 +25,13 @@ class OpKind(enum.Enum):
     RANDOM = "random"
     MATMUL = "matmul"
     ATTENTION = "attention"  # sdpa, forward and backward
-    INDEXING = "indexing"  # select, index_select, gather, take_along_axis, embedding: reads at positions that are data
+    INDEXING = "indexing"  # select, index_select, gather, take_along_axis, embedding: reads at data-dependent indices
     SCAN = "scan"
     SORT = "sort"  # argsort, topk
     SCATTER = "scatter"
     SCALAR = "scalar"  # size and arithmetic on scalars
 
-    __hash__ = object.__hash__  # as of DataType: Enum's own runs in Python
+    __hash__ = object.__hash__  # as for DataType
 
     @property
     def is_view(self) -> bool:
@@ -40,7 +40,7 @@ class OpKind(enum.Enum):
 
     @property
     def is_reserved(self) -> bool:
-        """Whether no ordinary kernel may hold an op of this kind: it is evaluated alone, or by the greedy scheduler."""
+        """Whether no ordinary kernel may contain an op of this kind: it runs alone, or by the greedy scheduler."""
         return self in _RESERVED
 
 
@@ -53,7 +53,7 @@ AttrValue = Number | str | None | DataType | Scalar | tuple["AttrValue", ...]
 
 
 class Op(Protocol):
-    """What the IR knows of an op; `fuser_lab.ops.registry.OpDef` is the full record."""
+    """What the IR knows about an op; `fuser_lab.ops.registry.OpDef` is the full record."""
 
     @property
     def name(self) -> str:
@@ -68,14 +68,14 @@ class Op(Protocol):
 class Expr:
     """``outputs = op(inputs, attrs)``; a result belongs to exactly one expression.
 
-    ``tensor_inputs`` and ``tensor_outputs`` are the tensors among both, in order, repeats kept.
+    ``tensor_inputs`` and ``tensor_outputs`` are the tensors among both, in order, with repeats.
     """
 
     op: Op
     inputs: tuple[Val, ...]
     outputs: tuple[Val, ...]
     attrs: tuple[tuple[str, AttrValue], ...] = ()
-    # Found once: walks over a graph ask for them more often than for anything else.
+    # Computed once, because graph traversals read them more often than anything else.
     tensor_inputs: tuple[TensorView, ...] = field(init=False, repr=False, compare=False)
     tensor_outputs: tuple[TensorView, ...] = field(init=False, repr=False, compare=False)
 

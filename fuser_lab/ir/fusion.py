@@ -14,7 +14,7 @@ from fuser_lab.ir.scalar import Scalar
 from fuser_lab.ir.val import TensorView, Val
 from fuser_lab.ir.verifier import verify_graph, verify_stride_orders
 
-_SHOWN = 8  # names in one line
+_SHOWN = 8  # names on one line
 
 
 @dataclass(repr=False, frozen=True, kw_only=True, eq=False)
@@ -23,8 +23,8 @@ class Fusion:
 
     ``aliases`` pairs an output with the input that it overwrites in place; ``hidden`` are outputs that exist only
     for that and are not returned. ``stride_orders`` pairs outputs with the layout that the user requires of them, the
-    rank of each axis counted from the fastest: nobody changes it, whereas layouts that were inferred may be dropped.
-    Two fusions are equal when they differ in names only.
+    rank of each axis counted from the fastest; it never changes, whereas inferred layouts may be dropped. Two fusions
+    are equal if they differ only in names.
 
     Raises
     ------
@@ -97,7 +97,7 @@ class Fusion:
         return frozenset(v.name for v in self.inputs if isinstance(v, Scalar) and v.name in found)
 
     def set_output_stride_order(self, output: TensorView | str, stride_order: Sequence[int]) -> "Fusion":
-        """Return the fusion with a layout required of an output, in place of what was required before.
+        """Return the fusion with a layout required of an output, replacing any earlier requirement.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class Fusion:
         return None if order is None else stride_order_of(order)
 
     def required_order(self, tensor: TensorView | str) -> tuple[int, ...] | None:
-        """Return the axes of a tensor, slowest in memory first, where the user decides that; None elsewhere.
+        """Return the axes of a tensor, slowest in memory first, if the user decides their order; otherwise None.
 
         The user decides for inputs, for results of ``stride_order``, and for outputs by `set_output_stride_order`.
 
@@ -168,7 +168,7 @@ class Fusion:
         return tensor.domain.allocation_order if asked else None
 
     def hint_order(self, tensor: TensorView | str) -> OrderHint | None:
-        """Return how an inference proposed to lay out a tensor; None if none did, or the user decides.
+        """Return the layout that an inference proposed for a tensor; None if there is none, or the user decides.
 
         Raises
         ------
@@ -203,7 +203,7 @@ class Fusion:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content, as hex digits; stable between processes."""
-        # Not by `key`, which would be kept: it is larger than the fusion.
+        # Not computed from `key`, which would stay in memory and is larger than the fusion.
         return sha256(repr(_Canon().fusion(self)).encode()).hexdigest()
 
     def __str__(self) -> str:
@@ -226,7 +226,7 @@ class Fusion:
 
 
 def _with(expr: Expr, old: TensorView, new: TensorView) -> Expr:
-    """Return an expression in which one tensor stands for another."""
+    """Return an expression with one tensor replaced by another."""
     if old not in expr.inputs and old not in expr.outputs:
         return expr
     inputs, outputs = (tuple(new if v == old else v for v in values) for values in (expr.inputs, expr.outputs))

@@ -1,4 +1,4 @@
-"""Transforms that put a tensor's computation into the loops of what reads it."""
+"""Transforms that move a tensor's computation into the loops of its readers."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from fuser_lab.ir.transform_arguments import check_known, int_of, loop_count, se
 
 
 def inline_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
-    """Return a schedule in which tensors are computed inside so many loops of their readers."""
+    """Return a schedule in which tensors are computed inside a number of loops of their readers."""
     name = transform.tensor
     tensor = scheduled.tensors[name]
     position = loop_count(tensor, transform, "pos")
@@ -37,7 +37,7 @@ def inline_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) ->
 
 
 def inline_most(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
-    """Return a schedule in which tensors are computed as deep inside their readers' loops as is legal."""
+    """Return a schedule in which tensors are computed as deeply inside their readers' loops as is legal."""
     for name in _inner_first(scheduled, selected_tensors(scheduled, transform, itself=True)):
         if scheduled.consumers(name) and not scheduled.is_input(name):
             scheduled = _inlined(scheduled, name, _most_inline(scheduled, name, rules, ordered=True)[0])
@@ -45,14 +45,14 @@ def inline_most(scheduled: ScheduledFusion, transform: Transform, rules: Rules) 
 
 
 def compute_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
-    """Give a tensor, and what lies on its way to a consumer, the consumer's loops, and share the first ones."""
+    """Give a tensor, and all tensors on the path to a consumer, the consumer's loops, and share the first ones."""
     name, consumer = transform.tensor, text_of(transform, "consumer")
     check_known(scheduled, "compute_at", consumer)
     between = tensors_between(scheduled, (name,), consumer)
     if not between or scheduled.is_input(name):
         msg = f"compute_at: {consumer} is not computed from {name}, or {name} is an input; cache_after makes a copy."
         raise ScheduleError(msg)
-    loop_count(scheduled.tensors[consumer], transform, "pos")  # says what is wrong with it before loops are changed
+    loop_count(scheduled.tensors[consumer], transform, "pos")  # raises before loops are changed
     scheduled = with_loops_alike(scheduled, consumer, between, rules, backward=True)
     inline = Transform(
         kind=transform.kind, tensor=consumer,
@@ -63,9 +63,9 @@ def compute_at(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -
 
 
 def _most_inline(scheduled: ScheduledFusion, name: str, rules: Rules, *, ordered: bool) -> tuple[int, str]:
-    """Return in how many loops of its consumers a tensor can be computed, and why not in one more.
+    """Return how many loops of its consumers a tensor can be computed in, and why not in one more.
 
-    ``ordered`` asks that what is inlined so far can run; else other tensors may have to be inlined too.
+    ``ordered`` requires that the current inlining can run; otherwise other tensors may have to be inlined, too.
     """
     tensor = scheduled.tensors[name]
     if tensor.memory is GLOBAL:
@@ -83,7 +83,7 @@ def _most_inline(scheduled: ScheduledFusion, name: str, rules: Rules, *, ordered
 
 
 def _most_shared(scheduled: ScheduledFusion, name: str, rules: Rules) -> tuple[int, str]:
-    """Return how many outer loops of a tensor are loops of all its consumers that may hold it, and why not one more."""
+    """Return how many outer loops a tensor can share with all of its consumers, and why not one more."""
     tensor = scheduled.tensors[name]
     count = 0
     for axis in tensor.loop:

@@ -1,4 +1,4 @@
-"""The loop nest of a scheduled fusion as text: which loops hold which statements, and what runs them."""
+"""The loop nest of a scheduled fusion as text: which loops contain which statements, and what runs them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,13 +14,13 @@ _INDENT = "  "
 def nest_text(scheduled: ScheduledFusion, rules: Rules) -> str:
     """Return the loop nest of a scheduled fusion, one line per loop and per statement.
 
-    A loop that several tensors share is printed once. Loops over blocks and threads are printed where the tensors have
-    them; a reduction is finished on a line of its own behind its loops.
+    A loop that several tensors share is printed once. Loops over blocks and threads are printed at their positions in
+    the tensors; a reduction ends on a separate line after its loops.
 
     Raises
     ------
     ScheduleError
-        If the loops that tensors share leave no order to run them in.
+        If the loops that tensors share allow no order of execution.
     """
     classes = LoopClasses(scheduled, rules)
     kinds: dict[Slot, ParallelType] = {}
@@ -39,7 +39,7 @@ def nest_text(scheduled: ScheduledFusion, rules: Rules) -> str:
 
 
 def nest_or_reason(scheduled: ScheduledFusion, rules: Rules) -> str:
-    """Return the loop nest as text, or the sentence that says why there is none yet."""
+    """Return the loop nest as text, or a sentence that says why there is none yet."""
     try:
         return nest_text(scheduled, rules)
     except ScheduleError as error:
@@ -47,7 +47,7 @@ def nest_or_reason(scheduled: ScheduledFusion, rules: Rules) -> str:
 
 
 def _complete_in(scheduled: ScheduledFusion, name: str) -> int:
-    """Return how many outer loops of a reduction hold its complete result."""
+    """Return how many outer loops of a reduction contain its complete result."""
     tensor = scheduled.tensors[name]
     if tensor.memory is not GLOBAL:
         return tensor.compute_at

@@ -1,8 +1,8 @@
-"""Which loops of a scheduled fusion are one, and in which order what stands in them runs.
+"""Which loops of a scheduled fusion are one, and the order of the statements in them.
 
-A tensor that is computed inside loops of its consumers shares those with them. Loops nest as each tensor has them; at
-every depth, what stands in one loop is one group, and a group runs before another if something in the other reads it. A
-reduction is known after its loops, so a reader inside them would wait for itself: such an inlining is refused.
+A tensor that is computed inside loops of its consumers shares those with them. Loops nest as in each tensor; at every
+depth, the statements in one loop form a group, and a group runs before another if a statement in the other reads it. A
+reduction is complete after its loops, so a reader inside them would wait for itself: such an inlining is refused.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ Part = tuple[str, str]  # a tensor by name, and "all" or the begin, update or en
 
 
 class LoopClasses:
-    """Loops in classes: those of a class are one loop."""
+    """Classes of loops: the loops of a class are one loop."""
 
     def __init__(self, scheduled: ScheduledFusion, rules: Rules) -> None:
         self._scheduled, self._rules = scheduled, rules
@@ -36,21 +36,21 @@ class LoopClasses:
             self._parent[first] = second
 
     def of(self, slot: Slot) -> Slot:
-        """Return the loop that stands for the class of a loop."""
+        """Return the representative of a loop's class."""
         while slot in self._parent:
             slot = self._parent[slot]
         return slot
 
 
     def around(self, name: str, count: int) -> tuple[Slot, ...]:
-        """Return the loops that hold the first ``count`` loops of a tensor, those included, the outermost first.
+        """Return the loops that contain the first ``count`` loops of a tensor, including these, outermost first.
 
-        New broadcast loops of the consumers that it is computed in may be among them.
+        They may include new broadcast loops of the consumers in which it is computed.
 
         Raises
         ------
         ScheduleError
-            If two consumers have the shared loops inside different ones.
+            If the shared loops of two consumers are inside different loops.
         """
         if (name, count) in self._around:
             return self._around[name, count]
@@ -62,7 +62,7 @@ class LoopClasses:
             place = match(tensor, self._scheduled.tensors[consumer], expr, self._rules).shared(shared)
             found = self.around(consumer, place or 0)
             if outer is not None and found != outer:
-                msg = f"{name} shares a loop that {consumer} has inside others than another reader; inline less."
+                msg = f"{name} shares a loop that {consumer} and another reader have in different loops; inline less."
                 raise ScheduleError(msg)
             outer = found
         own = tuple(self.of((name, position)) for position in range(shared, count))
@@ -72,7 +72,7 @@ class LoopClasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """What one expression, or a part of a reduction, writes inside the loops of ``path``, the outermost first."""
+    """The statements of one expression, or of a part of a reduction, inside the loops of ``path``, outermost first."""
 
     expr: Expr
     part: str
@@ -86,7 +86,7 @@ class Item:
 
     @property
     def needs(self) -> Iterable[Part]:
-        """Yield what must have been written before."""
+        """Yield the items that must come before."""
         if self.part in {"update", "end"}:
             yield self.name, "begin"
         if self.part == "end":
@@ -98,7 +98,7 @@ class Item:
 
 
 def grouped(items: Sequence[Item], depth: int) -> list[tuple[Hashable, list[Item]]]:
-    """Return items inside the same ``depth`` loops as groups by the next loop, in an order in which each can run.
+    """Return items inside the same ``depth`` loops as groups by the next loop, in an order of execution.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def grouped(items: Sequence[Item], depth: int) -> list[tuple[Hashable, list[Item
 
 
 def reads_itself(scheduled: ScheduledFusion, rules: Rules) -> bool:
-    """Whether something in a loop that a reduction runs over needs the reduction's result, whatever else is inlined."""
+    """Whether a statement in a loop that a reduction runs over needs its result, whatever else is inlined."""
     classes = LoopClasses(scheduled, rules)
     for expr in scheduled.fusion.tensor_exprs:
         if expr.kind is not OpKind.REDUCTION:
@@ -145,7 +145,7 @@ def reads_itself(scheduled: ScheduledFusion, rules: Rules) -> bool:
 
 
 def can_run(scheduled: ScheduledFusion, rules: Rules) -> bool:
-    """Whether the loops that tensors share leave an order to run them in."""
+    """Whether the loops that tensors share allow an order of execution."""
     classes = LoopClasses(scheduled, rules)
     try:
         _descend(items_of(scheduled, classes), 0)
@@ -155,7 +155,7 @@ def can_run(scheduled: ScheduledFusion, rules: Rules) -> bool:
 
 
 def items_of(scheduled: ScheduledFusion, classes: LoopClasses) -> list[Item]:
-    """Return what each expression, or part of a reduction, writes inside which loops."""
+    """Return the statements of each expression, or part of a reduction, with the loops around them."""
     items: list[Item] = []
     for expr in scheduled.fusion.tensor_exprs:
         tensor = scheduled.tensors[expr.out.name]

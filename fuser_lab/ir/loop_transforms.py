@@ -1,4 +1,4 @@
-"""Transforms of one tensor's loops: split, merge, reorder, parallelize; and where the tensor lies."""
+"""Transforms of one tensor's loops: split, merge, reorder, parallelize; and its memory type."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def merge(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> Sch
         raise ScheduleError(msg)
     outer, inner = tensor.loop[first], tensor.loop[second]
     if IterType.REDUCTION in {outer.kind, inner.kind} and outer.kind is not inner.kind:
-        msg = f"merge: of {outer} and {inner}, {tensor.name} reduces only one; iteration and reduction cannot be one."
+        msg = f"merge: {tensor.name} reduces only one of {outer} and {inner}, so they cannot be merged."
         raise ScheduleError(msg)
     check_serial(tensor, first, "merge")
     check_serial(tensor, second, "merge")
@@ -82,7 +82,7 @@ def reorder(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> S
         check_in_range("reorder", tensor, new)
         moves[old % count] = new % count
     if len(set(moves.values())) < len(moves) or len(moves) < len(tuple_of(transform, "order")):
-        msg = f"reorder: {dict(moves)} moves two axes of {tensor.name} to one place, or one axis to two."
+        msg = f"reorder: {dict(moves)} moves two axes of {tensor.name} to one position, or one axis to two."
         raise ScheduleError(msg)
     left = iter(position for position in range(count) if position not in moves)
     to = {new: old for old, new in moves.items()}
@@ -120,7 +120,7 @@ def with_parallel_type(
                 raise ScheduleError(msg)
     if parallel.is_block and axis.is_reduction:
         msg = (
-            f"parallelize: {axis} of {tensor.name} is reduced, and blocks cannot add up what they have in one kernel; "
+            f"parallelize: {axis} of {tensor.name} is reduced, and blocks cannot combine their results in one kernel; "
             "rfactor it, and let threads or a second fusion finish."
         )
         raise ScheduleError(msg)
@@ -133,7 +133,7 @@ def with_parallel_type(
 
 
 def _check_vector(scheduled: ScheduledFusion, tensor: ScheduledTensor, position: int) -> None:
-    """Raise unless an axis can be one access of up to 16 bytes: innermost, of constant extent, contiguous, a copy's."""
+    """Raise unless an axis of a copy can be one access of up to 16 bytes: innermost, contiguous, of constant extent."""
     axis, what = tensor.loop[position], f"parallelize: {tensor.name} cannot vectorize {tensor.loop[position]}:"
     if axis.is_reduction:
         raise ScheduleError(f"{what} it is a reduction axis.")
@@ -150,7 +150,7 @@ def _check_vector(scheduled: ScheduledFusion, tensor: ScheduledTensor, position:
     ends = () if source is None else (tensor, scheduled.tensors[source.name])
     outside = [end for end in ends if end.memory is GLOBAL]
     if not outside:
-        raise ScheduleError(f"{what} only a copy from or to global memory is one access; make one by cache_after.")
+        raise ScheduleError(f"{what} only a copy from or to global memory can be one access; use cache_after.")
     for end in outside:
         _check_contiguous(tensor, end, what)
 
@@ -185,7 +185,7 @@ def _fastest_leaf(tensor: ScheduledTensor) -> int | None:
 
 
 def set_memory_type(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
-    """Return a schedule in which a tensor lies in other memory."""
+    """Return a schedule in which a tensor is stored in another memory."""
     tensor, memory = scheduled.tensors[transform.tensor], transform.arg("memory_type")
     if not isinstance(memory, MemoryType):
         msg = f"set_memory_type: a MemoryType is needed, given {shown(memory)}."
@@ -197,9 +197,9 @@ def set_memory_type(scheduled: ScheduledFusion, transform: Transform, rules: Rul
     outside = scheduled.is_input(tensor.name) or scheduled.is_output(tensor.name)
     if outside is not (memory is GLOBAL):
         msg = (
-            f"set_memory_type: {tensor.name} is an input or output, which lie in global memory; cache it."
+            f"set_memory_type: {tensor.name} is an input or output, which are stored in global memory; cache it."
             if outside else
-            f"set_memory_type: {tensor.name} lies between inputs and outputs; one kernel keeps it local or shared."
+            f"set_memory_type: {tensor.name} is an intermediate tensor; a kernel keeps it in local or shared memory."
         )
         raise ScheduleError(msg)
     return with_tensors(scheduled, replace(tensor, memory=memory))

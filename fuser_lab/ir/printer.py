@@ -20,7 +20,7 @@ _COPIES = {"set": "Set", "segment_set": "SegmenterSet", "permute": "Set.Permute"
 # Functions of one element whose names differ in IR text; integers have their own largest and smallest.
 _FUNCTIONS = {"maximum": "fmax", "minimum": "fmin", "round": "nearbyint", "complex": "std::complex"}
 _OF_INTEGERS = {"maximum": "max", "minimum": "min"}
-# What C spells with an f for Float.
+# Functions that C spells with an f for Float.
 _FLOAT_SUFFIX = frozenset(
     {"acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfcinv"}
     | {"erfinv", "exp", "exp2", "expm1", "floor", "fmod", "lgamma", "log", "log10", "log1p", "log2", "round", "rsqrt"}
@@ -38,7 +38,7 @@ _IN_FUNCTIONS = {
 
 
 class Printed(Protocol):
-    """What is read of a fusion to print it."""
+    """The parts of a fusion that printing needs."""
 
     @property
     def inputs(self) -> Sequence[Val]:
@@ -58,7 +58,7 @@ class Printed(Protocol):
 
 
 def math_text(fusion: Printed, spelled: Callable[[Val], str] | None = None) -> str:
-    """Return inputs, outputs and every expression, one block each; ``spelled`` says values in another way."""
+    """Return inputs, outputs and every expression, one block each; ``spelled`` replaces the spelling of values."""
     names = _Names(fusion, spelled)
     lines = ["Inputs:", *(f"  {names.text(v)}" for v in fusion.inputs)]
     lines += ["Outputs:", *(f"  {names.text(tv)}" for tv in fusion.outputs), "", "%kernel_math {"]
@@ -68,13 +68,13 @@ def math_text(fusion: Printed, spelled: Callable[[Val], str] | None = None) -> s
 
 
 def expression_texts(fusion: Printed, stored: frozenset[TensorView] = frozenset()) -> dict[str, str]:
-    """Return each expression as it stands in `math_text`, by its name; ``stored`` tensors live in global memory too."""
+    """Return each expression as printed by `math_text`, by its name; ``stored`` tensors are in global memory, too."""
     names = _Names(fusion, None, stored)
     return {expr.name: "\n".join(_lines(expr, names)) for expr in fusion.exprs}
 
 
 class _Names:
-    """Inputs and outputs live in global memory, everything between in registers."""
+    """Inputs and outputs are in global memory, everything in between is in registers."""
 
     def __init__(
         self, fusion: Printed, spelled: Callable[[Val], str] | None = None, stored: frozenset[TensorView] = frozenset(),
@@ -103,7 +103,7 @@ def _lines(expr: Expr, names: _Names) -> list[str]:
     if expr.kind is OpKind.POINTWISE:
         if not expr.tensor_outputs:
             return [f"{results[0]} = {''.join(_pointwise(expr, args))};"]
-        # Texts of tensors are long: each has its own line.
+        # Texts of tensors are long, so each has its own line.
         first, *rest = _pointwise(expr, args)
         *lines, last = [f"   = {first}", *(f"  {part}" for part in rest)]
         return [results[0], *lines, f"{last};"]
@@ -112,7 +112,7 @@ def _lines(expr: Expr, names: _Names) -> list[str]:
 
 
 def _pointwise(expr: Expr, args: list[str]) -> list[str]:
-    """Return an expression in parts, each but the first with what separates it from the one before."""
+    """Return an expression in parts, each but the first with the separator before it."""
     op, dtype = expr.op.name, expr.outputs[0].dtype
     if op in _INFIX:
         return [args[0], f" {_INFIX[op]} {args[1]}"]

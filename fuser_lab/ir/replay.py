@@ -1,7 +1,7 @@
 """Replaying the transforms of a schedule by hand; an illegal one raises ScheduleError with one sentence that says why.
 
-`replay` is a fold: each transform is one function from a `ScheduledFusion` to the next. What is refused here is what
-can be seen without sizes; what depends on sizes is checked where a kernel is made.
+`replay` is a fold: each transform is one function from a `ScheduledFusion` to the next. Only conditions that do not
+depend on sizes are checked here; the others are checked when a kernel is built.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,14 +18,14 @@ from fuser_lab.ir.transform_arguments import produce_position
 
 
 def replay(fusion: Fusion, transforms: Iterable[Transform], rules: Rules) -> ScheduledFusion:
-    """Return what transforms make of a fusion.
+    """Return a fusion after transforms.
 
     Raises
     ------
     ScheduleError
-        If one of them is illegal; the sentence says why.
+        If one of them is illegal; the message says why.
     UnsupportedError
-        If one asks for what no kernel here can do.
+        If one requests a feature that no kernel here has.
     """
     scheduled = ScheduledFusion.start(fusion)
     for transform in transforms:
@@ -34,7 +34,7 @@ def replay(fusion: Fusion, transforms: Iterable[Transform], rules: Rules) -> Sch
 
 
 def apply(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
-    """Return a schedule after one more transform; `replay` says what it raises."""
+    """Return a schedule after one more transform; raises as `replay` does."""
     if transform.tensor and transform.tensor not in scheduled.tensors:
         msg = f"{transform.kind}: {transform.tensor} is not a tensor that any output of this fusion needs."
         raise ScheduleError(msg)

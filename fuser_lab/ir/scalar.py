@@ -38,7 +38,7 @@ class Scalar:
 
 
 def _digits(number: Number) -> str:
-    """Return a real number in as few digits as tell it from all others, without a fraction that is zero."""
+    """Return a real number with as few digits as identify it, without a zero fraction."""
     return repr(number).removesuffix(".0")
 
 

@@ -1,4 +1,4 @@
-"""Terms: what is computed for one element, as a typed tree that both code generators print.
+"""Terms: the computation of one element, as a typed tree that both code generators print.
 
 A term is a constant, a named variable or a function applied to terms. Functions are named by the closed set
 `FUNCTIONS`; each target has one table that spells them. Python operators build terms, so an op's meaning reads as a
@@ -33,7 +33,7 @@ TermLike = Union["Term", Number]
 
 
 class _Remembered:
-    """Where a term keeps its hash, which is not a field: it must not be pickled."""
+    """Storage for a term's hash, which is not a field because it must not be pickled."""
 
     __slots__ = ("_hash",)
     _hash: int
@@ -139,7 +139,7 @@ class Apply(Term):
     args: tuple[Term, ...]
 
     def __hash__(self) -> int:
-        """Hash by fields, once: else a tree is walked for each term that it stands in."""
+        """Hash by fields, once; otherwise a tree would be traversed for each term that contains it."""
         try:
             return self._hash
         except AttributeError:
@@ -158,7 +158,7 @@ def like(term: Term, value: TermLike) -> Term:
 
 
 def apply(fn: str, first: Term, *rest: TermLike, dtype: DataType | None = None) -> Term:
-    """Return ``fn(first, *rest)`` with numbers taken in the first operand's dtype.
+    """Return ``fn(first, *rest)`` with numbers converted to the first operand's dtype.
 
     Comparisons and tests are Bool; everything else has the first operand's dtype unless ``dtype`` says otherwise.
     """
@@ -172,7 +172,7 @@ def apply(fn: str, first: Term, *rest: TermLike, dtype: DataType | None = None) 
 
 
 def select(condition: Term, if_true: TermLike, if_false: TermLike) -> Term:
-    """Return a choice; only the chosen side is evaluated, so that it may guard a load."""
+    """Return a choice; only the chosen side is evaluated, so it can guard a load."""
     known = next(t for t in (if_true, if_false) if isinstance(t, Term))
     a, b = like(known, if_true), like(known, if_false)
     if isinstance(condition, Const):
@@ -191,7 +191,7 @@ def index(value: TermLike) -> Term:
 
 
 def _fold_index(term: Apply) -> Term:
-    """Simplify index arithmetic as far as readable kernels need: constants, +0, *1, *0, //1, %1."""
+    """Simplify index arithmetic as far as readable kernels require: constants, +0, *1, *0, //1, %1."""
     if term.args[0].dtype is not DataType.Index or len(term.args) != 2:
         return term
     a, b = term.args

@@ -1,9 +1,9 @@
-"""Schedules by hand as data: frozen transforms of loop domains, and what they lead to.
+"""Schedules by hand as data: frozen transforms of loop domains, and their result.
 
-A `Transform` names what is done, to which tensor, with which arguments. A `ScheduledFusion` is what some transforms
-make of a fusion: copies and partial reductions are added, each tensor has a loop domain of its own, parallel types, a
-memory and a compute-at position. The fusion that transforms start from never changes: a schedule is replayed from its
-beginning (`fuser_lab.ir.replay`), so that any prefix of the list is a schedule too and undoing leaves out the last one.
+A `Transform` names what is done, to which tensor, with which arguments. A `ScheduledFusion` is the result of
+transforms: copies and partial reductions are added, and each tensor has a loop domain, parallel types, a memory type
+and a compute-at position. The original fusion never changes: a schedule is replayed from its beginning
+(`fuser_lab.ir.replay`), so any prefix of the list is a schedule, too, and undo drops the last transform.
 """
 
 import enum
@@ -20,7 +20,7 @@ from fuser_lab.ir.val import TensorView, Val
 
 
 class _Types(enum.EnumMeta):
-    """Says why there are no clusters."""
+    """The metaclass that says why there are no clusters."""
 
     def __getattr__(cls, name: str) -> object:
         """Raise UnsupportedNameError for a name of clusters of blocks, and AttributeError for others."""
@@ -33,7 +33,7 @@ class _Types(enum.EnumMeta):
 class ParallelType(enum.Enum, metaclass=_Types):
     """What runs the iterations of an axis, by nvFuser's names in Python and C++; values are the words of IR text.
 
-    A target's emitter says what each kind of loop becomes: on the CPU threads share the rounds of ``grid_x``.
+    A target's emitter decides what each kind of loop becomes: on the CPU, threads share the iterations of ``grid_x``.
     """
 
     mesh_x = "deviceIdx.x"
@@ -75,7 +75,7 @@ class ParallelType(enum.Enum, metaclass=_Types):
         return self.value.startswith("threadIdx")
 
 
-# What the reader of a kernel cannot be shown in Numba, and why.
+# Features that Numba cannot express, and why.
 REFUSED_TYPES: Mapping[ParallelType, str] = {
     ParallelType.mma: "Numba has no tensor core instructions",
     ParallelType.tma: "Numba has no bulk copies (TMA)",
@@ -96,7 +96,7 @@ Argument = int | bool | str | None | enum.Enum | tuple["Argument", ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """One thing done to a schedule: ``kind`` as the method is called, the tensor by name (empty: all of them)."""
+    """One change of a schedule: ``kind`` is the method's name, the tensor is given by name (empty: all of them)."""
 
     kind: str
     tensor: str = ""
@@ -108,7 +108,7 @@ class Transform:
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """Names of the tensors that the call is for and that its arguments are, what it makes left out."""
+        """Names of the tensors that the call transforms or has as arguments, without those that it creates."""
         lists = [value for key, value in self.args if key in {"cached_uses", "selected_tensors", "to"}]
         listed = [str(name) for value in lists if isinstance(value, tuple) for name in value]
         single = [self.tensor, *(str(value) for key, value in self.args if key == "consumer")]
@@ -130,7 +130,7 @@ def _argument(key: str, value: Argument) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(_argument(key, entry) for entry in value)}]"
     if value is GLOBAL:
-        # "global" is a word of Python's, which no attribute can be called in code.
+        # "global" is a keyword of Python and cannot be an attribute in code.
         return 'MemoryType["global"]'
     return repr(value) if key == "mode" else str(value)
 
@@ -156,7 +156,7 @@ class ScheduledTensor:
         return self.tensor.name
 
     def parallel_type(self, position: int) -> ParallelType:
-        """Return what runs the loop at a position."""
+        """Return the parallel type of the loop at a position."""
         return self.parallel.get(self.loop[position].id, ParallelType.serial)
 
     def text(self, produce_at: int = 0) -> str:
@@ -179,7 +179,7 @@ def axis_text(axis: IterDomain, parallel: ParallelType) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What replaying needs to know of ops: which axes of operands become which axes of results, and what copies."""
+    """What replaying needs to know about ops: how axes of operands become axes of results, and which ops copy."""
 
     pairs: Callable[[Expr], Iterable[tuple[int, IterDomain, IterDomain]]]
     copy: Op
@@ -216,7 +216,7 @@ class ScheduledFusion:
         return cls(fusion=fusion, tensors=tensors, next_axis=max((*numbers, *made), default=-1) + 1)
 
     def producer(self, name: str) -> Expr | None:
-        """Return the expression that makes a tensor, or None."""
+        """Return the expression that computes a tensor, or None."""
         return self.fusion.producers.get(self.tensors[name].tensor)
 
     def consumers(self, name: str) -> tuple[Expr, ...]:
@@ -228,18 +228,18 @@ class ScheduledFusion:
         return self.tensors[name].tensor in self.fusion.outputs
 
     def is_input(self, name: str) -> bool:
-        """Whether a tensor is given."""
+        """Whether a tensor is an input."""
         return self.tensors[name].tensor in self.fusion.inputs
 
 
 class AxisMaker:
-    """Numbers the axes that transforms make."""
+    """Numbers the axes that transforms create."""
 
     def __init__(self, first: int) -> None:
         self.next = first
 
     def axis(self, extent: Extent, kind: IterType, expanded: Extent | None = None) -> IterDomain:
-        """Return a new axis; one of a broadcast's parts that is longer than 1 is an iteration axis."""
+        """Return a new axis; a part of a broadcast axis that is longer than 1 is an iteration axis."""
         if kind is IterType.BROADCAST and extent != 1:
             kind = IterType.ITERATION
         made = IterDomain(id=self.next, extent=extent, kind=kind, expanded=expanded)
@@ -251,7 +251,7 @@ class AxisMaker:
         return self.axis(axis.extent, kind or axis.kind, axis.expanded if kind is None else None)
 
     def split(self, source: IterDomain, factor: int, *, inner_split: bool) -> Split:
-        """Return a split of an axis; the other part has as many iterations as are needed to reach all of it."""
+        """Return a split of an axis; the other part has as many iterations as are needed to cover the axis."""
         rest, given = ceil_div(source.extent, factor), factor
         sizes = (rest, given) if inner_split else (given, rest)
         outer, inner = (self.axis(size, source.kind) for size in sizes)
@@ -266,14 +266,14 @@ class AxisMaker:
 
 
 def ceil_div(extent: Extent, factor: int) -> Extent:
-    """Return the quotient rounded up; of a symbolic extent, a symbol that says so."""
+    """Return the quotient rounded up; for a symbolic extent, a symbol for it."""
     if isinstance(extent, int):
         return -(-extent // factor)
     return Scalar(name=f"( ceilDiv({extent}, {factor}) )", dtype=DataType.Int)
 
 
 def product(a: Extent, b: Extent) -> Extent:
-    """Return the product; of symbolic extents, a symbol that says so."""
+    """Return the product; for symbolic extents, a symbol for it."""
     if isinstance(a, int) and isinstance(b, int):
         return a * b
     return a if b == 1 else b if a == 1 else Scalar(name=f"( {a} * {b} )", dtype=DataType.Int)

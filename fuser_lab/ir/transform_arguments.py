@@ -1,4 +1,4 @@
-"""Arguments of transforms, and what several kinds of transforms check."""
+"""Arguments of transforms, and checks that several kinds of transforms share."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from fuser_lab.ir.transform import AxisMaker, ParallelType, Rules, ScheduledFusi
 
 
 def produce_position(scheduled: ScheduledFusion, name: str, rules: Rules) -> int:
-    """Return how many outer loops of a tensor also hold a tensor that it is computed from."""
+    """Return how many outer loops of a tensor also contain one of its producers."""
     expr = scheduled.producer(name)
     if expr is None:
         return 0
@@ -38,10 +38,10 @@ def fixed_loops(scheduled: ScheduledFusion, tensor: ScheduledTensor, rules: Rule
 
 
 def check_serial(tensor: ScheduledTensor, position: int, what: str) -> None:
-    """Raise ScheduleError if a loop is run in parallel already."""
+    """Raise ScheduleError if a loop is already parallel."""
     parallel = tensor.parallel_type(position)
     if parallel is not ParallelType.serial:
-        msg = f"{what}: axis {position} of {tensor.name} runs over {parallel.value}; {what} before parallelizing."
+        msg = f"{what}: axis {position} of {tensor.name} is on {parallel.value}; {what} before parallelizing."
         raise ScheduleError(msg)
 
 
@@ -85,7 +85,7 @@ def loop_count(tensor: ScheduledTensor, transform: Transform, name: str) -> int:
 
 
 def selected_tensors(scheduled: ScheduledFusion, transform: Transform, *, itself: bool = False) -> frozenset[str]:
-    """Return the tensors that a transform is for: all where none are named."""
+    """Return the tensors that a transform applies to: all if none are named."""
     names = names_of(transform, "selected_tensors")
     for name in names:
         check_known(scheduled, transform.kind, name)
@@ -115,7 +115,7 @@ def text_of(transform: Transform, name: str) -> str:
 
 
 def tuple_of(transform: Transform, name: str) -> tuple[object, ...]:
-    """Return an argument that is a tuple; empty if it is none."""
+    """Return an argument that is a tuple; an empty one if it is not a tuple."""
     value = transform.arg(name)
     return value if isinstance(value, tuple) else ()
 

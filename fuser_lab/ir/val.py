@@ -24,7 +24,7 @@ class TensorView:
 
     @property
     def ndim(self) -> int:
-        """Number of axes of the value, reductions not counted."""
+        """Number of axes of the value, without reductions."""
         return len(self.domain.axes)
 
     @property
@@ -74,7 +74,7 @@ class TensorView:
     def to_text(self, memory: str) -> str:
         """Return IR text with the memory letter ``g`` (global) or ``l`` (local)."""
         root = self.domain.root
-        # Axes that an op made out of others are marked as nvFuser's rfactor products.
+        # Axes that an op derives from others are marked as nvFuser's rfactor products.
         made = () if root is None else set(self.domain.logical).difference(root)
         axes = ", ".join(f"{axis}rf" if axis in made else str(axis) for axis in self.domain.logical)
         return f"{self.name}_{memory}_{self.dtype.ir_name}[{axes}]"

@@ -22,7 +22,7 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
     def declare(value: Val) -> None:
         known[value.name] = value
         if isinstance(value, TensorView):
-            # The sizes of a tensor can be read wherever the tensor can.
+            # The sizes of a tensor can be read wherever the tensor can be.
             known.update((e.name, e) for e in value.extents if isinstance(e, Scalar))
 
     for value in inputs:
@@ -38,7 +38,7 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
                 msg = f"{expr.op.name} reads {value.name}, which is neither an input nor produced before it."
                 raise VerificationError(msg)
             if known[value.name] != value:
-                msg = f"{expr.op.name} reads another value called {value.name} than the one produced."
+                msg = f"{expr.op.name} reads a value called {value.name} that is not the one produced under this name."
                 raise VerificationError(msg)
         for value in expr.outputs:
             if value.name in known:
@@ -59,7 +59,7 @@ def verify_stride_orders(
     Raises
     ------
     VerificationError
-        Naming the tensor that lies otherwise, or is not an output.
+        Naming the tensor that has another layout, or is not an output.
     """
     for tensor, ranks in stride_orders:
         if tensor not in outputs:
@@ -67,5 +67,5 @@ def verify_stride_orders(
             raise VerificationError(msg)
         if tensor.domain.allocation != allocation_of(ranks):
             order = tensor.domain.allocation_order
-            msg = f"the layout {ranks} is required of {tensor.name}, whose axes lie in the order {order}."
+            msg = f"the layout {ranks} is required of {tensor.name}, whose axes have the order {order}."
             raise VerificationError(msg)

@@ -1,7 +1,7 @@
-"""Tasks on a dask.distributed cluster: which workers may do them, and their rows as they come.
+"""Tasks on a dask.distributed cluster: which workers may run them, and their rows as they arrive.
 
-Queues, retries after the loss of a worker and the movement of data are dask's. A worker that measures has one thread
-and one of the resource that is measured, ``GPU=1`` or ``CPU=1``, so that nothing runs beside a measurement.
+dask manages queues, retries after the loss of a worker and data movement. A worker that measures has one thread and one
+unit of the measured resource, ``GPU=1`` or ``CPU=1``, so nothing else runs during a measurement.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ from fuser_lab.lab.schema import Row
 from fuser_lab.lab.tasks import Task, Work
 from fuser_lab.version import __version__
 
-_PATIENCE: Final = 10.0  # seconds until an address is known not to answer, or a cluster to have no workers
-_FIRST: Final = 4  # tasks of each thread that show how long tasks take
+_PATIENCE: Final = 10.0  # seconds after which an address counts as not answering, or a cluster as having no workers
+_FIRST: Final = 4  # tasks per thread that show how long tasks take
 _PART: Final = 0.25  # seconds of tasks that are sent together
 _LARGEST: Final = 32  # tasks that are sent together
 _RESOURCES: Final = {"cpu": "CPU", "cuda": "GPU"}
@@ -31,7 +31,7 @@ Part = tuple[Task, ...]  # tasks that a worker gets together
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """Addresses of workers: those that measure, and the others; ``left_out`` says that the cluster has more."""
+    """Addresses of workers: those that measure, and the others; ``left_out`` says whether the cluster has more."""
 
     measuring: tuple[str, ...]
     others: tuple[str, ...]
@@ -59,7 +59,7 @@ def connected(client: Any) -> Iterator[Any]:
         yield client
         return
     try:
-        if isinstance(client, str):  # a client that cannot be made waits for itself when it is collected
+        if isinstance(client, str):  # a client whose construction failed waits for itself when it is collected
             importlib.import_module("distributed.comm.addressing").resolve_address(client)
         made = distributed.Client(client, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError, RuntimeError, ImportError) as error:
@@ -77,15 +77,15 @@ def connected(client: Any) -> Iterator[Any]:
 def rows_from(
     client: Any, tasks: Sequence[Task], peers: Mapping[str, Peers], run: str,
 ) -> Iterator[tuple[Task, list[Row]]]:
-    """Yield each task with its rows, as workers finish them; where the caller stops early, the others are cancelled.
+    """Yield each task with its rows as workers finish; if the caller stops early, the others are cancelled.
 
-    Measurements are sent one by one. Other tasks that take milliseconds are sent several at a time, as the first of
-    them show: the scheduler's work for each would take as long.
+    Measurements are sent one by one. Other tasks that take milliseconds, as the first ones show, are sent in batches,
+    because the scheduler's work per task would take as long.
 
     Raises
     ------
     InputError
-        If no worker of the cluster can do the tasks, or the scheduler is lost.
+        If no worker of the cluster can run the tasks, or the scheduler is lost.
     """
     distributed = _distributed()
     works_alone = tasks[0].work is Work.TIME
@@ -97,7 +97,7 @@ def rows_from(
         if workers.left_out:
             options["workers"] = list(workers.measuring)
     else:
-        # dask may choose others when these are gone, unless some must not be used.
+        # dask may choose other workers if these are lost, unless some must not be used.
         options |= {"workers": list(workers.others), "allow_other_workers": not workers.left_out}
     compiles = resource == "GPU" and bool(workers.others)
 
@@ -125,7 +125,7 @@ def rows_from(
                     yield from zip(part, result, strict=True)
                     spent += [rows[-1]["elapsed"] for rows in result]
                 elif future.status == "error" and len(part) > 1:
-                    # One of them ends its workers: sent alone, the others are done.
+                    # One of them kills its workers; if it is sent alone, the others are completed.
                     again = submitted([(task,) for task in part])
                     left |= again
                     completed.update([one for _, one in again.values()])
@@ -134,11 +134,11 @@ def rows_from(
                 else:
                     count = sum(len(waiting) for waiting, _ in left.values()) + len(part)
                     count += 0 if several else len(tasks[alone:])
-                    msg = f"Sweep.run: the scheduler is lost with {count} tasks left; run the sweep again to go on."
+                    msg = f"Sweep.run: the scheduler is lost with {count} tasks left; run the sweep again to continue."
                     raise InputError(msg)
     finally:
         if left:
-            with contextlib.suppress(Exception):  # of a scheduler that is gone
+            with contextlib.suppress(Exception):  # of a scheduler that is lost
                 client.cancel([future for _, future in left.values()], force=True)
 
 
@@ -146,12 +146,12 @@ def _each(
     tasks: Sequence[Task], peers: Sequence[Peers], _ahead: None = None, *, perform: Callable[..., list[Row]], run: str,
     version: str,
 ) -> list[list[Row]]:
-    """Return the rows of some tasks, done one after the other by a worker."""
+    """Return the rows of several tasks that a worker runs in sequence."""
     return [perform(task, one, run=run, version=version) for task, one in zip(tasks, peers, strict=True)]
 
 
 def _parts(tasks: Sequence[Task], threads: int, spent: Sequence[float]) -> list[Part]:
-    """Return tasks in parts of about a quarter of a second, shorter towards the end, so that workers end together."""
+    """Return tasks in batches of about 0.25 s, shorter towards the end, so that workers finish together."""
     most = max(1, min(_LARGEST, int(_PART * len(spent) / max(sum(spent), 1e-9)))) if spent else 1
     found: list[Part] = []
     place = 0
@@ -176,14 +176,14 @@ def workers_of(client: Any, resource: str) -> Workers:
         msg = f"Sweep.run: the cluster has no workers after {_PATIENCE:g} s; start some with `dask worker`."
         raise InputError(msg) from None
     known = client.scheduler_info(n_workers=-1)["workers"]
-    # A function of the standard library: one of ours could not be read where fuser_lab is missing.
+    # A function of the standard library, because ours could not be unpickled on workers without fuser_lab.
     found = client.run(pkgutil.resolve_name, "fuser_lab:__version__", on_error="return")
     refused = {address: why for address in known if (why := _refusal(found.get(address)))}
     for address, why in refused.items():
         warn(f"Sweep.run: the worker {address} is left out: {why}.", SweepWarning)
     good = [address for address in known if address not in refused]
     if not good:
-        msg = f"Sweep.run: none of the {len(known)} workers can do the tasks: {next(iter(refused.values()))}."
+        msg = f"Sweep.run: none of the {len(known)} workers can run the tasks: {next(iter(refused.values()))}."
         raise InputError(msg)
     measuring = tuple(address for address in good if resource and known[address]["resources"].get(resource))
     if resource:
@@ -204,19 +204,19 @@ def _check_measuring(known: dict[str, Any], measuring: Sequence[str], resource: 
     wide = [address for address in measuring if known[address]["nthreads"] != 1]
     if wide:
         msg = (
-            f"Sweep.run: workers that measure have one thread, so that nothing runs beside a measurement; start "
+            f"Sweep.run: workers that measure need one thread, so that nothing else runs during a measurement; start "
             f"{named(wide)} with --nthreads 1."
         )
         raise InputError(msg)
 
 
 def _refusal(found: Any) -> str:
-    """Return why a worker cannot take part; ``found`` is its version, or the exception that looking for it raised."""
+    """Return why a worker is excluded; ``found`` is its version, or the exception that the query raised."""
     if found == __version__:
         return ""
     if isinstance(found, str):
         return f"it has fuser_lab {found}, and this process has {__version__}"
-    return "it has no fuser_lab" if isinstance(found, ImportError) else f"it does not answer ({found})"
+    return "fuser_lab is not installed" if isinstance(found, ImportError) else f"it does not answer ({found})"
 
 
 def _compiled_beside(client: Any, tasks: Sequence[Task], workers: Workers) -> list[Any]:
@@ -237,7 +237,7 @@ def _sentence(raised: Any) -> str:
     parts = raised if isinstance(raised, tuple) else (raised,)
     error: Any = next((part for part in parts if isinstance(part, BaseException)), raised)
     if type(error).__name__ == "KilledWorker":
-        return f"{error.allowed_failures + 1} workers died while they ran the task."
+        return f"{error.allowed_failures + 1} workers died while running the task."
     if isinstance(error, ImportError):
         return f"a worker that joined later cannot import the package: {error}."
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

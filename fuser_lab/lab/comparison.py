@@ -17,7 +17,7 @@ from fuser_lab.report.view import View
 
 _RESAMPLES: Final = 2000
 _SEED: Final = 20260101
-_BLOCKS: Final = 10  # as many as there are turns in a measurement
+_BLOCKS: Final = 10  # as many as a measurement has rounds
 _NOT_COMPARED: Final = frozenset({"measured_at"})
 
 
@@ -49,12 +49,12 @@ class ComparedRow:
 
     @property
     def tie(self) -> bool:
-        """Whether the interval holds 1: the measurements do not show a difference."""
+        """Whether the interval contains 1, so the measurements do not show a difference."""
         return self.low <= 1 <= self.high
 
     @property
     def verdict(self) -> str:
-        """``"faster"``, ``"slower"``, ``"tie"``, or why nothing can be said."""
+        """``"faster"``, ``"slower"``, ``"tie"``, or why there is no verdict."""
         if math.isnan(self.ratio):
             return self.note
         return "tie" if self.tie else "faster" if self.ratio < 1 else "slower"
@@ -62,9 +62,10 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison(View):
-    """Rows that two measurements share, in the order of the first, then those that one of them alone has.
+    """Rows that two measurements share, in the order of the first, then rows that only one of them has.
 
-    ``confidence`` is that of the intervals, ``changes`` what differs between the environments: name, before, after.
+    ``confidence`` is that of the intervals, ``changes`` are the differences between the environments: name, before,
+    after.
     """
 
     what: ClassVar[str] = "a comparison"
@@ -75,7 +76,7 @@ class Comparison(View):
 
     @property
     def note(self) -> str:
-        """How ratios are made, and what changed meanwhile."""
+        """How ratios are computed, and what changed in between."""
         share = f"{100 * self.confidence:g} %"
         said = f"Ratio: time after / time before, with its {share} interval (block bootstrap of the medians)."
         if not self.changes:
@@ -115,23 +116,23 @@ class Comparison(View):
 
 
 def compared(before: Timings, after: Timings, *, confidence: float = 0.95) -> Comparison:
-    """Return two measurements row by row: rows belong together by subject, name of the plan and number of the segment.
+    """Return two measurements row by row: rows are matched by subject, plan name and segment number.
 
     The interval is that of the percentile bootstrap (Efron 1979) of the ratio of medians, over blocks of samples
-    (Carlstein 1986), since neighbouring samples are alike: blocks of both are drawn again 2,000 times, from a generator
-    with a fixed seed. It says how well the medians of these two runs are known, not what a third run would give.
+    (Carlstein 1986), since neighbouring samples are correlated: blocks of both are resampled 2,000 times, with a fixed
+    seed. The interval says how well the medians of these two runs are known, not what a third run would give.
 
     Raises
     ------
     InputError
-        If no row is in both.
+        If they have no row in common.
     """
     first, second = ({_key(row): row for row in timings.rows} for timings in (before, after))
     shared = [key for key in first if key in second]
     if not shared:
         msg = (
             f"compare: no row is in both; the first has {_names(before)}, the second {_names(after)}; "
-            "name plans alike (plan.renamed)."
+            "give plans the same names (plan.renamed)."
         )
         raise InputError(msg)
     generator = np.random.default_rng(_SEED)
@@ -152,7 +153,7 @@ def _names(timings: Timings) -> str:
 def compared_rows(
     a: TimingRow, b: TimingRow, confidence: float = 0.95, generator: np.random.Generator | None = None,
 ) -> ComparedRow:
-    """Return two rows as one, called as the first is; see `compared`."""
+    """Return two rows as one, with the first row's names; see `compared`."""
     generator = np.random.default_rng(_SEED) if generator is None else generator
     plan, segment, subject = a.plan, a.segment, a.group
     if not (a.median > 0 and b.median > 0):
@@ -176,7 +177,7 @@ def compared_rows(
 
 
 def _medians(row: TimingRow, generator: np.random.Generator) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return medians of samples that are drawn again in blocks: what slows a machine down lasts for many samples."""
+    """Return medians of samples resampled in blocks, because a slowdown of the machine lasts for many samples."""
     seconds = np.asarray(row.seconds)
     length = max(len(seconds) // _BLOCKS, 1)
     blocks = seconds[: len(seconds) // length * length].reshape(-1, length)
@@ -194,7 +195,7 @@ def _alone(row: TimingRow, *, is_first: bool) -> ComparedRow:
 
 
 def _changes(before: Timings, after: Timings) -> Iterator[tuple[str, str, str]]:
-    """Yield what differs: of versions each package, and names only where both sides know something."""
+    """Yield the differences: versions per package, and names only if both sides know them."""
     first, second = (_flat(timings) for timings in (before, after))
     for name in {**first, **second}:
         if first.get(name, "") != second.get(name, ""):

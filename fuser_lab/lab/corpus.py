@@ -31,16 +31,16 @@ _PATTERN: Final = optional(TEXT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusEntry:
-    """One fusion with its inputs, at real sizes and, where there is one, in a small form.
+    """One fusion with its inputs, at real sizes and, if there is one, in a small form.
 
     Attributes
     ----------
     name
-        As ``"llama_8b/backward/3"``: the source, the kind of graph and the number of the region in it.
+        Such as ``"llama_8b/backward/3"``: the source, the kind of graph and the number of the region in it.
     kind
         ``"example"``, ``"gallery"``, ``"forward"`` or ``"backward"``.
     origin
-        Where it comes from: a title with an issue, or a model with the paths of its modules.
+        Its origin: a title with an issue, or a model with the paths of its modules.
     ops
         Number of expressions.
     bytes
@@ -101,7 +101,7 @@ class Corpus:
     def __getitem__(self, place: slice) -> "Corpus": ...
 
     def __getitem__(self, place: int | str | slice) -> "CorpusEntry | Corpus":
-        """Return the entry at a place or of a name, or those of a slice.
+        """Return the entry with an index or a name, or those of a slice.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Corpus:
         Parameters
         ----------
         name, kind
-            Patterns of the shell: ``"llama*"``, ``"*/backward/*"``.
+            Names with wildcards: ``"llama*"``, ``"*/backward/*"``.
         origin
             Text that the origin or the name of another source contains, in upper or lower case.
 
@@ -183,7 +183,7 @@ def corpus(name: str | None = None, *, kind: str | None = None, origin: str | No
     Parameters
     ----------
     name, kind
-        Patterns of the shell: ``"llama*"``, ``"*/backward/*"``.
+        Names with wildcards: ``"llama*"``, ``"*/backward/*"``.
     origin
         Text that the origin or the name of another source contains, in upper or lower case.
 

@@ -1,4 +1,4 @@
-"""Where measurements are made: machine, processor, driver, versions and commit."""
+"""The environment of measurements: machine, processor, driver, versions and commit."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ _PACKAGES: Final = ("fuser_lab", "numba", "llvmlite", "numba-cuda", "numpy", "to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What may change between two measurements of one thing.
+    """Everything that may change between two measurements of the same plan.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Environment:
     versions
         Versions of Python and of packages, as JSON.
     commit
-        Git commit of the working directory, with "+" at the end where files differ from it; "" outside of a repository.
+        Git commit of the working directory, with "+" at the end if files differ from it; "" outside a repository.
     """
 
     host: str = ""
@@ -51,7 +51,7 @@ def now() -> str:
 
 
 def environment() -> Environment:
-    """Return what this process runs on; the commit is that of the working directory at this moment."""
+    """Return the environment of this process; the commit is that of the working directory at this moment."""
     return Environment(
         host=platform.node(), cpu=processor_name(), cores=os.cpu_count() or 0, driver=_driver(), versions=_versions(),
         commit=_commit(str(Path.cwd())),

@@ -1,4 +1,4 @@
-"""The ledger: a folder that keeps measurements, with what they were made of and where."""
+"""The ledger: a folder of measurements, with what was measured and where."""
 
 import contextlib
 import os
@@ -50,8 +50,8 @@ from fuser_lab.plan import Plan
 if TYPE_CHECKING:
     import pandas as pd
 
-_LARGEST_JOURNAL: Final = 1 << 26  # bytes, after which a writer begins another one
-_MANY_JOURNALS: Final = 64  # beyond, or beyond so many bytes, readers pack them first
+_LARGEST_JOURNAL: Final = 1 << 26  # bytes after which a writer begins another one
+_MANY_JOURNALS: Final = 64  # above this number or size, readers pack them first
 _MUCH_IN_JOURNALS: Final = 1 << 24
 _MANY_PARQUET: Final = 64
 
@@ -60,7 +60,7 @@ _VALUE: Final = (TEXT | FLAG | number() | NONE).worded("text, a number, True, Fa
 
 
 class Ledger:
-    """A folder of measurements, which any number of processes add to and read.
+    """A folder of measurements that any number of processes can append to and read.
 
     A context manager: leaving it closes the ledger's own journal. Rows are lines of JSON until the journal of a process
     that has ended is packed into Parquet, which needs DuckDB (``pip install duckdb``); without it, rows stay JSON, and
@@ -69,19 +69,19 @@ class Ledger:
     Attributes
     ----------
     folder
-        Where the files are.
+        The path of the files.
     damaged
-        Files that the last query could not read, or not wholly, as ``(file, why)``; other rows are there all the same.
+        Files that the last query could not read completely, as ``(file, why)``; the other rows are in the answer.
 
     Raises
     ------
     InputError
-        If the folder cannot be made or read, or was written by a newer version.
+        If the folder cannot be created or read, or was written by a newer version.
     """
 
     @takes(folder=PATH)
     def __init__(self, folder: str | Path) -> None:
-        """Open the ledger of a folder, which is made if it does not exist."""
+        """Open the ledger of a folder, which is created if it does not exist."""
         self.folder = opened(Path(folder))
         self.damaged: tuple[Damage, ...] = ()
         self._journal: Journal | None = None
@@ -115,12 +115,12 @@ class Ledger:
         Parameters
         ----------
         row
-            Values by column. ``id``, ``measured_at`` and ``measurement`` are set where they are left out.
+            Values by column. ``id``, ``measured_at`` and ``measurement`` are set if they are missing.
 
         Raises
         ------
         InputError
-            If a column is unknown or a value of another type, or if the file system takes no more.
+            If a column is unknown, a value has the wrong type, or the file system is full.
         """
         for name, value in row.items():
             if name not in BY_NAME:
@@ -134,7 +134,7 @@ class Ledger:
         with self._lock:
             journal = self._journal
             if journal is not None and (journal.pid != os.getpid() or journal.size > _LARGEST_JOURNAL):
-                if journal.pid == os.getpid():  # else the parent process writes to it
+                if journal.pid == os.getpid():  # otherwise the parent process writes to it
                     journal.close()
                 journal = None
             if journal is None:
@@ -157,9 +157,9 @@ class Ledger:
         timings
             What `fl.time` returned.
         plans
-            The plans that were timed: they say what was measured.
+            The plans that were timed, which describe what was measured.
         tags
-            What else to know, as ``{"experiment": "larger blocks"}``.
+            Further information, such as ``{"experiment": "larger blocks"}``.
         """
         measurement = uuid.uuid4().hex
         shared = {"measurement": measurement, "tags": json_text(dict(tags or {}))}
@@ -169,21 +169,21 @@ class Ledger:
 
     @takes(query=TEXT, parameters=listed(_VALUE, "a list of text and numbers"))
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> "pd.DataFrame":
-        """Return the answer to a query of the table ``rows``, in DuckDB's SQL (SQLite's where DuckDB is missing).
+        """Return the answer to a query of the table ``rows``, in DuckDB's SQL (SQLite's without DuckDB).
 
-        Files that are damaged cost their own rows and are named in ``damaged`` and by a warning.
+        The rows of damaged files are missing; ``damaged`` and a warning name these files.
 
         Parameters
         ----------
         query
-            As ``"select fusion_hash, commit, median(median) from rows group by all"``.
+            Such as ``"select fusion_hash, commit, median(median) from rows group by all"``.
         parameters
             Values for the question marks in it.
 
         Raises
         ------
         InputError
-            If the query is wrong.
+            If the query is invalid.
         UnsupportedError
             If DuckDB is not installed and the ledger has Parquet files.
         """
@@ -198,7 +198,7 @@ class Ledger:
 
     @takes(measurement=optional(TEXT))
     def timings(self, measurement: str | None = None) -> Timings:
-        """Return the rows of one measurement as timings, to be compared; of the last one by default.
+        """Return the rows of one measurement, by default the last one, as timings to compare.
 
         Raises
         ------
@@ -217,10 +217,10 @@ class Ledger:
         return with_views(timings_of([dict(zip(names, row, strict=True)) for row in rows]))
 
     def pack(self) -> int:
-        """Pack the journals of writers that have ended into one Parquet file, and return how many files went into it.
+        """Pack the journals of writers that have ended into one Parquet file, and return their number.
 
-        Readers and writers need not wait, and queries do this by themselves where journals have become many. Without
-        DuckDB, or while another process packs, nothing happens.
+        Readers and writers do not wait, and queries pack automatically if there are many journals. Without DuckDB, or
+        while another process packs, nothing happens.
         """
         if duckdb_module() is None:
             return 0

@@ -1,4 +1,4 @@
-"""What a task does, as rows of a ledger: in this process, or in a worker that dask.distributed has started."""
+"""Execution of a task, as rows of a ledger, in this process or in a worker of dask.distributed."""
 
 import functools
 import time
@@ -28,14 +28,14 @@ Peers = Mapping[str, Callable[..., Any]]
 
 
 def performed(task: Task, peers: Peers | None = None, *, run: str = "", version: str = __version__) -> list[Row]:
-    """Return the rows of a task; what goes wrong is a row with the reason in ``failure``.
+    """Return the rows of a task; an error becomes a row with the reason in ``failure``.
 
     The last row has ``elapsed``. The environment is looked up once in each process for each ``run``.
     """
     start = time.perf_counter()
     refusal = task.refusal
     if version != __version__:
-        refusal = f"the sweep is of fuser_lab {version}, and this worker has {__version__}."
+        refusal = f"the sweep was created by fuser_lab {version}, and this worker has {__version__}."
     try:
         rows = [{"failure": refusal}] if refusal else _WORK[task.work](task, peers or {})
     except FuserLabError as error:
@@ -55,7 +55,7 @@ def failed(task: Task, sentence: str) -> list[Row]:
 
 
 def compiled_ahead(task: Task, capabilities: tuple[tuple[int, int], ...]) -> None:
-    """Compile the kernels of a task for GPUs, so that they are on disk when it is measured; failures come up then."""
+    """Compile the kernels of a task for GPUs, so that they are on disk when it is measured, which reports failures."""
     if task.refusal:
         return
     try:
@@ -112,7 +112,7 @@ def _certified(task: Task, peers: Peers) -> list[Row]:
 
 
 def _compiled_rows(task: Task, peers: Peers) -> list[Row]:
-    """Return a row per segment with its kernel; for CUDA, the note says what the compiler tells of it."""
+    """Return a row per segment with its kernel; for CUDA, the note has the compiler's figures."""
     plan = _plan(task)
     *rows, whole = _plan_rows(plan)
     for one, row in zip(plan.segments, rows, strict=True):
@@ -137,7 +137,7 @@ def _timed(task: Task, peers: Peers) -> list[Row]:
 
 
 def _cut_by(task: Task, row: Row) -> Row:
-    """Return strategy and target; a peer has none."""
+    """Return strategy and target; a peer has neither."""
     is_plan = row["segment"] is not None or bool(row["plan_hash"])
     return {"strategy": task.strategy, "target": task.target.name} if is_plan else {"strategy": None, "target": None}
 
@@ -152,9 +152,9 @@ def _on_gpu(value: Any) -> Any:
 
 
 def _plan_rows(plan: Plan) -> list[Row]:
-    """Return a row per segment, and last one of the whole plan."""
+    """Return a row per segment, then one for the whole plan."""
     known = {**plan_columns(plan), "plan_hash": plan.hash}
-    del known["fusion"], known["fusion_hash"]  # the task knows them
+    del known["fusion"], known["fusion_hash"]  # the task has them
     rows = [
         {
             **known, "segment": one.index, "ops": len(one.exprs), "bytes_in": one.bytes_in, "bytes_out": one.bytes_out,

@@ -1,6 +1,6 @@
-"""Questions to the files of a ledger: DuckDB reads them where they lie; without it, SQLite gets a copy of the rows.
+"""Queries of a ledger's files: DuckDB reads them in place; without it, SQLite gets a copy of the rows.
 
-The texts of queries made here hold names of columns, which are ours, and paths, which are quoted.
+Queries created here contain only our column names, and quoted paths.
 """
 # ruff: noqa: S608 - see above
 
@@ -24,33 +24,33 @@ _WRONG_QUERIES: Final = (
     "ParserException", "SyntaxException", "BinderException", "CatalogException", "ConversionException",
     "NotImplementedException",
 )
-_TRIES: Final = 5  # of reading files that are packed meanwhile
+_TRIES: Final = 5  # attempts to read files that are packed in the meantime
 
 
 class Engine(ABC):
-    """What answers questions about rows, which stand in the table ``rows``."""
+    """An engine that answers queries of the table ``rows``."""
 
     @abstractmethod
     def ask(self, files: Files, query: str, parameters: Sequence[Any]) -> tuple[Answer, list[Damage]]:
-        """Return the answer, and what was damaged among the files.
+        """Return the answer, and the damaged files.
 
         Raises
         ------
         InputError
             If the query cannot be answered.
         FileNotFoundError
-            If a file has been packed meanwhile.
+            If a file has been packed in the meantime.
         """
 
 
 def engine() -> Engine:
-    """Return DuckDB's engine where DuckDB is installed, otherwise SQLite's."""
+    """Return DuckDB's engine if DuckDB is installed, otherwise SQLite's."""
     duckdb = duckdb_module()
     return _Sqlite() if duckdb is None else _DuckDB(duckdb)
 
 
 def duckdb_module() -> Any:
-    """Return DuckDB, or None where it is not installed."""
+    """Return DuckDB, or None if it is not installed."""
     try:
         import duckdb
     except ImportError:
@@ -75,7 +75,7 @@ class _DuckDB(Engine):
         try:
             return self._answer(files, query, parameters), damage
         except self._duckdb.Error as error:
-            # A query that is wrong in itself says nothing about the files, and to read all of them takes long.
+            # An invalid query says nothing about the files, and reading all of them takes long.
             is_wrong = isinstance(error, tuple(getattr(self._duckdb, name) for name in _WRONG_QUERIES))
             sound, damaged = (files, []) if is_wrong else self._sound(files)
             if not damaged:
@@ -96,7 +96,7 @@ class _DuckDB(Engine):
             return names, found.fetchall() if names else []
 
     def _damaged_journals(self, journals: Sequence[Path]) -> list[Damage]:
-        """Return what is damaged; DuckDB leaves damaged lines out without a word."""
+        """Return the damage; DuckDB skips damaged lines silently."""
         if not journals:
             return []
         files = Files(journals=tuple(journals), parquet=())
@@ -104,14 +104,14 @@ class _DuckDB(Engine):
         try:
             with self._duckdb.connect() as connection:
                 found = connection.execute(query).fetchall()
-        except self._duckdb.Error:  # of a file that DuckDB refuses as a whole
+        except self._duckdb.Error:  # of a file that DuckDB refuses completely
             found = [(str(journal), 2) for journal in journals]
-        # A last line that has no end yet is a row in flight.
+        # An incomplete last line is a row in flight.
         suspects = [Path(name) for name, count in found if count > (not _is_ended(Path(name)))]
         return [damage for journal in suspects for _, damage in (rows_of(journal),) if damage]
 
     def _sound(self, files: Files) -> tuple[Files, list[Damage]]:
-        """Return the files that can be read to their end, and what is wrong with the others."""
+        """Return the files that can be read completely, and the damage of the others."""
         sound: dict[str, list[Path]] = {"journals": [], "parquet": []}
         damaged = []
         for kind, paths in (("journals", files.journals), ("parquet", files.parquet)):
@@ -156,7 +156,7 @@ class _Sqlite(Engine):
 
 
 def answered(asked: Any) -> Any:
-    """Return what a function returns; it is called again where files were packed while it read them."""
+    """Return the result of a function, which is called again if files were packed while it read them."""
     for left in reversed(range(_TRIES)):
         try:
             return asked()
@@ -167,7 +167,7 @@ def answered(asked: Any) -> Any:
 
 
 def _source(files: Files, *, damaged: bool = False) -> str:
-    """Return the rows of files as a table expression; or, of journals, only lines that are not rows."""
+    """Return the rows of files as a table expression; for damage, only the journals' lines that are not rows."""
     parts = []
     if files.journals:
         kinds = ", ".join(f"'{column.name}': '{column.kind.duckdb}'" for column in COLUMNS)
@@ -196,7 +196,7 @@ def _nothing() -> str:
 
 
 def _touched() -> str:
-    """Return an expression that reads all columns; that of a count would be known without."""
+    """Return an expression that reads all columns; a count would not need to."""
     return ", ".join(f'bit_xor(hash("{column.name}"))' for column in COLUMNS)
 
 

@@ -48,12 +48,12 @@ def timings_data(timings: Timings) -> dict[str, Any]:
 
 
 def loaded_timings(path: Path) -> Timings:
-    """Return what `timings_data` gave, read from a file.
+    """Return the timings in a file that contains `timings_data`.
 
     Raises
     ------
     InputError
-        If the file cannot be read, or holds something else.
+        If the file cannot be read, or does not contain timings.
     """
     name = brief(str(path))
     try:

@@ -22,7 +22,7 @@ _EDIT: Final = re.compile(r"^plan = plan\.(\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retimed:
-    """A row measured again: ``before`` and ``now`` are medians in seconds, NaN for what was not measured."""
+    """A row measured again: ``before`` and ``now`` are medians in seconds, NaN if not measured."""
 
     plan: str
     segment: int | None
@@ -39,7 +39,8 @@ def retime(ledger: str | Path, row: str) -> Retimed:
     """Return a row of a ledger measured again, by the version of fuser_lab that is imported.
 
     The definition and its inputs are read from the row's script as data; nothing in it is executed. The segmenter cuts
-    it again, so a change of the plan counts as one of the time. It runs where it ran then, on the CPU or on the GPU.
+    it again, so a change of the plan counts as a change of the time. It runs on the same kind of device as before, CPU
+    or GPU.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ def retime(ledger: str | Path, row: str) -> Retimed:
     InputError
         If there is no such ledger, or it has no such row.
     UnsupportedError
-        If the row is of an edited plan, of options other than the default, or has no plan.
+        If the row's plan was edited or has non-default options, or if the row has no plan.
     """
     if not Path(ledger).is_dir():
         msg = f"retime: there is no ledger {brief(str(ledger))}; give the folder that a sweep wrote."
@@ -85,6 +86,6 @@ def _strategy(script: str, name: str) -> str:
     strategy = (match[1] or "bottom_up") if match else ""
     if strategy not in STRATEGIES or edit is not None:
         why = f"was edited by {edit[1]}" if edit else "has options or schedulers of its own" if script else "is a peer"
-        msg = f"retime: {name} {why}; only plans as a strategy makes them are measured again."
+        msg = f"retime: {name} {why}; only unedited plans of a strategy can be measured again."
         raise UnsupportedError(msg)
     return strategy

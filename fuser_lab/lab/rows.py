@@ -1,4 +1,4 @@
-"""What a ledger's rows hold of plans and timings."""
+"""Plans and timings as rows of a ledger."""
 
 import functools
 import math
@@ -20,7 +20,7 @@ from fuser_lab.plan import Plan, Segment
 
 
 def timing_rows(timings: measured.Timings, plans: Sequence[Plan]) -> Iterator[Row]:
-    """Yield timings as rows; ``plans`` are those that were timed, and say what was measured."""
+    """Yield timings as rows; ``plans`` are those that were timed, and describe what was measured."""
     where = dict(timings.environment) or {"measured_at": now(), **environment().to_dict()}
     shared = {
         **where, "load": timings.system_load, "cores": timings.cores, "preallocated": timings.preallocated,
@@ -33,7 +33,7 @@ def timing_rows(timings: measured.Timings, plans: Sequence[Plan]) -> Iterator[Ro
 
 
 def plan_columns(plan: Plan) -> Row:
-    """Return what describes a plan: its fusion, the inputs and how it was cut."""
+    """Return the columns that describe a plan: its fusion, the inputs and how it was cut."""
     text = canonical_text(plan.definition)
     return {
         "fusion": text, "fusion_hash": text_hash(text), "plan_python": plan.to_python(), "strategy": plan.strategy,
@@ -46,9 +46,9 @@ def plan_columns(plan: Plan) -> Row:
 
 @functools.lru_cache(maxsize=256)
 def canonical_text(fusion: Fusion) -> str:
-    """Return a definition as text, which is the same for definitions that differ in the names of tensors only.
+    """Return a definition as text that is the same for definitions that differ only in tensor names.
 
-    Names are those that reading the text gives; a definition whose text cannot be read keeps its own.
+    Names are those that reading the text assigns; a definition whose text cannot be read keeps its own.
     """
     text = definition_text(fusion)
     try:
@@ -86,7 +86,7 @@ def _kernel(plan: Plan | None, row: TimingRow) -> Row:
 
 
 def kernel_columns(segment: Segment, target: str) -> Row:
-    """Return the schedule and the hash of a segment's kernel; nothing of what the array library evaluates."""
+    """Return the schedule and the hash of a segment's kernel; nothing if the array library evaluates the segment."""
     try:
         schedule = "\n".join(str(nest) for nest in segment.params(target))
         kernel = text_hash(segment.kernel(target).source)

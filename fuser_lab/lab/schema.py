@@ -1,10 +1,10 @@
-"""The columns of a ledger's rows, with their types in SQL and what stands in them."""
+"""The columns of a ledger's rows, with their SQL types and contents."""
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-VERSION: Final = 1  # of the files; a ledger of a newer version is refused
+VERSION: Final = 1  # version of the files; a ledger with a newer one is refused
 
 
 class Kind(Enum):
@@ -18,7 +18,7 @@ class Kind(Enum):
     REALS = ("DOUBLE[]", "TEXT")  # SQLite has no lists: JSON
 
     def holds(self, value: Any) -> bool:
-        """Whether a column of this type takes a value; None and NaN stand for what is not known."""
+        """Whether a column of this type accepts a value; None and NaN mean unknown."""
         return value is None or (isinstance(value, _TAKEN[self]) and not (
             self in {Kind.WHOLE, Kind.REAL} and isinstance(value, bool)
         ))
@@ -62,43 +62,43 @@ COLUMNS: Final = (
     Column("plan_python", Kind.TEXT, "The plan as a Python script."),
     Column("fusion", Kind.TEXT, "The fusion as text."),
     Column("fusion_hash", Kind.TEXT, "Hash of that text."),
-    Column("sizes", Kind.TEXT, "Shapes of the inputs, as JSON; numbers stand as they are."),
+    Column("sizes", Kind.TEXT, "Shapes of the inputs, as JSON; numbers are unchanged."),
     Column("dtypes", Kind.TEXT, "Dtypes of the inputs, as JSON."),
     Column("strides", Kind.TEXT, "Strides of the inputs in elements, as JSON."),
-    Column("ops", Kind.WHOLE, "How many expressions were measured."),
+    Column("ops", Kind.WHOLE, "Number of expressions that were measured."),
     Column("bytes_in", Kind.WHOLE, "Bytes read."),
     Column("bytes_out", Kind.WHOLE, "Bytes written."),
     Column("bytes_crossing", Kind.WHOLE, "Bytes of both that pass between segments."),
-    Column("median", Kind.REAL, "Median time in seconds; NULL where nothing was measured."),
+    Column("median", Kind.REAL, "Median time in seconds; NULL if nothing was measured."),
     Column("low", Kind.REAL, "Lower quartile in seconds."),
     Column("high", Kind.REAL, "Upper quartile in seconds."),
-    Column("warm", Kind.REAL, "Median in seconds with a warm second-level cache; GPU only."),
+    Column("warm", Kind.REAL, "Median in seconds with a warm L2 cache; GPU only."),
     Column("kernels", Kind.REAL, "Seconds that the segments of a plan take inside its runs."),
     Column("samples", Kind.REALS, "Every sample, in seconds, in the order of measurement."),
     Column("cache", Kind.TEXT, "Whether the samples begin with a 'cold' or a 'warm' cache."),
     Column("timer", Kind.TEXT, "How the time was taken."),
-    Column("clocks", Kind.TEXT, "Clock rates of the processor meanwhile."),
-    Column("error", Kind.REAL, "Largest deviation from the reference, as a share of what rounding explains."),
-    Column("note", Kind.TEXT, "Why nothing was measured, or what else to know."),
-    Column("subject", Kind.TEXT, "What the row measures where a table has several: a region of a model."),
+    Column("clocks", Kind.TEXT, "Clock rates of the processor during the measurement."),
+    Column("error", Kind.REAL, "Largest deviation from the reference, as a fraction of the tolerance."),
+    Column("note", Kind.TEXT, "Why nothing was measured, or another remark."),
+    Column("subject", Kind.TEXT, "The subject of the row if a table has several, such as a region of a model."),
     Column("preallocated", Kind.FLAG, "Whether outputs were allocated before the measurement."),
     Column("device", Kind.TEXT, "What ran the kernels."),
-    Column("load", Kind.REAL, "Processes that wanted a core in the minute before."),
+    Column("load", Kind.REAL, "Average number of runnable processes in the preceding minute."),
     Column("cores", Kind.WHOLE, "Cores of the machine."),
     Column("host", Kind.TEXT, "Name of the machine."),
     Column("cpu", Kind.TEXT, "Model of its processor."),
     Column("driver", Kind.TEXT, "Version of the CUDA driver; '' without one."),
-    Column("versions", Kind.TEXT, "Versions of Python and of the packages that take part, as JSON."),
+    Column("versions", Kind.TEXT, "Versions of Python and of the relevant packages, as JSON."),
     Column("commit", Kind.TEXT, "Git commit of the working directory; '+' at the end for uncommitted changes."),
-    Column("tags", Kind.TEXT, "What the user adds, as JSON."),
+    Column("tags", Kind.TEXT, "Tags that the user added, as JSON."),
     Column("strategy", Kind.TEXT, "Strategy that cut the fusion."),
-    Column("target", Kind.TEXT, "Device whose limits decided the cuts."),
+    Column("target", Kind.TEXT, "Target device of the plan."),
     Column("segments", Kind.WHOLE, "Number of segments of a whole plan."),
     Column("cost", Kind.WHOLE, "Cost of the plan in bytes by its certificate; a launch counts as bytes."),
-    Column("bound", Kind.WHOLE, "What every plan of the fusion costs at least, in bytes."),
+    Column("bound", Kind.WHOLE, "Lower bound on the cost of every plan of the fusion, in bytes."),
     Column("known", Kind.WHOLE, "Cost of the cheapest plan that the certificate knows, in bytes."),
-    Column("sweep", Kind.TEXT, "Name of the sweep; NULL outside of sweeps."),
-    Column("task", Kind.TEXT, "Key of the sweep's task that the row belongs to."),
+    Column("sweep", Kind.TEXT, "Name of the sweep; NULL outside sweeps."),
+    Column("task", Kind.TEXT, "Key of the sweep's task to which the row belongs."),
     Column("work", Kind.TEXT, "What the task does: 'segment', 'certificate', 'compile' or 'time'."),
     Column("failure", Kind.TEXT, "Why the task failed, in one sentence."),
     Column("elapsed", Kind.REAL, "Seconds that the task took; only on its last row, which completes the task."),

@@ -1,9 +1,9 @@
 """The files of a ledger: rows are appended to journals, and journals are packed into Parquet.
 
 A journal belongs to one writer, which holds a lock on it while it lives. Each row is one line of JSON, written by one
-call of the system, so that a process that is killed loses at most the row in flight and writers need not wait for each
-other. Journals that nobody holds any more are packed into a Parquet file. The names of what was packed are written to a
-file beside it first: whatever moment a process is killed at, each row is read once.
+system call, so a process that is killed loses at most the row in flight, and writers do not wait for each other.
+Journals that no writer holds any more are packed into a Parquet file. The names of the packed files are first written
+to a file beside it, so each row is read exactly once even if a process is killed at any moment.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from fuser_lab.lab.schema import VERSION, Row
 
 try:
     import fcntl
-except ImportError:  # Windows: journals are packed by those who wrote them
+except ImportError:  # Windows: each process packs only its own journals
     fcntl = None  # type: ignore[assignment]
 
 _HEAD: Final = "ledger.json"
@@ -40,19 +40,19 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What a reader reads: no row stands in two of these files."""
+    """The files that a reader reads; no row is in two of them."""
 
     journals: tuple[Path, ...]
     parquet: tuple[Path, ...]
 
 
 def opened(folder: Path) -> Path:
-    """Return the folder of a ledger, made if it does not exist.
+    """Return the folder of a ledger, created if it does not exist.
 
     Raises
     ------
     InputError
-        If the folder cannot be made or read, or if a newer version of the package has written it.
+        If the folder cannot be created or read, or was written by a newer version of the package.
     """
     head, name = folder / _HEAD, brief(str(folder))
     try:
@@ -72,17 +72,18 @@ def opened(folder: Path) -> Path:
 
 
 class Journal:
-    """A file that one writer appends rows to."""
+    """A file to which one writer appends rows."""
 
     def __init__(self, folder: Path) -> None:
-        """Make a journal in a ledger's folder."""
+        """Create a journal in a ledger's folder."""
         self.path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.jsonl"
         self.pid = os.getpid()
         self.size = 0
         made = self.path if fcntl is None else self.path.with_suffix(".unlocked")
         self._file = os.open(made, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         if fcntl is not None:
-            # Locked before others see it: an unlocked journal is packed as that of a writer that has ended.
+            # Locked before others see it, because an unlocked journal counts as that of a writer that has ended and is
+            # packed.
             fcntl.flock(self._file, fcntl.LOCK_EX)
             made.rename(self.path)
 
@@ -95,18 +96,18 @@ class Journal:
         except OSError as error:
             written, why = 0, error.strerror or "it cannot be written"
         if written != len(line):
-            os.ftruncate(self._file, self.size)  # a part of a line would spoil the next one
-            msg = f"Ledger: {brief(str(self.path))} cannot take a row: {why}."
+            os.ftruncate(self._file, self.size)  # a partial line would corrupt the next one
+            msg = f"Ledger: {brief(str(self.path))} cannot store a row: {why}."
             raise InputError(msg)
         self.size += written
 
     def close(self) -> None:
-        """Give the journal up; it may be packed."""
+        """Release the journal, which may then be packed."""
         os.close(self._file)
 
 
 def files_of(folder: Path) -> Files:
-    """Return the files that a reader reads now."""
+    """Return the files that a reader currently reads."""
     names = {entry.name for entry in os.scandir(folder)}
     parquet = sorted(name for name in names if name.endswith(".parquet"))
     packed: set[str] = set()
@@ -120,12 +121,12 @@ def files_of(folder: Path) -> Files:
 
 
 def rows_of(journal: Path) -> tuple[list[Row], Damage | None]:
-    """Return the rows of a journal, and its damage: lines that are not rows. A last line without an end is in flight.
+    """Return the rows of a journal, and its damage: lines that are not rows. An incomplete last line is in flight.
 
     Raises
     ------
     FileNotFoundError
-        If the journal has been packed meanwhile.
+        If the journal has been packed in the meantime.
     """
     try:
         content = journal.read_bytes()
@@ -151,7 +152,7 @@ def rows_of(journal: Path) -> tuple[list[Row], Damage | None]:
 
 @contextlib.contextmanager
 def packing(folder: Path) -> Iterator[bool]:
-    """Hold the lock of those who pack; the value is False where another holds it, or nobody can."""
+    """Hold the packing lock; the value is False if another process holds it, or locking is not supported."""
     if fcntl is None:
         yield False
         return
@@ -182,7 +183,7 @@ def abandoned(journals: Iterable[Path]) -> list[Path]:
 
 
 def replace_by_parquet(folder: Path, packed: Sequence[Path], write: Any) -> Path:
-    """Replace files by one Parquet file, which ``write`` writes to the path that it is given."""
+    """Replace files by one Parquet file, which ``write`` writes to a given path."""
     place = folder / f"rows-{uuid.uuid4().hex}.parquet"
     unfinished, sources = place.with_suffix(".unfinished"), folder / f"{place.name}.sources"
     try:
@@ -190,7 +191,7 @@ def replace_by_parquet(folder: Path, packed: Sequence[Path], write: Any) -> Path
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         _replace(sources, json_text([path.name for path in packed]))
-        unfinished.replace(place)  # from here on readers leave out what was packed
+        unfinished.replace(place)  # from here on, readers skip the packed files
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
@@ -202,7 +203,7 @@ def replace_by_parquet(folder: Path, packed: Sequence[Path], write: Any) -> Path
 
 
 def tidy(folder: Path) -> None:
-    """Remove what a packer that was killed has left; to be called by the one who packs."""
+    """Remove the leftovers of a packer that was killed; only the holder of the packing lock may call this."""
     for sources in folder.glob("*.parquet.sources"):
         if (folder / sources.name.removesuffix(".sources")).exists():
             for name in _sources(sources):
@@ -221,7 +222,7 @@ def _sources(path: Path) -> list[str]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file that is there as a whole or not at all."""
+    """Write a file atomically."""
     unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)

@@ -29,9 +29,8 @@ class SweepFile:
 def read_sweep(path: Path) -> SweepFile:
     """Return the sweep of a TOML file: the arguments of `fuser_lab.sweep` by name, fusions and options as tables.
 
-    A fusion is ``example = "softmax"`` or ``file = "softmax.py"``, a repro script beside the TOML file, of which
-    ``definition`` selects one of several definitions; ``name`` and ``sizes`` may be added. Scripts are read and never
-    executed.
+    A fusion is ``example = "softmax"`` or ``file = "softmax.py"``, a repro script beside the TOML file. ``definition``
+    selects one of several definitions; ``name`` and ``sizes`` may be added. Scripts are read and never executed.
 
     Raises
     ------
@@ -56,7 +55,7 @@ def _sweep_of(data: Mapping[str, Any], folder: Path) -> SweepFile:
     _check_keys(data, _KEYS, "")
     entries = data.get("fusions")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
-        msg = 'sweep: fusions must be tables, as [[fusions]] with example = "softmax".'
+        msg = 'sweep: fusions must be tables, such as [[fusions]] with example = "softmax".'
         raise InputError(msg)
     fusions: dict[str, Any] = {}
     sizes: dict[str, Any] = {}
@@ -84,7 +83,7 @@ def _fusion(entry: Mapping[str, Any], folder: Path) -> tuple[str, Any]:
     _check_keys(entry, _FUSION_KEYS, " of a fusion")
     given = [key for key in ("example", "file") if key in entry]
     if len(given) != 1 or not all(isinstance(entry[key], str) for key in entry if key != "sizes"):
-        msg = f"sweep: a fusion needs either example or file, and both are text, given {shown(dict(entry))}."
+        msg = f"sweep: a fusion needs either example or file, as text, given {shown(dict(entry))}."
         raise InputError(msg)
     if given == ["example"]:
         return str(entry.get("name", entry["example"])), entry["example"]
@@ -101,7 +100,7 @@ def _fusion(entry: Mapping[str, Any], folder: Path) -> tuple[str, Any]:
 
 def _options(entry: Any) -> SegmenterOptions:
     if not isinstance(entry, dict):
-        msg = f"sweep: options must be tables, as [[options]], given {shown(entry)}."
+        msg = f"sweep: options must be tables, such as [[options]], given {shown(entry)}."
         raise InputError(msg)
     _check_keys(entry, tuple(SegmenterOptions.__dataclass_fields__), " of the segmenter's options")
     default = SegmenterOptions()

@@ -46,13 +46,13 @@ from fuser_lab.segmentation import STRATEGIES, SegmenterOptions
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHOWN: Final = 10  # reasons of failures in a text
+_SHOWN: Final = 10  # reasons for failures in a text
 Progress = Callable[[int, int, Task], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult(Shown):
-    """What a run of a sweep did: tasks ``done`` now, those ``kept`` from an earlier run, and failures with reasons."""
+    """The result of a run: tasks ``done`` now, tasks ``kept`` from an earlier run, and failures with reasons."""
 
     done: int
     kept: int
@@ -62,7 +62,7 @@ class SweepResult(Shown):
     @property
     def note(self) -> str:
         """The counts in one sentence."""
-        kept = f" {plural(self.kept, 'task')} had been done before." if self.kept else ""
+        kept = f" {plural(self.kept, 'task')} had already been done." if self.kept else ""
         failed = f"; {len(self.failures)} of them failed" if self.failures else ""
         return f"{plural(self.done, 'task')} done in {seconds_label(self.seconds)}{failed}.{kept}"
 
@@ -89,7 +89,7 @@ class SweepResult(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Tasks, each once by its content.
+    """Tasks, unique by content.
 
     Attributes
     ----------
@@ -117,15 +117,15 @@ class Sweep:
         self, ledger: Ledger, client: Any = None, *, again: bool | str = False,
         progress: Progress | bool | None = None,
     ) -> SweepResult:
-        """Return what was done; rows are in the ledger as soon as their task is done.
+        """Run the missing tasks and return a summary; rows are in the ledger as soon as their task is done.
 
-        Tasks that the ledger has are not repeated, so a sweep that was interrupted or lost its machine goes on where it
-        was. A task that fails is a row with the reason in the column ``failure``.
+        Tasks that are in the ledger are not repeated, so a sweep that was interrupted or lost its machine continues
+        where it stopped. A task that fails is a row with the reason in the column ``failure``.
 
         Parameters
         ----------
         ledger
-            Where the rows go; this process writes all of them.
+            The ledger that stores the rows; this process writes all of them.
         client
             A client of dask.distributed or the address of a scheduler; by default the tasks run in this process.
             Measurements need workers with one thread and the resource ``GPU=1`` (``CPU=1`` for those on a CPU); other
@@ -138,9 +138,9 @@ class Sweep:
         Raises
         ------
         InputError
-            If no scheduler answers, or no worker can do the tasks.
+            If no scheduler answers, or no worker can run the tasks.
         UnsupportedError
-            If there is a client's address and dask.distributed is not installed.
+            If an address is given and dask.distributed is not installed.
         """
         start = time.perf_counter()
         open_ = self.missing(ledger, again=again)
@@ -180,7 +180,7 @@ class Sweep:
         return len(self.tasks)
 
     def __repr__(self) -> str:
-        """Return what is swept, in one line."""
+        """Return a one-line summary of the sweep."""
         counts: dict[str, set[Any]] = {
             "fusion": {task.fusion for task in self.tasks}, "size": {task.inputs for task in self.tasks},
             "target": {task.target for task in self.tasks},
@@ -232,9 +232,9 @@ def sweep(
     peers: Mapping[str, Any] | None = None, work: str = "time", device: str | None = None, seconds: float = 1.0,
     name: str = "",
 ) -> Sweep:
-    """Return a sweep: a task for each combination of what is given, without repetitions.
+    """Return a sweep: a task for each combination of the arguments, without repetitions.
 
-    A size that does not fit a fusion is a task that fails; the others go on.
+    A size that does not fit a fusion becomes a task that fails; the others continue.
 
     Parameters
     ----------
@@ -244,8 +244,8 @@ def sweep(
     sizes
         Sizes for all fusions, or lists of sizes by the names of fusions. A size is a list with an entry per input (a
         shape, `spec`, an array, which stands for its description, or a number), or a shape that holds for all tensors,
-        aligned at the last axis: ``(1024, 512)`` makes ``x[1024, 512]`` and ``bias[512]``. A fusion without sizes
-        takes the inputs that it comes with.
+        aligned at the last axis: ``(1024, 512)`` makes ``x[1024, 512]`` and ``bias[512]``. A fusion without sizes uses
+        its own inputs.
     strategies
         Names of strategies, as for `segment`.
     targets
@@ -253,14 +253,14 @@ def sweep(
     options
         Options of the segmenter.
     schedules
-        Parameters of kernels by segment, such as ``{0: {"grain": 64}}``, and None for what the heuristics choose; or
-        ``"candidates"`` for that and each change of one kernel that `tune` would try.
+        Parameters of kernels by segment, such as ``{0: {"grain": 64}}``, and None for the heuristics' choice; or
+        ``"candidates"`` for that choice and each change of one kernel that `tune` would try.
     peers
         Functions of the inputs, timed beside each plan, by name; or dicts of them by the names of fusions.
     work
         ``"time"``, ``"segment"``, ``"certificate"`` or ``"compile"``: what to do with each plan.
     device
-        Kernels of which device are compiled and timed, ``"cpu"`` or ``"cuda"``; by default CUDA's if this machine has a
+        The device whose kernels are compiled and timed, ``"cpu"`` or ``"cuda"``; by default CUDA if this machine has a
         GPU.
     seconds
         Maximum time for each measurement.
@@ -295,7 +295,7 @@ def sweep(
 
 
 def _fusions(given: object) -> Iterator[tuple[str, tuple[Fusion, Sequence[Any] | None]]]:
-    """Yield names of fusions with the definition and the inputs that come with it."""
+    """Yield names of fusions with their definitions and inputs."""
     if isinstance(given, Mapping):
         yield from ((TEXT.of(name, "sweep", "fusions"), _fusion(one)) for name, one in given.items())
         return
@@ -316,7 +316,7 @@ def _fusion(given: object) -> tuple[Fusion, Sequence[Any] | None]:
             chosen.define(builder, "small")
         return builder.fusion, list(chosen.specs("small"))
     if isinstance(given, Plan):
-        msg = "sweep: a plan is cut already; give its definition, (plan.definition, plan.inputs)."
+        msg = "sweep: a plan is already cut; give its definition, (plan.definition, plan.inputs)."
         raise ArgumentTypeError(msg)
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], list | tuple):
         return definition_of(given[0]), given[1]
@@ -361,7 +361,7 @@ def _function_name(function: Any) -> str:
 
 
 def _device_here(work: Work) -> str:
-    """Return the device that is measured where none is named; what runs no kernels is the same for both."""
+    """Return the default device of measurements; work without kernels is the same for both."""
     if work in {Work.SEGMENT, Work.CERTIFICATE}:
         return "cpu"
     from fuser_lab.teaching import on_gpu

@@ -20,14 +20,14 @@ from fuser_lab.report.units import plural
 from fuser_lab.schedule.parameters import Value, checked, suggestions
 from fuser_lab.segmentation import SegmenterOptions
 
-_FORMAT: Final = 1  # of what keys are made from
+_FORMAT: Final = 1  # version of the content that keys are made from
 
 Schedule = tuple[tuple[int, int, tuple[tuple[str, Value], ...]], ...]
 """Parameters set by hand: segment, loop nest, values by name."""
 
 
 class Work(enum.Enum):
-    """What a task does with its plan; the values are the words that users write."""
+    """What a task does with its plan; the values are those that users write."""
 
     SEGMENT = "segment"
     CERTIFICATE = "certificate"
@@ -39,7 +39,7 @@ class Work(enum.Enum):
 class Case:
     """One fusion at one size.
 
-    ``refusal`` is why the size does not fit the fusion, and empty if it does; ``inputs`` are empty then.
+    ``refusal`` says why the size does not fit the fusion, and is empty if it fits; ``inputs`` are empty if it does not.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Task:
     strategy, target, options, schedule
         How the fusion is cut, and parameters set by hand.
     work, device
-        What to do with the plan, and whether kernels are those of the CPU or of CUDA.
+        What to do with the plan, and whether kernels are for the CPU or for CUDA.
     peers
         Names of the peers, each with that of its function.
     seconds
@@ -71,9 +71,9 @@ class Task:
     sweep
         Name of the sweep.
     refusal
-        Why the task cannot be done; empty if nothing is known against it.
+        Why the task cannot be done; empty if no reason is known.
     key
-        Hash of the content; the subject does not take part.
+        Hash of the content, without the subject.
     """
 
     subject: str
@@ -122,7 +122,7 @@ class Task:
 
 
 def case_of(name: str, fusion: Fusion, size: Sequence[Any] | None, own: Sequence[Any] | None) -> Case:
-    """Return a fusion at a size: of the sweep, else the fusion's own, else what the definition fixes."""
+    """Return a fusion at a size: the sweep's, otherwise its own, otherwise the one that the definition fixes."""
     try:
         if size is not None:
             found = inputs_of(fusion, size)
@@ -152,7 +152,7 @@ def inputs_of(fusion: Fusion, size: Sequence[Any]) -> tuple[Described, ...]:
         return tuple(_aligned(value, tuple(map(int, size))) for value in fusion.inputs)
     if len(size) != len(fusion.inputs):
         wanted = f"{plural(len(fusion.inputs), 'input')} ({', '.join(value.name for value in fusion.inputs)})"
-        msg = f"the fusion takes {wanted}, but the size {shown(size)} describes {len(size)}."
+        msg = f"the fusion has {wanted}, but the size {shown(size)} describes {len(size)}."
         raise InputError(msg)
     return tuple(_entry(value, entry) for value, entry in zip(fusion.inputs, size, strict=True))
 
@@ -178,7 +178,7 @@ def tasks_of(
 
 
 def schedule_of(given: Mapping[Any, Mapping[str, Value]]) -> Schedule:
-    """Return parameters by segment, as ``{0: {"grain": 8}}``, as part of a task.
+    """Return parameters by segment, such as ``{0: {"grain": 8}}``, as part of a task.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def with_schedule(plan: Plan, schedule: Schedule, device: str) -> Plan:
 
 
 def _candidates(case: Case, task: Task) -> list[Schedule]:
-    """Return the choice of the heuristics, and every change worth measuring of one loop nest."""
+    """Return the heuristics' choice, and every change of one loop nest that is worth measuring."""
     found: list[Schedule] = [()]
     if case.refusal:
         return found
@@ -218,13 +218,13 @@ def _candidates(case: Case, task: Task) -> list[Schedule]:
             for nest in one.params(task.device):
                 found += [((one.index, nest.number, values),) for values in suggestions(nest)]
     except FuserLabError:
-        return [()]  # the task says it
+        return [()]  # the task names it
     return found
 
 
 def _aligned(value: Any, size: tuple[int, ...]) -> Described:
     if not isinstance(value, TensorView):
-        msg = f"the size {list(size)} says nothing of the number {value.name}; give one entry per input."
+        msg = f"the size {list(size)} does not give the number {value.name}; give one entry per input."
         raise InputError(msg)
     if value.ndim > len(size):
         msg = f"the size {list(size)} is too short for the input {value.name}, which has {value.ndim} axes."
@@ -249,7 +249,7 @@ def _entry(value: Any, entry: Any) -> Described:
 
 
 def _plain_input(value: Any) -> Described:
-    """Return the description of an input, wherever it lies."""
+    """Return the description of an input, without its device."""
     found = described_input(value)
     return replace(found, device="cpu") if isinstance(found, TensorSpec) else found
 
@@ -260,12 +260,12 @@ def _sorted(content: dict[str, Any]) -> dict[str, Any]:
 
 def _content(value: Any) -> Any:
     """Return a value as JSON that is the same in every process: sets are sorted, numbers keep their types."""
-    if isinstance(value, SegmenterOptions):  # what is not changed is left out: options may be added
+    if isinstance(value, SegmenterOptions):  # only changed options, because options may be added
         default = SegmenterOptions()
         names = [f.name for f in fields(value) if getattr(value, f.name) != getattr(default, f.name)]
         return _sorted({name: _content(getattr(value, name)) for name in names})
     if is_dataclass(value) and not isinstance(value, type):
-        # A GPU has no rates of a host: its tasks are those of ledgers from before devices could have them.
+        # A GPU has no rates of a host, so its keys match those in ledgers from before devices had this field.
         hidden = {"host"} if isinstance(value, Device) and value.host is None else frozenset[str]()
         return _sorted({f.name: _content(getattr(value, f.name)) for f in fields(value) if f.name not in hidden})
     if isinstance(value, enum.Enum):

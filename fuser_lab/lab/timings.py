@@ -1,4 +1,4 @@
-"""Timings with their views and files; the numbers themselves do not depend on views."""
+"""Timings with views and files; the numbers do not depend on views."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ _PLAN = instance(Plan)
 
 
 class Timings(Shown, measured.Timings):
-    """Measured times of plans: one row per segment, a total row per plan, NaN for what was not measured."""
+    """Measured times of plans: one row per segment, a total row per plan, NaN if not measured."""
 
     @takes(verbose=FLAG)
     def to_pandas(self, *, verbose: bool = False) -> "pd.DataFrame":
@@ -76,7 +76,7 @@ class Timings(Shown, measured.Timings):
         plan
             One of the plans that were timed.
         before
-            Another plan, whose segments are drawn as well, with arrows to where their work is now.
+            Another plan, whose segments are drawn as well, with arrows to where the same work is now.
         style
             Whether the picture includes its own style sheet.
 

@@ -156,7 +156,7 @@ class IterDomain:
         self.axis, self.tensor, self.builder = axis, tensor, builder
 
     def is_reduction(self) -> bool:
-        """Whether the axis is reduced away."""
+        """Whether the axis is reduced."""
         return self.axis.is_reduction
 
     def is_broadcast(self) -> bool:

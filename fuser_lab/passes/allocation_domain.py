@@ -12,7 +12,7 @@ from fuser_lab.passes.base import Pass
 from fuser_lab.passes.mark_aliases import views_of
 from fuser_lab.passes.rewriter import Rewriter, in_memory_order
 
-# What the array library computes lies as the library leaves it.
+# Results of the array library keep the library's layout.
 _LIBRARY = frozenset({OpKind.MATMUL, OpKind.ATTENTION})
 _REORDERING = frozenset({OpKind.COPY, OpKind.RESHAPE, OpKind.BROADCAST, OpKind.EXPAND, OpKind.INDEXING})
 
@@ -50,7 +50,7 @@ class AllocationDomain(Pass):
         return writer.fusion_of()
 
     def _targets(self, fusion: Fusion) -> list[TensorView]:
-        """Return the tensors whose layout is for the pass to choose."""
+        """Return the tensors whose layout the pass may choose."""
         if self.every_tensor:
             results = dict.fromkeys(tv for expr in fusion.exprs for tv in expr.tensor_outputs)
             return [tensor for tensor in results if _is_open(fusion, tensor) and fusion.required_order(tensor) is None]
@@ -62,7 +62,7 @@ class AllocationDomain(Pass):
 
 
 def _all_row_major(fusion: Fusion) -> bool:
-    """Whether nothing can give a result another order of axes than all inputs have, which lie row-major."""
+    """Whether all inputs are row-major and nothing can give a result another order of axes."""
     return not any(
         tensor.domain.allocation is not None or any(axis.is_broadcast for axis in tensor.domain.axes)
         for tensor in fusion.tensor_inputs
@@ -74,7 +74,7 @@ def _placed(tensor: TensorView, hint: OrderHint) -> TensorView:
 
 
 def _is_open(fusion: Fusion, tensor: TensorView) -> bool:
-    """Whether a kernel writes a tensor to memory of its own."""
+    """Whether a kernel writes a tensor to its own memory."""
     maker = fusion.producers.get(tensor)
     if maker is None or maker.kind in _LIBRARY or maker.kind.is_reserved:
         return False

@@ -1,4 +1,4 @@
-"""Annotations: ``segment_set`` put into a fusion, found in it, and taken out again."""
+"""Annotations: ``segment_set`` inserted into a fusion, found in it, and removed again."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ HINT = "segment_set"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """A ``segment_set`` of a fusion: the tensor that it copies, its result, and the results of what reads that."""
+    """A ``segment_set`` of a fusion: the tensor that it copies, its result, and the results of its readers."""
 
     tensor: str
     hint: str
@@ -37,7 +37,7 @@ def annotations_of(fusion: Fusion) -> tuple[Annotation, ...]:
 
 
 def with_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str] | None = None) -> Fusion:
-    """Return the fusion with a ``segment_set`` of a tensor right before the first of the readers that read it instead.
+    """Return the fusion with a ``segment_set`` of a tensor before the first of the readers that read it instead.
 
     All other tensors keep their names, and outputs stay outputs. The new tensor is named after the one it copies.
 
@@ -53,7 +53,7 @@ def with_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str] |
     Raises
     ------
     IllegalEdit
-        If there is no such tensor, nothing reads it, or a reader is none of it.
+        If there is no such tensor, nothing reads it, or a given reader does not read it.
     """
     source = _tensor(fusion, tensor)
     if _is_hint(fusion, source):
@@ -77,8 +77,8 @@ def with_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str] |
 def without_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str] | None = None) -> Fusion:
     """Return the fusion in which readers of each ``segment_set`` of a tensor read the tensor itself.
 
-    A ``segment_set`` whose result nothing reads any more is taken out; one whose result is an output of the fusion
-    becomes a plain copy, ``set``.
+    A ``segment_set`` without readers is removed; one whose result is an output of the fusion becomes a plain copy,
+    ``set``.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def without_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str
     Raises
     ------
     IllegalEdit
-        If there is no such tensor, no ``segment_set`` of it, or a reader reads none.
+        If there is no such tensor, no ``segment_set`` of it, or a given reader does not read one.
     """
     source = _tensor(fusion, tensor)
     if _is_hint(fusion, source):
@@ -124,7 +124,7 @@ def bare(fusion: Fusion) -> Fusion:
 
 
 def _released(fusion: Fusion, hint: Expr, readers: set[str]) -> Fusion:
-    """Return the fusion in which some readers of a hint read what it copies."""
+    """Return the fusion in which some readers of a hint read its operand."""
     source = hint.inputs[0]
     exprs = [
         _reading(expr, hint.out, source) if expr.name in readers and hint.out in expr.inputs else expr
@@ -152,7 +152,7 @@ def _is_hint(fusion: Fusion, tensor: TensorView) -> bool:
 
 
 def _readers(fusion: Fusion, tensor: TensorView, readers: str | Sequence[str] | None) -> set[Expr]:
-    """Return the expressions that are to read a copy of a tensor."""
+    """Return the expressions that will read a copy of a tensor."""
     users = {expr.name: expr for expr in fusion.users.get(tensor, ()) if expr.tensor_outputs}
     plain = {name: expr for name, expr in users.items() if expr.op.name != HINT}
     if readers is None:

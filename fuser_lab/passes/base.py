@@ -1,4 +1,4 @@
-"""What a pre-segmentation pass is, and how passes run one after the other."""
+"""The base class of pre-segmentation passes, and the pipeline that runs them in order."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -19,9 +19,9 @@ class Pass(ABC):
     """
 
     name: ClassVar[str]
-    nvfuser: ClassVar[str] = ""  # nvFuser's name of it, without "Pass"; empty for passes that it does not have
+    nvfuser: ClassVar[str] = ""  # nvFuser's name of it, without "Pass"; empty for passes that nvFuser does not have
     adds_scalars: ClassVar[bool] = False  # whether scalar inputs may follow those of the fusion
-    only_without: ClassVar[str] = ""  # scheduler that makes the pass needless: it runs only where that one is off
+    only_without: ClassVar[str] = ""  # scheduler that replaces the pass: the pass runs only if it is disabled
 
     @abstractmethod
     def run(self, fusion: Fusion) -> Fusion:
@@ -54,7 +54,7 @@ class PassPipeline:
         disabled
             Names of passes to leave out.
         without_schedulers
-            Names of schedulers that are off; some passes run only then.
+            Names of disabled schedulers; some passes run only then.
         callback
             Called as ``callback(pass, before, after, seconds)`` after each pass that changed something.
 
@@ -81,7 +81,7 @@ class PassPipeline:
 
 
 def _checked(one: Pass, before: Fusion, after: object) -> Fusion:
-    """Return what a pass made, or raise InputError if it is not a fusion with the same inputs and outputs."""
+    """Return the result of a pass, or raise InputError if it is not a fusion with the same inputs and outputs."""
     if not isinstance(after, Fusion):
         msg = f"pass {one.name!r}: run must return a Fusion, given {type(after).__name__}."
         raise InputError(msg)
@@ -106,7 +106,7 @@ def _types(values: Iterable[Val]) -> list[str]:
 
 
 def text_digest(fusion: Fusion) -> str:
-    """Return a short digest of a fusion's expressions, names and layouts included; far cheaper than its content's."""
+    """Return a short digest of a fusion's expressions, names and layouts, much cheaper than that of its content."""
     lines = [
         f"{[(v.name, v.domain.allocation) for v in expr.tensor_outputs]} = {expr.op.name}"
         f"{[v.name or str(v) for v in expr.inputs]}{expr.attrs}"
@@ -117,7 +117,7 @@ def text_digest(fusion: Fusion) -> str:
 
 
 def rebuilt(fusion: Fusion, exprs: Iterable[Expr]) -> Fusion:
-    """Return the fusion with other expressions, less those that no output needs."""
+    """Return the fusion with other expressions, without those that no output needs."""
     wanted: set[Val] = set(fusion.outputs)
     live: list[Expr] = []
     for expr in reversed(tuple(exprs)):

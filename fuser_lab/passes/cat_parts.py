@@ -7,7 +7,7 @@ from fuser_lab.ir.domain import Resize
 
 
 def cat_parts(cat: Expr) -> tuple[tuple[TensorView, tuple[int, int]], ...]:
-    """Return the operands of a cat, which are padded already, each with the range of the axis that it fills."""
+    """Return the operands of a cat, which are already padded, each with the range of the axis that it fills."""
     return tuple((tensor, _range(tensor, cat_axis(cat))) for tensor in cat.tensor_inputs)
 
 
@@ -25,7 +25,7 @@ def cat_axis(cat: Expr) -> int:
 
 
 def cat_sources(cat: Expr, makers: Mapping[Val, Expr]) -> tuple[TensorView, ...] | None:
-    """Return the tensors that a cat joins, before they were padded; None if some operand is anything but padded."""
+    """Return the tensors that a cat joins, before padding; None if some operand is not the result of a pad."""
     found = []
     place = 0
     for tensor, (start, end) in cat_parts(cat):

@@ -1,4 +1,4 @@
-"""ConsecutiveCast: chains of casts that one cast, or none, can replace, views between them included.
+"""ConsecutiveCast: chains of casts that one cast, or none, can replace, including views between them.
 
 nvFuser's pass of this name (csrc/preseg_passes/consecutive_cast.cpp).
 """
@@ -98,7 +98,7 @@ _PASSED = frozenset({"squeeze", "reshape", "set"})
 
 
 def _move_up(writer: Rewriter, cast: Expr, views: list[Expr]) -> None:
-    """Add the cast, then the views; they keep their names, except for the last one, which makes the cast's result."""
+    """Add the cast, then the views; all keep their names, except the last one, which has the cast's name."""
     value = writer.tensor(views[0].tensor_inputs[0])
     value = writer.emit(writer.new_name(cast.name, "early"), "cast", value, **dict(cast.attrs))
     for view in views[:-1]:
@@ -119,7 +119,7 @@ def _source(expr: Expr, makers: dict[Val, Expr]) -> TensorView | None:
 
 
 def _integer_differs(source: DataType, middle: DataType, result: DataType) -> bool:
-    """Whether some values of ``source`` become other integers by way of a wider ``middle`` than directly.
+    """Whether some values of ``source`` become other integers through a wider ``middle`` than directly.
 
     A floating point number below 0 becomes 0 as UInt64, and NaN depends on its type; an integer keeps its lowest bits.
     """

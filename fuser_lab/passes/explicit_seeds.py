@@ -49,5 +49,5 @@ class ExplicitSeeds(Pass):
 
 
 def offsets_of(fusion: Fusion) -> int:
-    """Return how many offsets `ExplicitSeeds` made; they are the last inputs, behind the seed."""
+    """Return how many offsets `ExplicitSeeds` added; they are the last inputs, after the seed."""
     return sum(isinstance(v, Scalar) and v.name.startswith(_OFFSET) for v in fusion.inputs)

@@ -1,7 +1,7 @@
-"""FMinFMaxPromotion: maxima that need not look for NaN, since a sum of the same rows finds it anyway.
+"""FMinFMaxPromotion: maxima that may ignore NaN, since a sum of the same rows propagates it anyway.
 
-nvFuser's pass of this name (csrc/preseg_passes/fmin_fmax_promotion.cpp). Which uses repair NaN is decided by a proof of
-our own, and a narrow one: what a row with NaN gives must be all NaN before and after, in every output.
+nvFuser's pass of this name (csrc/preseg_passes/fmin_fmax_promotion.cpp). Which uses restore NaN is decided by our own,
+conservative proof: in every output, a row with NaN must be all NaN before and after.
 """
 
 from collections.abc import Container
@@ -48,12 +48,12 @@ _HANDS_ON = frozenset(
     {"abs", "add", "cos", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "mul", "neg", "reciprocal", "rsqrt"}
     | {"sigmoid", "silu", "sin", "sqrt", "sub", "tanh", "truediv"},
 )
-# Of these the operand is NaN wherever the result is.
+# Ops whose operand is NaN wherever the result is.
 _SAME_NAN = frozenset({"abs", "neg", "set"})
 
 
 class _Rows:
-    """What is known of each tensor, by name, in the rows in which the operand of one reduction has NaN.
+    """Facts about each tensor, by name, in the rows in which the operand of one reduction has NaN.
 
     ``marked``: NaN at least where the operand is, with the promotion too. ``before`` and ``after``: NaN everywhere,
     without the promotion and with it. ``unlike`` are tensors that the promotion may change.
@@ -73,21 +73,21 @@ class _Rows:
         self._unlike: set[str] = {reduction.out.name}
 
     def _sources(self) -> list[TensorView]:
-        """Return the operand and what it is a cast or the like of, which has NaN at the same places."""
+        """Return the operand and the tensors that it is a cast or a similar op of, with NaN at the same positions."""
         found = [self._operand]
         while (maker := self._fusion.producers.get(found[-1])) is not None and _keeps_nan(maker):
             found.append(maker.tensor_inputs[0])
         return found
 
     def are_repaired(self, outputs: Container[str]) -> bool:
-        """Whether every output is what it is without the promotion."""
+        """Whether the promotion changes no output."""
         if not _has_nan(self._operand):
             return False
         place = self._fusion.positions
         values = [*self._sources(), self._reduction.out]
         self._marked.update(value.name for value in values[:-1])
-        waiting: list[int] = []  # readers of what something is known of, in the order of the fusion
-        decisive: set[int] = set()  # those among them that read what the promotion may change
+        waiting: list[int] = []  # readers of tensors with known facts, in the order of the fusion
+        decisive: set[int] = set()  # those among them that read a tensor that the promotion may change
         seen = {place[self._reduction.name]}
         while True:
             for value in values:
@@ -111,7 +111,7 @@ class _Rows:
             values = [tv for tv in expr.tensor_outputs if tv.name in known]
 
     def _follow(self, expr: Expr) -> bool:
-        """Take notice of an expression; False if it reads what the promotion may change in a way not understood."""
+        """Derive facts about an expression; False if it reads a tensor that may change in an unknown way."""
         operands = {value.name for value in expr.tensor_inputs}
         touched = not self._unlike.isdisjoint(operands)
         if not self._is_understood(expr):
@@ -135,7 +135,7 @@ class _Rows:
         return True
 
     def _is_understood(self, expr: Expr) -> bool:
-        """Whether an expression hands NaN on row by row: all its tensors are these rows, or one number of each."""
+        """Whether an expression propagates NaN row by row: all its tensors are these rows, or one number per row."""
         if len(expr.outputs) != 1 or not expr.tensor_inputs or not _has_nan(expr.out):
             return False
         shapes = {tensor.shape for tensor in (*expr.tensor_inputs, *expr.tensor_outputs)}
@@ -157,5 +157,5 @@ def _is_float_cast(expr: Expr) -> bool:
 
 
 def _has_nan(value: Val) -> bool:
-    """Whether a NaN of any float type can be kept: some types of 8 bits and less have none."""
+    """Whether a dtype can represent NaN: some types of 8 bits and less cannot."""
     return value.dtype.is_float and value.dtype.itemsize > 1

@@ -1,7 +1,7 @@
-"""MarkAliasesPrepare: what only moves elements on the way to an output is split off, since it needs no kernel.
+"""MarkAliasesPrepare: ops that only move elements on the way to an output are split off, since they need no kernel.
 
-nvFuser's pass of this name (csrc/preseg_passes/mark_aliases_prepare.cpp). It makes most of the hints that the segmenter
-sees.
+nvFuser's pass of this name (csrc/preseg_passes/mark_aliases_prepare.cpp). It creates most of the hints that the
+segmenter sees.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ from fuser_lab.passes.rewriter import Rewriter
 class MarkAliases(Pass):
     """``output = permute(x)`` becomes ``output = permute(segment_set(x))``, for any run of views up to an output.
 
-    The hint is placed where the run leaves the values that arithmetic reads: a view that also feeds arithmetic stays
-    with it. If ``x`` is itself an output, it becomes the result of the hint, so it is still written only once. Each
+    The hint is placed after the last value that arithmetic reads: a view that arithmetic also reads stays in its
+    segment. If ``x`` is itself an output, it becomes the result of the hint, so it is still written only once. Each
     view gets the memory order that makes it a view, unless it is already dense and row-major.
     """
 
@@ -52,7 +52,7 @@ def views_of(fusion: Fusion) -> dict[TensorView, Strides]:
 
 
 def _order(tensor: TensorView, views: Mapping[TensorView, Strides]) -> tuple[int, ...] | None:
-    """Return the memory order of a view whose layout is left open, None if it lies row-major and dense."""
+    """Return the memory order of a view with an open layout, None if it is row-major and dense."""
     if tensor.domain.allocation is not None or is_dense(tensor, views[tensor]):
         return None
     strides, axes = views[tensor], tensor.domain.axes
@@ -77,7 +77,7 @@ def _hinted(fusion: Fusion, views: Mapping[TensorView, Strides]) -> dict[TensorV
 
 
 def _computing(fusion: Fusion, views: Mapping[TensorView, Strides]) -> set[Expr]:
-    """Return the expressions that some tensor which is not a view depends on."""
+    """Return the expressions on which some tensor that is not a view depends."""
     found: set[Expr] = set()
     wanted: set[Val] = set()
     for expr in reversed(fusion.exprs):
@@ -88,7 +88,7 @@ def _computing(fusion: Fusion, views: Mapping[TensorView, Strides]) -> set[Expr]
 
 
 def _worthwhile(fusion: Fusion, tensor: TensorView, users: Sequence[Expr]) -> bool:
-    """Whether a hint separates anything that is not separate yet."""
+    """Whether a hint separates expressions that are not yet separate."""
     if all(user.op.name == "segment_set" for user in users):
         return False
     maker = fusion.producers.get(tensor)

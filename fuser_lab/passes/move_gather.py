@@ -1,4 +1,4 @@
-"""MoveGather: look up first, compute on what was looked up.
+"""MoveGather: gather first, then compute on the gathered elements.
 
 nvFuser's pass of this name (csrc/preseg_passes/move_gather.cpp).
 """
@@ -24,7 +24,7 @@ class MoveGather(Pass):
     nvfuser: ClassVar[str] = "MoveGather"
 
     def run(self, fusion: Fusion) -> Fusion:
-        """Return the fusion whose lookup comes first."""
+        """Return the fusion in which the lookup comes first."""
         lookups = [expr for expr in fusion.exprs if expr.op.name == "take_along_axis"]
         if len(lookups) != 1:
             return fusion
@@ -62,7 +62,7 @@ def _passable(expr: Expr) -> bool:
 
 
 def _moved(writer: Rewriter, lookup: Expr, passed: list[Expr]) -> None:
-    """Add the lookup, then what it passed; those keep their names, except for the last one, which makes its result."""
+    """Add the lookup, then the ops that it passed; these keep their names, except the last, which has the lookup's."""
     base, dim = lookup.name, indexed_axis(dict(lookup.attrs))
     index = writer.tensor(lookup.tensor_inputs[1])
     for expr in passed:

@@ -1,7 +1,7 @@
-"""MovePad: zeros are added where values come from, so that everything behind has one size.
+"""MovePad: zeros are added as early as possible, so that all later values have one size.
 
-nvFuser's pass of this name (csrc/preseg_passes/move_pad.cpp). The Resize scheduler makes it needless. A cat one of
-whose pads moves becomes a sum of the padded operands, so that a negative zero becomes a positive one, as in nvFuser.
+nvFuser's pass of this name (csrc/preseg_passes/move_pad.cpp). The Resize scheduler makes it unnecessary. If a pad of a
+cat moves, the cat becomes a sum of the padded operands, so a negative zero becomes a positive one, as in nvFuser.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fuser_lab.ir.domain import Resize
 from fuser_lab.passes.base import Pass
 from fuser_lab.passes.rewriter import Rewriter
 
-# Ops that make zero, of positive sign, of zeros.
+# Ops whose result is positive zero if all operands are zeros.
 _KEEPS_ZERO = frozenset({"abs", "asin", "asinh", "atan", "cast", "erf", "relu", "sin", "sinh", "sqrt", "tan", "tanh"})
 _ZEROS = frozenset({"0", "0.0", "0j", "False"})  # and not -0.0
 _BINARY = frozenset({"add", "mul", "sub"})
@@ -34,7 +34,7 @@ class MovePad(Pass):
     only_without: ClassVar[str] = "resize"
 
     def run(self, fusion: Fusion) -> Fusion:
-        """Return the fusion whose pads stand as early as can be."""
+        """Return the fusion with pads as early as possible."""
         fusion = _with_sums(fusion)
         regions = {expr: region for expr in fusion.exprs if (region := _region(expr, fusion))}
         if not regions:
@@ -50,7 +50,7 @@ class MovePad(Pass):
 
 
 def _with_sums(fusion: Fusion) -> Fusion:
-    """Return the fusion with sums for the cats one of whose pads can move."""
+    """Return the fusion with sums in place of cats with a pad that can move."""
     cats = {expr for expr in fusion.exprs if expr.op.name == "cat" and _is_sum(expr, fusion)}
     if not cats:
         return fusion
@@ -114,7 +114,7 @@ def _adds_zeros(expr: Expr) -> bool:
 
 
 def _passable(expr: Expr, places: Sequence[int]) -> bool:
-    """Whether zeros at the ends of axes may be there before an expression as well as behind it."""
+    """Whether zeros can be added before an expression instead of after it."""
     if not expr.tensor_outputs or expr.out.dtype.is_float8:
         return False
     if any(
@@ -136,7 +136,7 @@ def _is_positive(value: Val) -> bool:
 
 
 def _moved(writer: Rewriter, pad: Expr, region: Sequence[Expr]) -> None:
-    """Add the pads, then the expressions: under their names, the last one under the pad's."""
+    """Add the pads, then the expressions under their names, the last one under the pad's name."""
     made: dict[Val, TensorView] = {}
     inside = {expr.out for expr in region}
     widths = pad.ints("pad_widths")

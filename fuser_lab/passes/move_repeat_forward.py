@@ -1,8 +1,7 @@
-"""MoveRepeatForward: compute first, repeat what was computed.
+"""MoveRepeatForward: compute first, then repeat the result.
 
-nvFuser's pass of this name (csrc/preseg_passes/move_repeat_forward.cpp). A repeat is what TranslateRepeatToExpand makes
-of a cat: broadcast, expand, reshape. It is moved behind ops on single elements and behind nothing else, which keeps
-every value as it is.
+nvFuser's pass of this name (csrc/preseg_passes/move_repeat_forward.cpp). A repeat is the result of
+TranslateRepeatToExpand: broadcast, expand, reshape. It moves only after pointwise ops, which preserves every value.
 """
 
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ class MoveRepeatForward(Pass):
     nvfuser: ClassVar[str] = "MoveRepeatForward"
 
     def run(self, fusion: Fusion) -> Fusion:
-        """Return the fusion whose repeats come last."""
+        """Return the fusion in which repeats come last."""
         moved: dict[Expr, tuple[_Repeat, list[Expr]]] = {}
         for expr in fusion.exprs:
             repeat = _repeat(expr, fusion)
@@ -60,12 +59,12 @@ def _repeat(reshape: Expr, fusion: Fusion) -> _Repeat | None:
     if len(new) != 1 or grown != new or len(result) != source.ndim:
         return None
     changed = [place for place, (a, b) in enumerate(zip(source.shape, result, strict=True)) if a != b]
-    # The new axis has become one with the axis before or after it.
+    # The new axis is merged with the axis before or after it.
     return (broadcast, expand, reshape) if len(changed) == 1 and changed[0] - new[0] in {0, -1} else None
 
 
 def _only_maker(expr: Expr, kind: OpKind, fusion: Fusion) -> Expr | None:
-    """Return what makes an operand that nothing else reads, if it is of this kind."""
+    """Return the producer of an operand that nothing else reads, if it has this kind."""
     value = expr.tensor_inputs[0]
     maker = fusion.producers.get(value)
     alone = maker is not None and maker.kind is kind and len(fusion.users[value]) == 1
@@ -78,7 +77,7 @@ def _flags(broadcast: Expr) -> tuple[bool, ...]:
 
 
 def _behind(repeat: Expr, fusion: Fusion) -> list[Expr]:
-    """Return the expressions that a repeat can be moved behind, in order."""
+    """Return the expressions after which a repeat can be moved, in order."""
     found: list[Expr] = []
     value: TensorView = repeat.out
     while value not in fusion.outputs:
@@ -91,7 +90,7 @@ def _behind(repeat: Expr, fusion: Fusion) -> list[Expr]:
 
 
 def _move(writer: Rewriter, repeat: _Repeat, passed: list[Expr]) -> None:
-    """Add what is computed, then the repeat, all under their names but for the last computation and the reshape."""
+    """Add the computations, then the repeat, under their names except for the last computation and the reshape."""
     broadcast, expand, reshape = repeat
     value, old = writer.tensor(broadcast.tensor_inputs[0]), reshape.out
     for expr in passed:

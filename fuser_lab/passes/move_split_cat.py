@@ -1,4 +1,4 @@
-"""MoveSplitCat: what is taken apart and put together again in the same order was never apart.
+"""MoveSplitCat: a tensor that is split and joined again in the same order is not split.
 
 nvFuser's pass of this name (csrc/preseg_passes/move_split_cat.cpp).
 """
@@ -65,7 +65,7 @@ def _whole(cat: Expr, makers: Mapping[Val, Expr]) -> tuple[TensorView, Permutati
 
 
 def _is_split(source: TensorView, parts: Sequence[TensorView], slices: Sequence[Expr], dim: int) -> bool:
-    """Whether slices of one tensor, in order, are all of it, cut along one axis."""
+    """Whether slices of one tensor along one axis, in order, cover it completely."""
     place = 0
     for part, expr in zip(parts, slices, strict=True):
         steps = [step for step in part.domain.transforms if isinstance(step, Resize)]

@@ -1,4 +1,4 @@
-"""RemoveBcastSqueeze: an axis that is added and dropped again was never needed.
+"""RemoveBcastSqueeze: an axis that is added and then removed is not needed.
 
 nvFuser's pass of this name (csrc/preseg_passes/remove_bcast_squeeze.cpp).
 """
@@ -37,14 +37,14 @@ class RemoveBroadcastSqueeze(Pass):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Left:
-    """What two ops together still do: insert axes where ``flags`` are True, or drop the operand's axes ``dims``."""
+    """The combined effect of two ops: insert axes where ``flags`` are True, or remove the operand's axes ``dims``."""
 
     flags: tuple[bool, ...]
     dims: tuple[int, ...]
 
 
 def _pair(expr: Expr, before: Expr | None) -> _Left | None:
-    """Return what is left of a squeeze behind a broadcast; None if it is not such a pair or nothing is gained."""
+    """Return the remainder of a squeeze after a broadcast; None if it is not such a pair or nothing is gained."""
     if expr.op.name != "squeeze" or before is None or before.op.name != "broadcast":
         return None
     given = before.attr("is_broadcast_dim")
@@ -53,7 +53,7 @@ def _pair(expr: Expr, before: Expr | None) -> _Left | None:
     own = [place for place, new in enumerate(added) if not new]
     flags = tuple(new for place, new in enumerate(added) if place not in dropped)
     dims = tuple(own.index(place) for place in dropped if not added[place])
-    # Both ops would be left: two for two.
+    # Both ops would remain.
     return None if any(flags) and dims else _Left(flags=flags, dims=dims)
 
 

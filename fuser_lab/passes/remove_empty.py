@@ -25,7 +25,7 @@ class RemoveEmpty(Pass):
     nvfuser: ClassVar[str] = "RemoveEmpty"
 
     def run(self, fusion: Fusion) -> Fusion:
-        """Return the fusion without computations of nothing."""
+        """Return the fusion without computations on empty tensors."""
         if not any(0 in tensor.shape for tensor in fusion.tensors.values()):
             return fusion
         writer = Rewriter(fusion)
@@ -39,7 +39,7 @@ class RemoveEmpty(Pass):
 
 
 def _rewritten(writer: Rewriter, expr: Expr) -> bool:
-    """Add what stands for an expression that has to do with nothing; return whether it was one."""
+    """Add the replacement of an expression with empty tensors; return whether it was one."""
     if len(expr.outputs) > 1 or expr.op.name == "full":
         return False
     out = expr.out
@@ -68,7 +68,7 @@ def _rewritten(writer: Rewriter, expr: Expr) -> bool:
 
 
 def _filled(writer: Rewriter, out: TensorView, fill: Scalar | complex) -> bool:
-    """Add ``out = full(fill)``; axes that only repeat elements are expanded afterwards, if there is an element."""
+    """Add ``out = full(fill)``; expanded axes are expanded afterwards, if there is an element."""
     repeats = any(axis.expanded is not None for axis in out.domain.axes)
     if repeats and 0 in out.shape:
         return False

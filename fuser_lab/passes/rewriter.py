@@ -28,8 +28,8 @@ class Axes:
         return self.fresh(axis.extent, axis.kind, axis.expanded)
 
     def symbol(self) -> Scalar:
-        """Passes run when all sizes are known: no rule may ask for one that is not."""
-        msg = "a concretized fusion has no sizes that are unknown."
+        """Raise: passes run after all sizes are known, so no rule may request an unknown one."""
+        msg = "a concretized fusion has no unknown sizes."
         raise VerificationError(msg)
 
 
@@ -48,8 +48,8 @@ def _axes_of(domain: TensorDomain) -> Iterator[IterDomain]:
 class Rewriter:
     """Collects the expressions of the fusion that a pass returns.
 
-    What reads a value that was replaced reads its replacement. Values that stay keep their names; new ones are named
-    after the value for whose sake they are made, as ``T3_hint``.
+    Readers of a replaced value read its replacement. Unchanged values keep their names; a new one is named after the
+    value that it serves, such as ``T3_hint``.
     """
 
     def __init__(self, fusion: Fusion) -> None:
@@ -62,26 +62,26 @@ class Rewriter:
         self._taken = {*fusion.tensors, *(v.name for v in fusion.inputs)}
 
     def now(self, value: Val) -> Val:
-        """Return what stands for a value of the fusion as it was."""
+        """Return the replacement of a value of the original fusion."""
         return self._replaced.get(value, value)
 
     def tensor(self, value: TensorView) -> TensorView:
-        """Return the tensor that stands for a tensor of the fusion as it was."""
+        """Return the replacement of a tensor of the original fusion."""
         return self._replaced.get(value, value)
 
     def replace(self, old: TensorView, new: TensorView) -> None:
-        """Let what follows read another tensor."""
+        """Let later expressions read another tensor."""
         self._replaced[old] = new
 
     def reading(self, expr: Expr) -> Expr:
-        """Return an expression with the operands that it has now."""
+        """Return an expression with its current operands."""
         inputs = tuple(self.now(v) for v in expr.inputs)
         if inputs == expr.inputs:
             return expr
         return Expr(op=expr.op, inputs=inputs, outputs=expr.outputs, attrs=expr.attrs)
 
     def keep(self, expr: Expr) -> Expr:
-        """Add an expression as it is, with the operands that it has now, and return it."""
+        """Add an expression with its current operands, and return it."""
         kept = self.reading(expr)
         self._add(kept)
         return kept
@@ -91,7 +91,7 @@ class Rewriter:
         self.makers.update((value, expr) for value in expr.outputs)
 
     def new_name(self, base: str, suffix: str) -> str:
-        """Return a name of a new value."""
+        """Return a name for a new value."""
         name = f"{base}_{suffix}"
         for number in count(2):
             if name not in self._taken:
@@ -101,17 +101,17 @@ class Rewriter:
         return name
 
     def emit(self, name: str, op: str, *inputs: Val, **attrs: AttrValue) -> TensorView:
-        """Add ``name = op(inputs)`` and return the result; ``name`` is new, or that of a value that is made again."""
+        """Add ``name = op(inputs)`` and return the result; ``name`` is new, or that of a recomputed value."""
         return self._emit(name, op, inputs, attrs, None)
 
     def remake(self, old: TensorView, op: str, *inputs: Val, **attrs: AttrValue) -> TensorView:
-        """Add ``old = op(inputs)`` in place of what made ``old`` before; name and memory order stay."""
+        """Add ``old = op(inputs)`` in place of the producer of ``old``, with the same name and memory order."""
         new = self._emit(old.name, op, inputs, attrs, old.domain.allocation)
         self.replace(old, new)
         return new
 
     def copy(self, name: str, op: str, source: TensorView, order: tuple[int, ...] | None = None) -> TensorView:
-        """Add a copy, by ``set`` or ``segment_set``, in a memory order, by default that of what is copied."""
+        """Add a copy, by ``set`` or ``segment_set``, in a memory order, by default that of the operand."""
         return self._emit(name, op, (source,), {}, order or source.domain.allocation)
 
     def _emit(
@@ -133,7 +133,7 @@ class Rewriter:
         return out
 
     def fill(self, old: TensorView, value: Scalar) -> None:
-        """Add ``old = full(value)`` in place of what made ``old`` before; its axes stay."""
+        """Add ``old = full(value)`` in place of the producer of ``old``, with the same axes."""
         domain = TensorDomain(logical=old.domain.axes, allocation=old.domain.allocation)
         new = TensorView(name=old.name, dtype=old.dtype, domain=domain)
         attrs = (("shape", old.shape), ("dtype", old.dtype))
@@ -141,7 +141,7 @@ class Rewriter:
         self.replace(old, new)
 
     def redo(self, expr: Expr, made: Mapping[Val, TensorView]) -> None:
-        """Add an expression, some of its results replaced by tensors of another name or memory order."""
+        """Add an expression with some results replaced by tensors of another name or memory order."""
         current = self.reading(expr)
         outputs = tuple(made.get(value, value) for value in expr.outputs)
         self._add(Expr(op=current.op, inputs=current.inputs, outputs=outputs, attrs=current.attrs))
@@ -150,9 +150,9 @@ class Rewriter:
                 self.replace(value, made[value])
 
     def fusion_of(self, outputs: Mapping[TensorView, TensorView] | None = None) -> Fusion:
-        """Return the fusion of the collected expressions, less those that no output needs.
+        """Return the fusion of the collected expressions, without those that no output needs.
 
-        ``outputs`` maps outputs to what is returned in their place; all others follow their replacements.
+        ``outputs`` maps outputs to the tensors returned in their place; all others follow their replacements.
         """
         final = outputs or {}
         fusion = self.fusion

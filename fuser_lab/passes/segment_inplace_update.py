@@ -1,7 +1,7 @@
 """SegmentInplaceUpdate: a result that overwrites an input near a broadcast is written by a separate kernel.
 
-nvFuser's pass of this name (csrc/preseg_passes/segment_inplace_update.cpp): where an input is broadcast, one thread may
-overwrite an element that another one has still to read.
+nvFuser's pass of this name (csrc/preseg_passes/segment_inplace_update.cpp): if an input is broadcast, one thread may
+overwrite an element that another thread has not read yet.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ class SegmentInplaceUpdate(Pass):
     nvfuser: ClassVar[str] = "SegmentInplaceUpdate"
 
     def run(self, fusion: Fusion) -> Fusion:
-        """Return the fusion whose updates in place are safe."""
+        """Return the fusion with safe in-place updates."""
         if not fusion.aliases:
             return fusion
         near = _near_broadcast(fusion)
@@ -45,7 +45,7 @@ class SegmentInplaceUpdate(Pass):
 
 
 def _is_apart(output: TensorView, fusion: Fusion) -> bool:
-    """Whether a result is a copy of a hint already."""
+    """Whether a result is already a copy of a hint."""
     copy = fusion.producers.get(output)
     hint = fusion.producers.get(copy.inputs[0]) if copy is not None and copy.op.name == "set" else None
     return hint is not None and hint.op.name == "segment_set"

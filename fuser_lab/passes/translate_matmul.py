@@ -1,4 +1,4 @@
-"""TranslateNoReductionMatmulToMulSqueeze: a matrix product that sums nothing is a multiplication.
+"""TranslateNoReductionMatmulToMulSqueeze: a matrix product with a contracted axis of size 1 is a multiplication.
 
 nvFuser's pass of this name (csrc/preseg_passes/translate_no_reduction_matmul_to_mul_squeeze.cpp).
 """

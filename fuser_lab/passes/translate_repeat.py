@@ -1,7 +1,7 @@
-"""TranslateRepeatToExpand: a tensor joined with itself is the tensor, repeated.
+"""TranslateRepeatToExpand: a tensor concatenated with itself is a repeat of the tensor.
 
-nvFuser's pass of this name (csrc/preseg_passes/translate_repeat_to_expand.cpp). Where the axis has size 1, nvFuser uses
-a separate op for repeating, which does not exist here; such a cat stays.
+nvFuser's pass of this name (csrc/preseg_passes/translate_repeat_to_expand.cpp). If the axis has size 1, nvFuser uses a
+separate repeat op, which does not exist here, so such a cat is unchanged.
 """
 
 from dataclasses import dataclass
@@ -35,13 +35,13 @@ class TranslateRepeat(Pass):
 
 
 def _repeated(expr: Expr, fusion: Fusion) -> TensorView | None:
-    """Return what a cat joins with itself, or None."""
+    """Return the tensor that a cat joins with itself, or None."""
     if expr.op.name != "cat":
         return None
     sources = cat_sources(expr, fusion.producers)
     if not sources or set(sources) != {sources[0]}:
         return None
-    # The repeated axis and its repetition have to merge into one plain axis.
+    # The repeated axis and its repetition must merge into one plain axis.
     return None if sources[0].domain.axes[cat_axis(expr)].is_broadcast else sources[0]
 
 

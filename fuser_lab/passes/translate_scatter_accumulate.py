@@ -1,8 +1,8 @@
-"""TranslateScatterAccumulate: numbers that are spread over rows of zeros and summed are added up where they belong.
+"""TranslateScatterAccumulate: values that are scattered into rows of zeros and then summed are accumulated directly.
 
-nvFuser's pass of this name (csrc/preseg_passes/translate_scatter_accumulate.cpp). Two things are required here so that
-no value changes. The numbers are whole, so that the order of adding does not matter. And each row gets one number:
-of two at one place, scatter keeps one, whereas adding would keep both.
+nvFuser's pass of this name (csrc/preseg_passes/translate_scatter_accumulate.cpp). Two conditions ensure that no value
+changes. The numbers are integers, so the order of additions does not matter. And each row gets one number: of two at
+one position, scatter keeps one, whereas accumulation would add both.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class TranslateScatterAccumulate(Pass):
 
 
 def _scattered(total: Expr, fusion: Fusion) -> Expr | None:
-    """Return the scatter whose result a sum adds up, or None."""
+    """Return the scatter whose result is summed, or None."""
     if total.op.name != "sum" or not total.out.dtype.is_integral:
         return None
     scatter = _only_maker(total.tensor_inputs[0], fusion)
@@ -70,7 +70,7 @@ def _is_whole(value: Val) -> bool:
 
 
 def _is_widening(expr: Expr) -> bool:
-    """Whether an expression casts whole numbers to a type that holds all of them."""
+    """Whether an expression casts integers to a type that represents all of them."""
     if expr.op.name != "cast" or not expr.tensor_inputs or not _is_whole(expr.inputs[0]):
         return False
     source, target = expr.inputs[0].dtype, expr.out.dtype
@@ -83,7 +83,7 @@ def _is_zeros(tensor: TensorView, fusion: Fusion) -> bool:
 
 
 def _number(value: Val) -> int | None:
-    """Return a scalar that is a known whole number."""
+    """Return a scalar that is a known integer."""
     known = value.value if isinstance(value, Scalar) else None
     return int(known) if isinstance(known, bool | int) else None
 

@@ -16,21 +16,21 @@ def prices_markdown(prices: Prices, pattern: str = "*") -> str:
     what = (
         "nvFuser's schedulers refuse some merges that one kernel could compute. `fl.price(fd, inputs)` segments a "
         "fusion with all rules, then again without each rule that refused a merge, and reports the bytes and the "
-        "predicted time that this saves. Without a rule, a scheduler accepts what it accepts otherwise, provided that "
-        "fuser_lab's lowering makes one kernel of it that reads no tensor again: nothing is priced that cannot run. "
-        "`fl.segment(..., schedulers=fl.OPEN_SCHEDULERS)` cuts without all of these rules, and `segment.beyond` names "
-        "those that a segment breaks."
+        "predicted time that this saves. A scheduler without a rule accepts everything that passes its other rules and "
+        "that fuser_lab lowers to one kernel without rereading a tensor, so every plan in this table can run. "
+        "`fl.segment(..., schedulers=fl.OPEN_SCHEDULERS)` segments without all of these rules, and `segment.beyond` "
+        "names those that a segment breaks."
     )
     over = (
         f"The table covers {prices.fusions} fusions of the [corpus](corpus.md){matching} at real sizes, cut bottom-up "
-        f"for the {prices.target}: predicted at {seconds_label(prices.seconds)} under nvFuser's rules. The model of "
-        "bytes and launches predicts times, at the bandwidth of the data sheet; nothing on this page is measured. A "
+        f"for the {prices.target}: predicted at {seconds_label(prices.seconds)} under nvFuser's rules. Times are "
+        "predicted from bytes, at the bandwidth of the data sheet, and launches; nothing on this page is measured. A "
         "rule *gains* in a fusion if the plan without it is predicted to be faster. The segmenter is greedy, so "
-        "lifting a rule can also make a plan slower, which counts against the rule. Lifting all rules "
-        f"together gains in {prices.together.gaining} fusions. It is not the sum of the rows, because one merge can "
-        "need two rules to be lifted, two rules can prevent the same merge, and bottom-up then merges in another "
-        "order: a small pair may keep a large one apart. `strategy='saving'` begins with the merge that saves most "
-        "bytes."
+        "lifting a rule can also make a plan slower, which counts against the rule. Lifting all rules together gains "
+        f"in {prices.together.gaining} fusions. This row is not the sum of the others, because one merge can need two "
+        "rules to be lifted, two rules can prevent the same merge, and bottom-up then merges in another order, in "
+        "which merging a small pair may prevent merging a large one. `strategy='saving'` begins with the merge that "
+        "saves the most bytes."
     )
     command = COMMAND.format(pattern="" if pattern == "*" else f" {shlex.quote(pattern)}")
     lines = [f"<!-- Made by `{command}`. -->", "", "# What each rule costs", ""]
@@ -66,9 +66,9 @@ def _issues(prices: Prices) -> list[str]:
     if not rules:
         return []
     about = (
-        "For each rule that some fusion gains without, the text of an issue for nvFuser's developers, to be pasted as "
-        "it is. The script is the example with the largest gain, reduced to the smallest fusion found that still gains "
-        "if this rule alone is lifted."
+        "Each rule that costs some fusion something has the text of an issue for nvFuser's developers, ready to be "
+        "pasted. The script is the example with the largest gain, reduced to the smallest fusion found that still "
+        "gains if only this rule is lifted."
     )
     lines = ["## Issues", "", *textwrap.wrap(about, _WIDTH, break_on_hyphens=False), ""]
     for rule in rules:

@@ -31,15 +31,15 @@ from fuser_lab.version import __version__
 
 ALL = "all together"
 _OTHER_KIND = frozenset(code.value for code in OTHER_KIND)
-_NOT_LIFTED = "no kernel of fuser_lab does without it"
+_NOT_LIFTED = "every kernel of fuser_lab needs it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedExample:
-    """A fusion that gains from a rule's being lifted: its plan under nvFuser's rules, and the plan without this one.
+    """A fusion that gains if a rule is lifted: its plan under nvFuser's rules, and the plan without this rule.
 
-    ``name`` is that of the entry of the corpus, empty for a fusion that was given. ``given`` are its inputs.
-    ``sentence`` is the refusal, in the words of nvFuser's scheduler.
+    ``name`` is that of the corpus entry, or empty for a fusion that the user passed. ``given`` are its inputs.
+    ``sentence`` is the refusal by nvFuser's scheduler.
     """
 
     name: str
@@ -184,7 +184,7 @@ class Prices(View):
 
     @property
     def note(self) -> str:
-        """Which model the predictions are by."""
+        """The model behind the predictions."""
         return (
             f"{plural(self.fusions, 'fusion')}, predicted at {seconds_label(self.seconds)} under nvFuser's rules. The "
             f"model of bytes and launches predicts the gain of lifting one rule alone, for {self.target}."
@@ -240,8 +240,8 @@ def price(
 ) -> Prices:
     """Return what each rule of nvFuser costs that refused a merge: the gain if this rule alone were lifted.
 
-    Without a rule, a scheduler accepts what it would accept otherwise, provided that our lowering makes one kernel of
-    it (`OPEN_SCHEDULERS`). The fusion is segmented with all rules, and again without each of them.
+    A scheduler without a rule accepts everything that passes its other rules and that our lowering turns into one
+    kernel (`OPEN_SCHEDULERS`). The fusion is segmented with all rules, and again without each of them.
 
     Parameters
     ----------
@@ -297,7 +297,7 @@ class _Sums:
         self._seconds += predicted_seconds(before)
         self._target = before.target
         refusals, sentences = _refusals(before.decisions)
-        if len(before.segments) < 2:  # what was refused on the way did not keep anything apart in the end
+        if len(before.segments) < 2:  # refusals on the way that separate nothing in the end do not count
             return
         inputs = tuple(before.inputs if given is None else given)
 
@@ -318,7 +318,7 @@ class _Sums:
             self._together = _added(self._together, without(OPEN_SCHEDULERS, ""), sum(refusals.values()))
 
     def prices(self) -> Prices:
-        """Return the table of what was added."""
+        """Return the table of all added prices."""
         rows = sorted(self._rows.values(), key=lambda row: (-row.seconds, -row.refusals, row.rule))
         return Prices(
             rows=tuple(rows), together=self._together, fusions=self._fusions, seconds=self._seconds,
@@ -353,7 +353,7 @@ def _refusals(log: DecisionLog) -> tuple[Counter[str], dict[str, str]]:
 
 
 def _measured(row: RulePrice, small: dict[str, CorpusEntry], make: Callable[..., Plan]) -> RulePrice:
-    """Return a row with what its example's plans take on this machine."""
+    """Return a row with the measured times of its example's plans on this machine."""
     example = row.example
     if example is None:
         return row
@@ -397,7 +397,7 @@ def _issue(row: RulePrice, example: PricedExample, prices: Prices, most_plans: i
     kernels = [
         ", ".join(s.scheduler.value if s.scheduler else "none" for s in plan.segments) for plan in (before, after)
     ]
-    return f"""# Segmenter: `{row.rule}` keeps apart what one kernel could compute
+    return f"""# Segmenter: `{row.rule}` separates ops that one kernel could compute
 
 {example.sentence}.
 
@@ -411,7 +411,8 @@ correctness does not need the rule.{smaller}{over}
 {script.strip()}
 ```
 
-Found by fuser_lab {__version__}: `fl.price(fd, inputs).issue({row.rule!r})`. Bytes and launches predict the times.
+Found by fuser_lab {__version__}: `fl.price(fd, inputs).issue({row.rule!r})`. Times are predicted from bytes and
+launches.
 """
 
 

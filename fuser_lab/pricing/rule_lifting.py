@@ -1,4 +1,4 @@
-"""The plan of a fusion without a rule of nvFuser, and what a plan is predicted to cost."""
+"""The plan of a fusion without one of nvFuser's rules, and the predicted cost of a plan."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from fuser_lab.schedule.base import Scheduler
 
-LIFTABLE: Final = {code.value: code for code in open_rules.LIFTABLE}  # the rules that some kernel does without
+LIFTABLE: Final = {code.value: code for code in open_rules.LIFTABLE}  # the rules that some kernel does not need
 
 
 def liftable(plan: object) -> tuple[str, ...]:
-    """Return the codes of the rules that `without_rule` can lift; none unless nvFuser's rules made the plan."""
+    """Return the codes of the rules that `without_rule` can lift; none if the plan has other schedulers."""
     by_rules = isinstance(plan, Plan) and plan.oracle.schedulers == SCHEDULERS
     return tuple(LIFTABLE) if by_rules else ()
 
@@ -33,7 +33,7 @@ def without_rule(plan: Plan, code: str) -> Plan:
     Raises
     ------
     InputError
-        If no kernel of fuser_lab does without the rule, or nvFuser's rules did not make the plan.
+        If every kernel of fuser_lab needs the rule, or the plan was not made under nvFuser's rules.
     """
     if code not in liftable(plan):
         msg = f"the rule {code!r} cannot be lifted here; choose from {', '.join(liftable(plan)) or 'none'}."

@@ -24,13 +24,13 @@ from fuser_lab.segmentation import SegmenterOptions
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_KERNELS = 60  # of all plans that are compared, up to which they are predicted as scheduled
+MOST_KERNELS = 60  # kernels of all compared plans, up to which they are predicted as scheduled
 STRATEGIES = ("fastest", "optimal", "saving", "top_down", "bottom_up")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A plan, its predicted seconds on its target, and the median of what it takes on this machine; NaN if unmeasured.
+    """A plan, its predicted seconds on its target, and its median time on this machine; NaN if unmeasured.
 
     ``tie`` says that it cannot be distinguished from the fastest one.
     """
@@ -43,10 +43,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fastest:
-    """The result of `fastest`: the plan that is kept, all plans that were compared, and the bound.
+    """The result of `fastest`: the chosen plan, all plans that were compared, and the bound.
 
-    ``plans`` are in the order of their predictions. ``plan`` is the first, or, where they were measured, the one with
-    the least median. ``device`` is where they were measured, "" if they were not.
+    ``plans`` are in the order of their predictions. ``plan`` is the first, or, if they were measured, the one with the
+    smallest median. ``device`` is where they were measured, "" if they were not.
     """
 
     plan: Plan
@@ -63,7 +63,7 @@ class Fastest:
 
     @property
     def bound(self) -> TimeBound:
-        """The predicted time of the plan that is kept beside a bound for all plans, with what the bound assumes."""
+        """The predicted time of the chosen plan beside a bound for all plans, with the assumptions of the bound."""
         return self.plan.time_bound()
 
     def table(self) -> Table:
@@ -125,8 +125,8 @@ def fastest(
     """Return the fastest plan of a fusion by prediction, or, with ``measure``, by measuring the best on this machine.
 
     The plans are those of the strategies "fastest", "optimal", "saving", "top_down" and "bottom_up", under nvFuser's
-    rules and without them (`OPEN_SCHEDULERS`). Predictions are for the target; what is measured is this machine. Plans
-    with up to 60 kernels together are compared by `Plan.predicted_time`, larger ones by bytes and arithmetic.
+    rules and without them (`OPEN_SCHEDULERS`). Predictions are for the target, measurements are made on this machine.
+    Plans with up to 60 kernels together are compared by `Plan.predicted_time`, larger ones by bytes and arithmetic.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def _content(plan: Plan) -> str:
 
 
 def _measured(rows: Sequence[Choice], given: list[Any], measure: int, seconds: float) -> Fastest:
-    """Return the fastest of the plans that are predicted best, as they were measured in turn."""
+    """Return the fastest of the plans with the best predictions, measured round-robin."""
     given = [value.materialize() if isinstance(value, TensorSpec) else value for value in given]
     best = rows[:measure]
     totals = time([one.plan for one in best], given, seconds=seconds, progress=False).totals

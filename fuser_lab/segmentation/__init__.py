@@ -49,7 +49,7 @@ def segment(
     oracle
         The schedulers.
     strategy
-        ``"bottom_up"`` (nvFuser), ``"top_down"`` (issue #2224), ``"saving"`` (merges that save most bytes first),
+        ``"bottom_up"`` (nvFuser), ``"top_down"`` (issue #2224), ``"saving"`` (merges that save the most bytes first),
         ``"optimal"`` (least bytes and launches), ``"fastest"`` (least predicted time, recomputation included),
         ``"unfused"`` (every expression alone), or a function of fusion and oracle that returns groups of expressions
         or of their results' names.
@@ -58,8 +58,8 @@ def segment(
     log
         Log in which attempts, including refused ones, are recorded.
     clock
-        Times of kernels as they are scheduled, for the strategy ``"fastest"``; without it the search goes by bytes and
-        arithmetic alone.
+        Times of kernels as scheduled, for the strategy ``"fastest"``; without it, the search uses only bytes and
+        arithmetic.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def _cut(
 def _asked(oracle: SchedulerOracle, strategy: Strategy, options: SegmenterOptions) -> Iterator[SchedulerOracle]:
     """Yield oracles to segment with.
 
-    The next one is needed if segments accepted with boundary casts cannot get these casts.
+    The next one is needed if segments that were accepted with boundary casts cannot get these casts.
     """
     if options.io_to_lower_precision and strategy in _GROWING:
         yield Lowering(oracle, options)

@@ -1,4 +1,4 @@
-"""Questions to the schedulers, and what came of them as attempts."""
+"""Questions to the schedulers, and the answers as attempts."""
 
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace

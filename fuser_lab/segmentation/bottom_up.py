@@ -158,7 +158,7 @@ class _Finder:
         singles = [[e] for e in fusion.tensor_exprs if e not in taken and e.name not in recomputed]
         self._grouping = Grouping(fusion, [*fixed, *singles], recomputed)
         self._committed = set(range(len(fixed)))
-        self._final = set(self._committed) if final else set()  # and what they have grown to
+        self._final = set(self._committed) if final else set()  # and the groups that contain them now
         self._signed: dict[GroupId, frozenset[Signature]] = {}
         self._asker = Asker(fusion, oracle, options, recomputed)
         self._copies: dict[GroupId, list[Expr]] = {}
@@ -226,10 +226,10 @@ class _Finder:
         return pad is not None and pad.op.name == "pad" and len(self._grouping.consumers(group)) == 1
 
     def _cast_groups(self) -> Iterator[Attempt]:
-        """From a widening cast to the narrowing casts behind it, so that boundaries fall on narrow tensors (#3699).
+        """Groups from a widening to narrowing casts, so that boundaries fall on narrow tensors (#3699).
 
-        The casts of a set that is refused are not tried again. After a merge nvFuser starts again at the first group;
-        only casts that saw a merged group can answer otherwise.
+        The casts of a refused set are not tried again. After a merge nvFuser starts again at the first group;
+        only casts that see a merged group can give a different answer.
         """
         grouping = self._grouping
         waiting = [g for g in grouping.groups if (cast := self._lone(g)) is not None and is_widening(cast)]

@@ -284,7 +284,7 @@ class Conflict:
 
 
 class Conflicts:
-    """Which units of a space can never share a kernel: ``of[i]`` is the mask of those that unit i cannot be with.
+    """Which units of a space can never share a kernel: ``of[i]`` is the mask of the units that exclude unit i.
 
     ``taken`` are convex sets that a scheduler accepts: no two units of one of them are in conflict, so no scheduler is
     asked about them. Once ``ended()`` is true, no scheduler is asked any more, and unknown pairs count as compatible.
@@ -421,7 +421,7 @@ def clique_bound(space: Space, conflicts: Conflicts) -> Bound:
 
 
 def lifted_bound(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
-    """Return the clique bound with more terms: what can be said of a tensor whose readers only hand results on.
+    """Return the clique bound with more terms, for tensors whose readers only pass results on.
 
     A cast may share a kernel with the producer of its operand, and with the reader of its result, while these two
     cannot be together. Then one of the two tensors goes through memory, the smaller one at least. The results of the
@@ -462,7 +462,7 @@ def lifted_bound(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
 
 
 def with_paths(space: Space, conflicts: Conflicts, bound: Bound) -> Bound:
-    """Return a bound with more terms: what pairs that exclude each other cost on the way between them.
+    """Return a bound with more terms, for the paths between pairs that exclude each other.
 
     Tensors that the other terms charge for being read more than once are left out.
     """
@@ -496,7 +496,7 @@ def _path_term(space: Space, conflicts: Conflicts, path: Path) -> Term:
 
 
 def _ways_on(space: Space, flow_of: dict[int, Flow], reader: int) -> Iterator[tuple[tuple[Flow, ...], int]]:
-    """Yield a reader and those that its result goes on to, with the flows on the way."""
+    """Yield a reader and the units that its result reaches, with the flows on the way."""
     steps: tuple[Flow, ...] = ()
     while True:
         yield steps, reader
@@ -526,7 +526,7 @@ def _lifted_term(
     label = _label(space.fusion.tensors[flow.name], space)
     later = ", ".join(dict.fromkeys(step.name for end in ends for step in lifted[end]))
     text = (
-        f"{label} ({bytes_label(flow.bytes)}), or what becomes of it ({later}), must go through memory for "
+        f"{label} ({bytes_label(flow.bytes)}), or a value computed from it ({later}), must go through memory for "
         f"{', '.join(space.units[end].name for end in ends)}: "
         f"{conflicts.text(first, second, sum(1 << i for i in members))}"
     )

@@ -43,10 +43,10 @@ class Term:
     """One part of a bound.
 
     ``members`` are expressions that are in different segments each (for a search, all those that it covers);
-    ``cost`` is in bytes. Where readers of the tensor hand results on that nobody else reads, the members are those
-    that the results arrive at, and ``through`` has the steps before each of them, in order. On the way from one member
-    to another that it excludes, the members are the neighbours in order, and the one entry of ``through`` has the
-    tensors that each shares with the next.
+    ``cost`` is in bytes. If readers of the tensor pass on results that nothing else reads, the members are the
+    expressions that these results reach, and ``through`` has the steps before each of them, in order. For a path
+    between two units that exclude each other, the members are the units on the path in order, and the one entry of
+    ``through`` has the tensors that each shares with the next.
     """
 
     kind: TermKind
@@ -61,8 +61,8 @@ class Term:
 class Proof:
     """A bound for all plans that recompute the same chains: each a tuple of expression names.
 
-    ``merged`` pairs replicas with what they repeat where the bound is for plans that compute these once, and not for
-    those that have the replicas.
+    ``merged`` pairs replicas with the expressions that they repeat if the bound is for plans that compute these once,
+    not for plans with the replicas.
     """
 
     recomputed: tuple[tuple[str, ...], ...]
@@ -98,7 +98,7 @@ class SegmentCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What a plan costs under the model, and what every plan costs at least.
+    """The cost of a plan under the model, and a lower bound on the cost of every plan.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class Certificate:
     known
         Cost of the cheapest plan that is known.
     proofs
-        One for each way to recompute chains that is considered; the bound is the least of theirs.
+        One for each way to recompute chains that is considered; the bound is the smallest of theirs.
     obstacle
         Why the plan is not among those that the model compares; empty for a legal plan.
     missed
@@ -142,7 +142,7 @@ class Certificate:
 
     @property
     def cost(self) -> int:
-        """Cost of the plan, in bytes (a launch counts as the bytes that memory moves meanwhile)."""
+        """Cost of the plan, in bytes (a launch counts as the bytes that memory could move in the same time)."""
         return sum(segment.cost for segment in self.segments)
 
     @property
@@ -152,7 +152,7 @@ class Certificate:
 
     @property
     def proof(self) -> Proof:
-        """The proof with the least bound."""
+        """The proof with the smallest bound."""
         return min(self.proofs, key=lambda proof: proof.bound)
 
     @property
@@ -233,7 +233,7 @@ class Certificate:
         return f"{self.model.device}: {self.model.bandwidth / 1e9:,.0f} GB/s, {launch}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the certificate for JSON; costs in bytes, a launch as the bytes that memory moves meanwhile."""
+        """Return the certificate for JSON; costs are in bytes, those of launches included."""
         return {
             "status": self.status,
             "cost": self.cost,

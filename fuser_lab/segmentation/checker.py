@@ -30,7 +30,7 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether everything was checked and right."""
+        """Whether everything was checked and is correct."""
         return not self.problems and not self.unchecked
 
     def __str__(self) -> str:
@@ -148,7 +148,7 @@ class _Checker:
         self._claimed_tensors = {term.subject for term in proof.terms if term.subject}
 
     def _read_chains(self) -> None:
-        """Take the chains that the proof says are recomputed, if they are what a chain is."""
+        """Read the chains that the proof declares as recomputed, if they are valid chains."""
         by_name = {expr.name: expr for expr in self.fusion.tensor_exprs}
         for chain in self._proof.recomputed:
             exprs = tuple(by_name[name] for name in chain if name in by_name)
@@ -164,11 +164,11 @@ class _Checker:
                 self.problems.append(f"{', '.join(chain)} is not a chain that readers can recompute")
 
     def users(self, tensor: TensorView) -> list[str]:
-        """Return the names of a tensor's readers, chains left out."""
+        """Return the names of a tensor's readers, without chains."""
         return [user.name for user in self.fusion.users.get(tensor, ()) if user.name in self.exprs]
 
     def bytes(self, tensor: TensorView) -> int:
-        """Bytes that a reader reads at least for a tensor: for the end of a chain, it or what the chain reads."""
+        """Minimum bytes that a reader reads for a tensor; for the end of a chain, the end or the chain's operands."""
         chain = self.ends.get(tensor)
         if chain is None or not self.copies(tensor):
             return tensor.nbytes
@@ -183,7 +183,7 @@ class _Checker:
         return bool(verdicts) and not any(v.accepted or not v.monotone for v in verdicts)
 
     def maker(self, tensor: TensorView) -> str | None:
-        """Return the name of the expression that makes a tensor, None for inputs and in chains."""
+        """Return the name of the expression that computes a tensor, None for inputs and in chains."""
         maker = self.fusion.producers.get(tensor)
         return maker.name if maker is not None and maker.name in self.exprs else None
 
@@ -193,7 +193,7 @@ class _Checker:
         return tensor in self.fusion.outputs or any(user.name not in self.exprs for user in users)
 
     def hull(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the names with all on paths between them."""
+        """Return the names with everything on paths between them."""
         inside = frozenset(names)
         after = {other for name in inside for other in self.behind[name]}
         return inside | {name for name in after if not inside.isdisjoint(self.behind[name])}
@@ -205,7 +205,7 @@ class _Checker:
         return refused_by_hint(group, self._options) or self._oracle.ask(group)
 
     def never_together(self, a: str, b: str) -> bool:
-        """Whether no segment can hold both: their hull, or the hull of a pair in it, is refused for good."""
+        """Whether no segment can contain both: their hull, or the hull of a pair in it, is refused permanently."""
         hull = self.hull((a, b))
         if self._refused(hull):
             return True
@@ -221,7 +221,7 @@ class _Checker:
         return known
 
     def check(self, end: float) -> None:
-        """Collect what is wrong with the terms."""
+        """Collect the errors in the terms."""
         seen: set[object] = set()
         for term in self._proof.terms:
             unknown = [name for name in term.members if name not in self.exprs]
@@ -252,7 +252,7 @@ class _Checker:
         """Check that neighbours share the tensors between them, and that the first and the last exclude each other."""
         tensors = [self.fusion.tensors.get(name) for steps in term.through for name in steps]
         if len(tensors) + 1 != len(term.members) or len(tensors) < 1:
-            self.problems.append(f"there is not a tensor between each two neighbours: {term.text}")
+            self.problems.append(f"not every two neighbours have a tensor between them: {term.text}")
             return
         for tensor, (a, b) in zip(tensors, pairwise(term.members), strict=True):
             near = set() if tensor is None else {*self.users(tensor), self.maker(tensor)}
@@ -263,7 +263,7 @@ class _Checker:
             self.problems.append(f"{a} and {b} may share a kernel, which contradicts: {term.text}")
 
     def _check_charges(self) -> None:
-        """Check that paths charge no tensor for more than parting those that touch it costs beyond other terms."""
+        """Check that paths charge no tensor more than separating its producer and readers costs beyond other terms."""
         charged: dict[str, int] = {}
         searched: set[str] = set()
         several: set[str] = set()
@@ -312,7 +312,7 @@ class _Checker:
         return self.bytes(tensor) * (count - 1 + (count > 1 or self.kept(tensor)))
 
     def _worth_through(self, term: Term, tensor: TensorView) -> int:
-        """Return what a tensor costs whose readers hand their results on to the members of a clique."""
+        """Return the cost of a tensor whose readers pass their results on to the members of a clique."""
         maker = self.maker(tensor)
         readers = [name for name in term.members if name != maker]
         if len(term.through) != len(readers) or (maker is not None and maker not in term.members):
@@ -346,7 +346,7 @@ class _Checker:
         return size + sum(least)
 
     def _worth_stored(self, term: Term, end: TensorView) -> int:
-        """Return what storing a chain costs, if the one member reads its end and can never hold a copy."""
+        """Return the cost of storing a chain, if the one member reads its end and can never contain a copy."""
         if end in self.ends and end in self.fusion.outputs and not term.members:
             return self.launch + end.nbytes
         if end not in self.ends or len(term.members) != 1 or term.members[0] not in self.users(end):
@@ -417,7 +417,7 @@ class _Repeat:
                 self._tensors.append((checker.bytes(tensor), made, read, kept))
 
     def run(self) -> int | None:
-        """Return the least cost, or any that is not below what is claimed; None without the time to know."""
+        """Return the minimum cost, or any cost that is not below the claimed one; None if time runs out."""
         everything = (1 << len(self._names)) - 1
         cost: dict[int, int] = {0: 0}
         waiting = [(0, 0)]
@@ -446,7 +446,7 @@ class _Repeat:
         return time.monotonic() > self._end
 
     def _next(self, done: int, left: int) -> Iterator[int]:
-        """Yield the segments that can come next and leave enough for the rest; ends early without time."""
+        """Yield the segments that can come next and leave enough for the rest; stop early if time runs out."""
         waiting = [(0, 0)]
         count = len(self._names)
         while waiting and not self._is_late:
@@ -462,7 +462,7 @@ class _Repeat:
                 waiting.append((segment | 1 << place, place + 1))
 
     def _at_least(self, done: int, segment: int, place: int) -> int:
-        """Return what a segment that takes no more of the first ``place`` expressions, and the rest, cost at least."""
+        """Return a lower bound for a segment that takes no more of the first ``place`` expressions, and the rest."""
         everything = (1 << len(self._names)) - 1
         rest = everything & ~done & ~segment
         never = rest & ((1 << place) - 1)
@@ -488,7 +488,7 @@ class _Repeat:
         return total
 
     def _legal(self, segment: int, left: int) -> int | None:
-        """Return what a segment costs beyond the cheapest way to read chains, None if nobody takes it below a limit."""
+        """Return a segment's cost beyond the cheapest way to read chains; None if it is not accepted below a limit."""
         checker = self._checker
         names = [name for i, name in enumerate(self._names) if segment >> i & 1]
         if len(checker.hull(names)) != len(names):

@@ -14,7 +14,7 @@ from fuser_lab.segmentation.packing import Link, packed_paths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPath:
-    """What a pair of blocks that exclude each other costs on the way between them, beyond cliques.
+    """The cost of a path between two blocks that exclude each other, beyond cliques.
 
     ``amount`` bytes are due as long as all of the ``waiting`` blocks are in segments to come, and the open segment
     touches none of the flows (a mask of their numbers) on the way.
@@ -27,11 +27,11 @@ class BlockPath:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Convex sets of units that stay together, in topological order, as a small problem of its own.
+    """Convex sets of units that stay together, in topological order, as a separate small problem.
 
-    ``members`` are masks over the space's units; all other masks are over the blocks: which blocks each needs before
-    it, which it can never be with, and the flows between blocks with their cliques. ``paths`` are charged for flows
-    that have no clique.
+    ``members`` are masks over the space's units; all other masks are over the blocks: which blocks must precede each,
+    which ones exclude it, and the flows between blocks with their cliques. ``paths`` are charged for flows that have no
+    clique.
     """
 
     space: Space
@@ -57,12 +57,12 @@ class Blocks:
 
     @property
     def is_contradictory(self) -> bool:
-        """Whether some block holds units that can never be together."""
+        """Whether some block contains units that can never be together."""
         return any(own >> i & 1 for i, own in enumerate(self.apart))
 
 
 def blocks_of(space: Space, conflicts: Conflicts, groups: Iterable[int]) -> Blocks:
-    """Return groups of units as blocks; what lies between the members of a group joins it."""
+    """Return groups of units as blocks; units between the members of a group join it."""
     members = _ordered(space, _closed(space, groups))
     count = len(members)
     above = [union(space.above, m) for m in members]
@@ -104,7 +104,7 @@ def union(masks: Sequence[int], members: int) -> int:
 
 
 def _closed(space: Space, groups: Iterable[int]) -> list[int]:
-    """Return groups made convex, with those joined that overlap or form a cycle."""
+    """Return the groups made convex; groups that overlap or form a cycle are joined."""
     found = list(groups)
     while True:
         found = _joined([space.hull(group) for group in found])
@@ -142,7 +142,7 @@ def _joined(groups: Iterable[int]) -> list[int]:
 
 
 def _ordered(space: Space, groups: list[int]) -> list[int]:
-    """Return groups so that each comes after those that it needs."""
+    """Return groups, each after those that it depends on."""
     above = {group: union(space.above, group) & ~group for group in groups}
     waiting, done, found = sorted(groups, key=lambda g: g & -g), 0, []
     inside = sum(groups)
@@ -155,7 +155,7 @@ def _ordered(space: Space, groups: list[int]) -> list[int]:
 
 
 def _flows(space: Space, home: dict[int, int]) -> Iterator[Flow]:
-    """Yield the flows that touch the blocks; what comes from elsewhere is an input, what goes there is kept."""
+    """Yield the flows of the blocks; a flow from elsewhere is an input, and one that leads elsewhere is kept."""
     inside = sum(1 << unit for unit in home)
     for flow in space.flows:
         producer = flow.producer & inside
@@ -184,11 +184,11 @@ def _clique(blocks: Blocks, among: int, start: int) -> int:
 
 
 def bound(blocks: Blocks, done: int = 0, chosen: int = 0, excluded: int = 0) -> int:
-    """Return a lower bound of the cost of the remaining segments.
+    """Return a lower bound on the cost of the remaining segments.
 
     ``done`` blocks are in closed segments, whose cost does not count here. ``chosen`` blocks are in the one open
-    segment, which others may still join unless they are ``excluded`` (whatever needs an excluded block is excluded
-    too, and must be given so). Without an open segment, ``chosen`` is empty.
+    segment, which others may still join unless they are ``excluded`` (everything that needs an excluded block must be
+    passed as excluded, too). Without an open segment, ``chosen`` is empty.
     """
     space = blocks.space
     rest = blocks.all & ~done & ~chosen
@@ -247,7 +247,7 @@ def contracted(conflicts: Conflicts, part: int, limit: int) -> Blocks:
 
 
 def _parting(blocks: Blocks, number: int, flow: Flow, clique: int) -> int:
-    """Return what the bound grows by if a flow's producer and readers (or an input's readers) are not together."""
+    """Return how much the bound grows if a flow's producer and readers (or an input's readers) are not together."""
     if (flow.producer | flow.readers).bit_count() < 2:
         return 0
     launch = blocks.space.model.launch_bytes if blocks.launches.bit_count() < 2 else 0

@@ -44,7 +44,7 @@ class Regrouping:
     """The effect of an edit on a partition: the numbers of the removed segments, and the groups that replace them.
 
     ``parts`` hold the expressions that no other segment computes; copies of recomputed ones come with `rebuilt`.
-    ``answer`` is what schedulers say about the group that a glue or a move adds to.
+    ``answer`` is the schedulers' answer about the group that a glue or a move adds to.
     """
 
     gone: tuple[int, ...]
@@ -262,7 +262,7 @@ def _log_copies(
         readers = [e.name for g in whole if g is not now[names] for e in g if made.intersection(e.tensor_inputs)]
         text = f"{readers[0]} reads it from memory" if readers else "nothing else computes it"
         log.append(_accepted(COPIES, Kind.STORE, (_names(now[names]),), text))
-    gone = [sorted(names) for names in before - now.keys() if names <= recomputed]  # others were glued to something
+    gone = [sorted(names) for names in before - now.keys() if names <= recomputed]  # glued to others
     for chain in sorted(gone):
         log.append(_accepted(COPIES, Kind.FORWARD, (tuple(chain),), "each reader computes it again"))
     merged: dict[str, list[str]] = {}
@@ -326,9 +326,9 @@ def _read(group: Sequence[Expr]) -> list[TensorView]:
 def _provided(
     segmented: SegmentedFusion, exprs: Collection[Expr], oracle: SchedulerOracle,
 ) -> tuple[Answer, frozenset[str]]:
-    """Return what schedulers say about expressions as a segment, and which recomputed ones they have copies of.
+    """Return the verdicts on expressions as a segment, and the recomputed expressions that it has copies of.
 
-    All are copied if a scheduler accepts that; otherwise those in memory are read, or all.
+    All are copied if a scheduler accepts that; otherwise those in memory are read, or all of them.
     """
     inside = {expr.name for expr in exprs}
     every = segmented.recomputed if inside <= segmented.recomputed else segmented.recomputed - inside
@@ -344,7 +344,7 @@ def _provided(
 def _without(
     fusion: Fusion, groups: Iterable[Sequence[Expr]], same: Mapping[str, str],
 ) -> tuple[Fusion, list[list[Expr]]]:
-    """Return a fusion and groups of it without the replicas that are one with another expression."""
+    """Return a fusion and its groups without the replicas that are merged with another expression."""
     left = without(fusion, same)
     return left, [[left.exprs[left.positions[e.name]] for e in group if e.name not in same] for group in groups]
 
@@ -365,7 +365,7 @@ def _must_stay(
 def _as_one(
     segmented: SegmentedFusion, exprs: Iterable[Expr], recomputed: frozenset[str], oracle: SchedulerOracle,
 ) -> tuple[Answer, dict[str, str]]:
-    """Return what schedulers say about expressions as a segment, and which replicas are one expression in it."""
+    """Return the schedulers' verdicts on expressions as a segment, and the replicas that are one expression in it."""
     group = with_recomputed(segmented.fusion, exprs, recomputed)
     same = repeated(group.exprs, segmented.replicas)
     if same:

@@ -1,9 +1,9 @@
 """The plan that is predicted to be fastest: cuts, schedulers and recomputation, searched by a model of time.
 
-The search begins with the plans of the other strategies, under nvFuser's rules and, if the oracle has them, without
-these. The best ones that repeat nothing are improved by merging segments and moving expressions (`local_search`); then
-the best plan's boundaries are recomputed one after the other, as long as that is predicted to save time, and segments
-that have become neighbours are merged.
+The search begins with the plans of the other strategies, under nvFuser's rules and, if the oracle has open schedulers,
+without them. The best plans that repeat nothing are improved by merging segments and moving expressions
+(`local_search`); then the best plan's boundaries are recomputed one by one, as long as that is predicted to save time,
+and segments that have become neighbours are merged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,23 +33,23 @@ from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.rewritings import copied_names, recompute
 
 PHASE = "fastest"
-MOST_FOR_OPTIMAL = 60  # expressions up to which strategy "optimal" is one of the beginnings
-STATES_FOR_OPTIMAL = 20  # of the budget, the part that it gets: one in so many
-CHANGES_PER_UNIT = 20  # of the walk of small changes
+MOST_FOR_OPTIMAL = 60  # maximum number of expressions for which strategy "optimal" is a starting point
+STATES_FOR_OPTIMAL = 20  # divisor of the budget that it gets
+CHANGES_PER_UNIT = 20  # steps of the random walk
 STATES_PER_CHANGE = 100
-EXPRS_PER_STATE = 1000  # states for which an open scheduler lowers one expression
-ROUNDS = 4  # of the search, each with the prices that the clock corrected after the one before
-NEAR = 0.75  # a price that is off by less is not corrected: all that is not known yet is priced as roughly
-UNKNOWN = 1.2  # how much longer than by bytes and arithmetic a kernel takes that the clock does not know
-TRIES_PER_BOUNDARY = 2  # recomputations that are tried for each tensor between segments
+EXPRS_PER_STATE = 1000  # states per expression that an open scheduler lowers
+ROUNDS = 4  # rounds of the search, each with the prices that the clock corrected after the previous round
+NEAR = 0.75  # a price with a smaller error is not corrected, since all other prices are as rough
+UNKNOWN = 1.2  # factor on the time by bytes and arithmetic for kernels that the clock does not know
+TRIES_PER_BOUNDARY = 2  # recomputations tried per tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
 
 
 class Clock(Protocol):
-    """Predicts times of kernels as they are scheduled, which depend on how they access memory."""
+    """Predicts times of kernels as scheduled, which depend on their memory accesses."""
 
     def seconds(self, segmented: SegmentedFusion) -> Sequence[float | None]:
-        """Return the seconds of each segment; None for one that it does not know."""
+        """Return the seconds of each segment; None for a segment that it cannot predict."""
 
 
 def fastest(
@@ -57,8 +57,8 @@ def fastest(
 ) -> Iterator[Attempt]:
     """Yield the attempts that make the plan predicted to be fastest, then a refusal for each pair of neighbours.
 
-    With a clock, plans are compared by the times of their kernels as scheduled; the search between them goes by bytes
-    and arithmetic, corrected where a kernel was found to take longer or shorter.
+    With a clock, plans are compared by the times of their kernels as scheduled; the search uses bytes and arithmetic,
+    corrected for kernels whose time was found to differ.
     """
     model = time_model_of(oracle)
     budget = Budget(states=options.search_states, seconds=options.search_seconds)
@@ -71,7 +71,7 @@ def fastest(
 
 
 def time_model_of(oracle: object) -> TimeModel:
-    """Return the model of time of an oracle's device by its data sheet, or of the default device."""
+    """Return the time model of an oracle's device by its data sheet, or of the default device."""
     device = getattr(oracle, "device", None)
     return TimeModel.of() if device is None else TimeModel.of(device)
 
@@ -103,7 +103,7 @@ class _Known:
 
 
 class _Rationed:
-    """Asks nvFuser's schedulers first, and open ones about a limited number of expressions, because they lower them."""
+    """Asks nvFuser's schedulers first; limits the questions to open schedulers, because these lower each candidate."""
 
     def __init__(self, oracle: SchedulerOracle, closed: SchedulerOracle, exprs: int) -> None:
         self._oracle = oracle
@@ -113,7 +113,7 @@ class _Rationed:
         self.device = getattr(oracle, "device", None)
 
     def ask(self, candidate: Candidate) -> Answer:
-        """Return the verdicts of all schedulers, or of nvFuser's once the ration is used up."""
+        """Return the verdicts of all schedulers, or only of nvFuser's once the limit is reached."""
         answer = self._closed.ask(candidate)
         if answer.chosen is not None:
             return answer
@@ -129,7 +129,7 @@ class _Rationed:
 
 
 class _TimedSpace(Space):
-    """A space whose prices are predicted times, as the bytes that memory moves meanwhile."""
+    """A space whose prices are predicted times, as the bytes that memory could move in the same time."""
 
     def __init__(
         self, fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, model: TimeModel,
@@ -156,7 +156,7 @@ class _TimedSpace(Space):
         return known
 
     def correct(self, segmented: SegmentedFusion, times: Sequence[float]) -> bool:
-        """Take the prices of a plan's segments from their times where these differ much; return whether some did."""
+        """Correct the prices of a plan's segments whose times differ much; return whether there were any."""
         changed = False
         for group, seconds in zip(segmented.groups, times, strict=True):
             mask, price = self.mask(group.names), round(seconds * self._times.bandwidth)
@@ -187,11 +187,11 @@ class _Search:
 
     @property
     def best(self) -> _Known:
-        """The fastest plan so far; of equals the first, which is the nearest to nvFuser's."""
+        """The fastest plan so far; on a tie the first, which is the closest to nvFuser's."""
         return min(self.known, key=lambda known: known.seconds)
 
     def begin(self) -> None:
-        """Make the plans of other strategies known."""
+        """Add the plans of other strategies."""
         self._add("bottom-up", bottom_up(self.fusion, self.closed, self.options))
         self._add("stored chains", bottom_up(self.fusion, self.closed, self._stored))
         if self.rationed is not self.closed:
@@ -212,7 +212,7 @@ class _Search:
         self.known.append(_Known(segmented=segmented, times=self.times(segmented), attempts=tuple(attempts)))
 
     def times(self, segmented: SegmentedFusion) -> tuple[float, ...]:
-        """Return the predicted seconds of each segment: as scheduled, or else by bytes and arithmetic."""
+        """Return the predicted seconds of each segment: as scheduled, otherwise by bytes and arithmetic."""
         by_bytes = _by_bytes(segmented, self.model)
         if self.clock is None:
             return tuple(by_bytes)
@@ -223,13 +223,13 @@ class _Search:
 
     @property
     def _stored(self) -> SegmenterOptions:
-        """The options with which no chain is forwarded: expensive ones are better stored."""
+        """The options with which no chain is forwarded, because expensive chains are better stored."""
         return replace(self.options, forward_inputs=False, forward_factories=frozenset())
 
     def improve(self) -> None:
         """Look for faster plans by merging segments and moving expressions.
 
-        These repeat forwarded chains, or nothing, whichever bottom-up is faster with.
+        These repeat forwarded chains, or nothing, whichever is faster bottom-up.
         """
         forwarding, storing = self.known[:2]
         options = self._stored if storing.seconds < forwarding.seconds else self.options
@@ -258,7 +258,7 @@ class _Search:
             self._take(self.fusion, (*before, *attempts))
 
     def _searched(self, space: _TimedSpace, seeds: Sequence[_Known]) -> Partition:
-        """Return the best partition that merges and small changes lead to from known plans and from nothing."""
+        """Return the best partition that merges and small changes reach from known plans and single expressions."""
         starts = [Partition.single(space)]
         self._exhaust(merges(starts[0]))
         starts += [one for known in seeds if (one := _partition(space, known.segmented)) is not None]
@@ -276,7 +276,7 @@ class _Search:
                 return
 
     def recomputed(self) -> _Known:
-        """Return the fastest plan with recomputation, which also begins with the best plan within nvFuser's rules."""
+        """Return the fastest plan with recomputation, which also starts from the best plan within nvFuser's rules."""
         within = [known for known in self.known if not _goes_beyond(known.segmented)]
         starts = {id(known): known for known in (self.best, min(within, key=lambda known: known.seconds))}
         found = [self.with_recomputation(start) for start in starts.values()]
@@ -303,7 +303,7 @@ class _Search:
                         replace(one, phase=f"{PHASE}: recompute") for one in (*done.attempts, *done.merged)
                         if one.kind not in _COPIED
                     ]
-                    # What is not written any more is one value less to keep for the segment that computes it.
+                    # A value that is no longer written does not have to be kept by the segment that computes it.
                     written = now.fusion.producers[now.fusion.tensors[tensor]].name
                     merged, union = self._merged(done.segmented, (*readers[:1], written))
                     after = sum(self.times(merged))
@@ -325,7 +325,7 @@ class _Search:
     def _promising(
         self, now: SegmentedFusion, tried: set[tuple[str, Names]],
     ) -> Iterator[tuple[float, str, int, Names]]:
-        """Yield recomputations of a tensor in one segment that reads it, by the change that the model predicts."""
+        """Yield recomputations of a tensor in one segment that reads it, ordered by the predicted change."""
         for tensor in now.crossing:
             targets = [i for i, group in enumerate(now.groups) if tensor in group.tensor_inputs]
             try:
@@ -348,7 +348,7 @@ class _Search:
                 flops = product_flops(group.exprs)
                 gain = self.model.seconds(moved + more, work + extra, flops) - self.model.seconds(moved, work, flops)
                 if len(targets) == 1 and tensor not in now.fusion.outputs:
-                    gain -= tensor.nbytes / self.model.bandwidth  # it is not written any more
+                    gain -= tensor.nbytes / self.model.bandwidth  # it is no longer written
                 if gain < 0:
                     yield gain, tensor.name, target, readers
 
@@ -372,7 +372,7 @@ class _Search:
 
 
 def _neighbours(now: SegmentedFusion, names: Names) -> Iterator[tuple[int, int]]:
-    """Yield the segments with one of some expressions, each with those that read or write what it reads or writes."""
+    """Yield the segments that contain one of some expressions, each with the segments that share a tensor with it."""
     for home in dict.fromkeys(home for name in names for home in now.home.get(name, ())):
         touched = {*now.groups[home].tensor_inputs, *now.groups[home].outputs}
         for other, group in enumerate(now.groups):
@@ -381,7 +381,7 @@ def _neighbours(now: SegmentedFusion, names: Names) -> Iterator[tuple[int, int]]
 
 
 def _goes_beyond(segmented: SegmentedFusion) -> bool:
-    """Whether an open scheduler accepts some segment that nvFuser's refuse."""
+    """Whether an open scheduler accepts some segment that nvFuser's schedulers refuse."""
     return any(verdict.beyond for group in segmented.groups for verdict in group.verdicts[-1:])
 
 

@@ -12,7 +12,7 @@ from fuser_lab.segmentation.options import SegmenterOptions
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Expressions from an input (or from a factory, which then comes first) to the value that readers want."""
+    """Expressions from an input (or from a factory, which then comes first) to the value that readers need."""
 
     exprs: tuple[Expr, ...]
 

@@ -22,7 +22,7 @@ _ENDED: ContextVar[Callable[[], bool]] = ContextVar("_ENDED", default=lambda: Fa
 
 @contextmanager
 def ending_when(ended: Callable[[], bool]) -> Iterator[None]:
-    """Return a context in which searches end, as if out of time, once ``ended()`` is true."""
+    """Return a context in which searches stop, as at a time limit, once ``ended()`` is true."""
     token = _ENDED.set(ended)
     try:
         yield
@@ -34,7 +34,7 @@ def ending_when(ended: Callable[[], bool]) -> Iterator[None]:
 class Budget:
     """The limits of a search: the number of partial segments to examine, and seconds; None for no limit.
 
-    Only the first of the two gives the same answer on every machine. ``ended`` says whether the search was cancelled.
+    Only the first limit gives the same result on every machine. ``ended`` says whether the search was cancelled.
     """
 
     states: int = 400_000
@@ -55,16 +55,16 @@ class Budget:
 
     @property
     def is_late(self) -> bool:
-        """Whether no time is left."""
+        """Whether the time limit has passed."""
         return time.monotonic() >= self._end or self.ended()
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the budget is used up."""
         return self.used >= self.states or self.is_late
 
     def share(self, parts: int) -> "Budget":
-        """Return a budget of one of so many parts of the states, and of the time that is left."""
+        """Return a budget with a fraction of the states and the remaining time."""
         left = None if self.seconds is None else max(self._end - time.monotonic(), 0.0)
         return Budget(states=self.states // parts, seconds=left)
 
@@ -95,9 +95,8 @@ State = tuple[int, int]  # the blocks in closed segments, and those of the last 
 class _Search:
     """One search.
 
-    Segments that do not depend on each other could come in any order; of these orders, only the one is followed in
-    which a segment that does not read from the one before it begins with a later block. That is why the last segment
-    is a part of the state.
+    Independent segments could come in any order; only the order is followed in which a segment that does not read from
+    the previous one begins with a later block. Therefore the last segment is part of the state.
     """
 
     def __init__(self, blocks: Blocks, limit: int, budget: Budget) -> None:
@@ -109,9 +108,9 @@ class _Search:
         self._came: dict[State, tuple[State, int]] = {}
         self._ahead: dict[int, int] = {}
         self._prices: dict[int, int] = {}
-        self._paid: dict[int, int] = {}  # for segments that are legal: with their chains
+        self._paid: dict[int, int] = {}  # for legal segments: with their chains
         size = len(blocks.members)
-        # What cannot join a segment that a block is left out of, and the numbers of the flows that touch a block.
+        # What cannot join a segment without a block, and the numbers of the flows that touch the block.
         self._without = [1 << i | sum(1 << j for j in range(size) if blocks.needs[j] >> i & 1) for i in range(size)]
         self._flows = [
             (flow.bytes, flow.producer, flow.readers, flow.kept, clique)
@@ -169,14 +168,14 @@ class _Search:
         return Found(bound=self._limit, segments=None, states=self._budget.used - before)
 
     def _is_beaten(self, state: State, segment: int, cost: int) -> bool:
-        """Whether a segment would rather be one with an earlier one on the way to a state.
+        """Whether merging a segment with an earlier one on the way to a state is cheaper.
 
-        The plans that begin so are then more expensive than others, whatever follows: none of them is the cheapest.
-        ``cost`` is that of the way with the segment.
+        Plans that begin in this way are then more expensive than others, whatever follows, so none of them is the
+        cheapest. ``cost`` is that of the way with the segment.
         """
         blocks = self._blocks
         before, apart = union(blocks.needs, segment), union(blocks.apart, segment)
-        between = 0  # what the segments need that lead from an earlier one to this one: joined, there were a cycle
+        between = 0  # what the segments between an earlier one and this one need: merging the two would form a cycle
         came = cost - self._cost[state]
         while state[0]:
             earlier = state[1]
@@ -202,7 +201,7 @@ class _Search:
         return found
 
     def _least(self, segment: int) -> float:
-        """Return what a set of blocks costs as a segment for certain; infinity if it may be none."""
+        """Return a lower bound on the cost of a set of blocks as a segment; infinity if it cannot be one."""
         found = self._paid.get(segment)
         if found is None:
             units = self._blocks.units(segment)
@@ -230,8 +229,8 @@ class _Search:
         alone = [self._alone(done, flow) for flow in self._flows]
         fixed = sum(alone)
         paths = [(p.amount, p.waiting, p.flows) for p in blocks.paths if not p.waiting & done]
-        # The open segment, its flows, what it excludes as incompatible, what is left to later ones, the next block, and
-        # what the segment's flows cost beyond what they would cost without it.
+        # The open segment, its flows, the blocks that it excludes as incompatible, those left to later segments, the
+        # next block, and the additional cost of the flows because of the segment.
         stack = [(0, 0, 0, 0, 0, 0)]
         while stack:
             chosen, touched, apart, excluded, place, moved = stack.pop()
@@ -267,7 +266,7 @@ class _Search:
             stack.append((chosen | 1 << place, touched | own, apart, excluded, place + 1, moved + more))
 
     def _alone(self, done: int, flow: tuple[int, int, int, bool, int]) -> int:
-        """Return what a flow costs that no open segment touches."""
+        """Return the cost of a flow that no open segment touches."""
         size, producer, readers, kept, clique = flow
         rest = ~done
         if producer & rest:
@@ -279,7 +278,7 @@ class _Search:
     def _taken(
         self, flows: int, touched: int, chosen: int, before: int, wider: int, after: int, alone: list[int],
     ) -> int:
-        """Return what flows cost more for a block that joins the open segment and touches all of them.
+        """Return the additional cost of flows for a block that joins the open segment and touches all of them.
 
         ``before`` and ``after`` are the blocks that cannot join, with and without it; ``wider`` is the segment with it.
         """
@@ -290,14 +289,14 @@ class _Search:
         return total
 
     def _parted(self, flows: int, chosen: int, before: int, after: int) -> int:
-        """Return what flows of the open segment cost more if other blocks cannot join it: more of them, or others."""
+        """Return the additional cost of the open segment's flows if more blocks, or others, cannot join it."""
         return sum(
             self._moved(number, chosen, after) - self._moved(number, chosen, before)
             for number in bits(flows) if self._flows[number][2] & (after & ~before)
         )
 
     def _moved(self, number: int, chosen: int, away_from: int) -> int:
-        """Return what a flow costs at least that the open segment touches, some blocks being in others."""
+        """Return a lower bound on the cost of an open segment's flow if some blocks are in other segments."""
         size, producer, readers, kept, clique = self._flows[number]
         away = readers & away_from
         if away:
@@ -305,7 +304,7 @@ class _Search:
         return size * kept if producer & chosen else size
 
     def _launches(self, done: int, chosen: int, away_from: int) -> int:
-        """Return what launching the open segment and what comes after it costs at least."""
+        """Return a lower bound on the launch cost of the open segment and all later ones."""
         blocks, rest = self._blocks, self._all & ~done & ~chosen
         ahead = (blocks.launches & rest).bit_count()
         if not chosen:

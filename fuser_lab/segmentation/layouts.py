@@ -196,7 +196,7 @@ def layout_of(segmented: SegmentedFusion, tensor: str) -> BoundaryLayout | None:
 
 
 class _Facts:
-    """What layouts ask of a fusion whatever its segments are."""
+    """The facts about a fusion that layouts need, independent of its segments."""
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
@@ -205,13 +205,13 @@ class _Facts:
 
 
 class _Latest:
-    """The facts of the fusion that was asked about last: the plans of one exploration share it."""
+    """The facts of the most recent fusion, which the plans of one exploration share."""
 
     def __init__(self) -> None:
         self._facts: _Facts | None = None
 
     def of(self, fusion: Fusion) -> _Facts:
-        """Return the facts of a fusion, which is known by its identity."""
+        """Return the facts of a fusion, found by its identity."""
         found = self._facts
         if found is None or found.fusion is not fusion:
             self._facts = found = _Facts(fusion)
@@ -233,7 +233,7 @@ def negotiate(segmented: SegmentedFusion, oracle: SchedulerOracle) -> tuple[Segm
 
 
 class _Parties:
-    """Who writes and reads each tensor, and what that costs."""
+    """The writers and readers of each tensor, and the cost of their accesses."""
 
     def __init__(self, segmented: SegmentedFusion) -> None:
         self.segmented = segmented
@@ -270,15 +270,15 @@ class _Parties:
         return {tv.name: tv.domain.allocation_order for tv in (*self.fusion.tensor_inputs, *self.boundaries)}
 
     def is_view(self, tensor: TensorView) -> bool:
-        """Whether a tensor is seen in the memory of another one, so that its order follows from the other's."""
+        """Whether a tensor is a view of another one, so that its order follows from the other's."""
         return self.accesses[self.producer[tensor.name]].is_view and tensor.name not in self.required
 
     def natural(self, tensor: TensorView, orders: Orders) -> Order:
-        """Return what the producer gives."""
+        """Return the order in which the producer writes."""
         return self.accesses[self.producer[tensor.name]].natural(tensor, orders)
 
     def preferred(self, tensor: TensorView, orders: Orders) -> tuple[tuple[int, Order], ...]:
-        """Return what each consumer would like."""
+        """Return the order that each consumer prefers."""
         wishes = ((n, self.accesses[n].preferred(tensor, orders)) for n in self.consumers.get(tensor.name, ()))
         return tuple((n, order) for n, order in wishes if order is not None)
 
@@ -294,14 +294,14 @@ class _Parties:
         return "row-major", tuple(range(tensor.ndim))
 
     def placed(self, orders: Orders, tensor: TensorView, order: Order) -> dict[str, Order]:
-        """Return the orders with that of one tensor changed, and those of the views of it."""
+        """Return the orders after changing that of one tensor and of its views."""
         new = {**orders, tensor.name: order}
         for view in self.views(tensor):
             new[view.name] = self.natural(view, new)
         return new
 
     def views(self, tensor: TensorView) -> tuple[TensorView, ...]:
-        """Return the tensors seen in the memory of one, in order."""
+        """Return the views of a tensor, in order."""
         if tensor.name not in self._views:
             found: dict[TensorView, None] = {}
             waiting = [tensor]
@@ -313,7 +313,7 @@ class _Parties:
         return self._views[tensor.name]
 
     def cost(self, tensor: TensorView, orders: Orders) -> int:
-        """Return what the segments that write or read a tensor, or a view of it, pay."""
+        """Return the access cost of the segments that write or read a tensor or a view of it."""
         near = {n for tv in (tensor, *self.views(tensor)) for n in self._touching(tv)}
         return sum(self.accesses[n].cost(orders) for n in near)
 
@@ -321,11 +321,11 @@ class _Parties:
         return (self.producer[tensor.name], *self.consumers.get(tensor.name, ()))
 
     def total(self, orders: Orders) -> int:
-        """Return what all segments pay."""
+        """Return the access cost of all segments."""
         return sum(accesses.cost(orders) for accesses in self.accesses)
 
     def decider(self, tensor: TensorView, orders: Orders) -> str:
-        """Return who decided on the order of a tensor where nothing was negotiated."""
+        """Return what decided the order of a tensor that was not negotiated."""
         hint = tensor.domain.hint
         if tensor.name in self.required:
             return "user"
@@ -393,7 +393,7 @@ class _Negotiation:
         return segmented, parties.layouts("negotiate", self._orders, by, reasked)
 
     def _choose(self, tensor: TensorView) -> bool:
-        """Choose the order of least cost for a tensor; return whether that is another one than before."""
+        """Choose the cheapest order for a tensor; return whether it changed."""
         parties, orders = self._parties, self._orders
         choices = [("producer", parties.natural(tensor, orders))]
         choices += [(f"S{n}", order) for n, order in parties.preferred(tensor, orders)]
@@ -409,7 +409,7 @@ class _Negotiation:
         return best != orders
 
     def _asked(self) -> tuple[SegmentedFusion, list[Reasked]]:
-        """Return the segments as they are accepted; orders that nobody accepts are given up, first for natural ones."""
+        """Return the segments as accepted; orders that no scheduler accepts revert, first to natural ones."""
         parties = self._parties
         natural = {tv.name: parties.natural(tv, self._orders) for tv in self._open}
         while True:
@@ -427,7 +427,7 @@ class _Negotiation:
         ]
 
     def _given_up(self, refused: Iterable[int], natural: dict[str, Order]) -> bool:
-        """Change the orders around refused segments; return whether there was anything left to change."""
+        """Change the orders around refused segments; return whether anything was left to change."""
         names = {tv.name for n in refused for tv in self._parties.accesses[n].tensors}
         moved = False
         for tensor in self._open:
@@ -447,7 +447,7 @@ def _named(group: SegmentedGroup) -> str:
 
 
 def laid_out(segmented: SegmentedFusion, orders: Orders, oracle: SchedulerOracle) -> SegmentedFusion:
-    """Return segments whose tensors lie in other orders; those of which a tensor changed are asked again."""
+    """Return segments with other orders of tensors; schedulers are asked again about those that change."""
     old = segmented.fusion
     fusion = placed_in(old, orders)
     if fusion is old:
@@ -462,7 +462,7 @@ def laid_out(segmented: SegmentedFusion, orders: Orders, oracle: SchedulerOracle
 
 
 def placed_in(fusion: Fusion, orders: Orders) -> Fusion:
-    """Return the fusion with tensors in these orders; what lies in no memory has none, unless the user requires one."""
+    """Return the fusion with tensors in these orders; one without memory has an order only if the user requires it."""
     new: dict[Val, TensorView] = {}
     for expr in fusion.exprs:
         for tensor in expr.tensor_outputs:

@@ -1,4 +1,4 @@
-"""Which expressions of a segmented fusion are those of its definition, and for which other sizes that stays true.
+"""Which expressions of a segmented fusion come from its definition, and for which other sizes this remains true.
 
 A fusion is segmented with all sizes known. Its segments become definitions with the sizes symbolic that are symbolic in
 the definition: an expression is taken from the definition again, unless a pass or the segmenter has made it.
@@ -58,7 +58,7 @@ class Lifting:
 
     @cached_property
     def decided(self) -> tuple[str, ...]:
-        """Names of the sizes that ops decide, as a pad does: neither inputs have them nor does arithmetic give them."""
+        """Names of the sizes that an op determines, such as a pad: they come from neither inputs nor arithmetic."""
         given = {v.name for v in self.definition.inputs}
         given |= {e.name for tv in self.definition.tensor_inputs for e in tv.extents if isinstance(e, Scalar)}
         found = (e for tv in self.definition.tensors.values() for e in tv.extents if isinstance(e, Scalar))
@@ -67,7 +67,7 @@ class Lifting:
         ))
 
     def sizes(self, inputs: Sequence[Described]) -> dict[str, int]:
-        """Return what the sizes in `decided` are for other inputs than those that were segmented for.
+        """Return the sizes in `decided` for inputs other than those used for segmentation.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class Lifting:
                 fold.apply(attempt)
             now = _made(fold.fusion, self.definition, bound, fold.replicas)
         except (FuserLabError, KeyError):
-            # The log does not even belong to what the passes made of these sizes.
+            # The log does not apply to the passes' result for these sizes.
             now = {}
         if now != self._made:
             differing = sorted(name for name in {*now, *self._made} if now.get(name) != self._made.get(name))
@@ -104,7 +104,7 @@ class Lifting:
 
 
 def seeds_in(definition: Fusion, fusion: Fusion) -> frozenset[str]:
-    """Return the names of the scalars that passes have made inputs."""
+    """Return the names of the scalars that passes have turned into inputs."""
     known = {v.name for v in definition.inputs}
     return frozenset(v.name for v in fusion.inputs if v.name not in known)
 
@@ -125,7 +125,7 @@ def _original(expr: Expr, definition: Fusion, bound: Fusion, replicas: Mapping[s
     if place is None or name not in definition.tensors:
         return None
     was, old = bound.exprs[place], definition.producers[definition.tensors[name]]
-    # An op that only passes make computes what the recorded one does, by other means.
+    # An op that only passes create computes the same as the recorded one in another way.
     same = was.op.name == expr.op.name or expr.op.name in MADE_BY_PASSES
     if not same or was.attrs != expr.attrs or len(old.outputs) != len(expr.outputs):
         return None
@@ -139,14 +139,14 @@ def _original(expr: Expr, definition: Fusion, bound: Fusion, replicas: Mapping[s
 
 
 def _kept(value: Val) -> object:
-    """Return what a pass must not have changed about an operand: whether it is a tensor, and which scalar it is."""
+    """Return what a pass must not change about an operand: whether it is a tensor, and which scalar it is."""
     return value.ndim if isinstance(value, TensorView) else (value.name, value.dtype, value.value)
 
 
 def _made(
     fusion: Fusion, definition: Fusion, bound: Fusion, replicas: Mapping[str, str],
 ) -> dict[str, object]:
-    """Return what a rewritten fusion does, by the names of results, without the sizes that the definition decides."""
+    """Return what a rewritten fusion computes, by result, without the sizes that the definition determines."""
     found: dict[str, object] = {}
     for expr in fusion.tensor_exprs:
         reads = tuple(replicas.get(v.name, v.name) for v in expr.tensor_inputs)

@@ -1,7 +1,7 @@
-"""Better plans by small changes: merge two segments, or move expressions from one to another, as long as it pays.
+"""Better plans by small changes: merge two segments, or move expressions from one to another, as long as this saves.
 
-A partition under construction is a list of disjoint masks over the units of a space. Prices come first, since they are
-cheap; only a change that would pay is checked for cycles and asked of the schedulers.
+A partition under construction is a list of disjoint masks over the units of a space. Prices are computed first, since
+they are cheap; only a change that would save is checked for cycles and by the schedulers.
 """
 
 import random
@@ -27,7 +27,7 @@ class Partition:
     _place: dict[int, int] = field(init=False)  # segment -> its number in the line
 
     def __post_init__(self) -> None:
-        """Note who is where, who reads from whom, and an order of the segments."""
+        """Record the segment of each unit, who reads from whom, and an order of the segments."""
         size = len(self.space.units)
         self._owner = [0] * size
         self._needs, self._feeds = [0] * size, [0] * size
@@ -43,7 +43,7 @@ class Partition:
 
     @classmethod
     def single(cls, space: Space) -> "Partition":
-        """Return every unit alone."""
+        """Return the partition with every unit alone."""
         partition = cls(space, {})
         for i in range(len(space.units)):
             price = legal_price(space, 1 << i)
@@ -67,7 +67,7 @@ class Partition:
         return self._owner[unit]
 
     def beside(self, mask: int) -> set[int]:
-        """Return the other segments that touch a tensor which a segment touches."""
+        """Return the other segments that share a tensor with a segment."""
         return {
             self._owner[i]
             for flow in self.space.flows
@@ -76,7 +76,7 @@ class Partition:
         }
 
     def replace(self, gone: Iterable[int], new: dict[int, int]) -> None:
-        """Put segments in the place of others."""
+        """Replace segments by others."""
         places = []
         for mask in gone:
             del self.segments[mask], self._below[mask]
@@ -87,7 +87,7 @@ class Partition:
         self._put(min(places), max(places) + 1, new)
 
     def _put(self, first: int, end: int, new: Iterable[int]) -> None:
-        """Put segments into a part of the line, in the place of those there that are gone, and order this part."""
+        """Put segments into a range of the order, replacing the removed ones there, and sort this range."""
         for mask in new:
             self._below[mask] = self._read_from(mask)
         part = [mask for mask in self._line[first:end] if mask in self.segments]
@@ -98,7 +98,7 @@ class Partition:
             self._place[self._line[place]] = place
 
     def _ordered(self, part: Sequence[int]) -> list[int]:
-        """Return segments in an order in which each comes after those of them that it reads from."""
+        """Return segments sorted so that each comes after those that it reads from."""
         inside = set(part)
         after = {mask: {self._owner[i] for i in bits(self._below[mask] & ~mask)} & inside for mask in part}
         waits = dict.fromkeys(part, 0)
@@ -120,7 +120,7 @@ class Partition:
         return below
 
     def cycle_with(self, gone: Iterable[int], new: Sequence[int]) -> int:
-        """Return a segment on a cycle that there would be with some replaced by others, nothing if there were none."""
+        """Return a segment on a cycle that replacing some segments by others would create; empty if there is none."""
         last = max(self._place[mask] for mask in gone)
         for mask in new:
             self._note(mask)
@@ -130,7 +130,7 @@ class Partition:
         return found
 
     def _way_back(self, start: int, last: int) -> int:
-        """Return a segment on a way from one to itself; none leads through what comes after place ``last``."""
+        """Return a segment on a path from one to itself; such paths end at position ``last``."""
         seen = start
         waiting = [start]
         while waiting:
@@ -148,26 +148,26 @@ class Partition:
         return 0
 
     def inside_below(self, unit: int) -> int:
-        """Return a unit with all of its segment that depends on it."""
+        """Return a unit with everything in its segment that depends on it."""
         return (self.space.below[unit] | 1 << unit) & self._owner[unit]
 
     def inside_above(self, unit: int) -> int:
-        """Return a unit with all of its segment that it depends on."""
+        """Return a unit with everything in its segment that it depends on."""
         return (self.space.above[unit] | 1 << unit) & self._owner[unit]
 
 
 def legal_price(space: Space, mask: int) -> int | None:
-    """Return what a set costs as a segment, None if it can be none."""
+    """Return the cost of a set as a segment, None if it cannot be one."""
     way = space.legal_way(mask)
     return None if way is None else space.price(mask) + way[0]
 
 
 def merges(partition: Partition, apart: Sequence[int] | None = None) -> Iterator[tuple[int, int, bool]]:
-    """Merge, again and again, the two segments that save most together; yield each attempt and whether it came about.
+    """Repeatedly merge the two segments that save most; yield each attempt and whether it succeeded.
 
-    Only segments that touch a tensor in common are tried; with ``apart``, which has for each unit those that it can
-    never be with, all others too, which save a launch at least. A pair that was refused is not tried again until one
-    of the two has changed.
+    Only segments with a common tensor are tried; with ``apart``, which has for each unit those that exclude it, all
+    other pairs as well, since they save at least a launch. A pair that was refused is not tried again until one of the
+    two has changed.
     """
     space = partition.space
     heap: list[tuple[int, int, int]] = []
@@ -210,10 +210,10 @@ def merges(partition: Partition, apart: Sequence[int] | None = None) -> Iterator
 def anneal(
     partition: Partition, apart: Sequence[int], rounds: int, is_late: Callable[[], bool], seed: int = 0,
 ) -> Partition:
-    """Return the cheapest partition met on a walk of small changes, some of which cost something at first.
+    """Return the cheapest partition on a random walk of small changes, some of which initially increase the cost.
 
-    ``apart`` has for each unit those that it can never be with. The walk is the same for the same seed. It ends after
-    so many rounds, or when it is late.
+    ``apart`` has for each unit those that exclude it. The walk is the same for the same seed. It ends after a number of
+    rounds or at the time limit.
     """
     space, dice = partition.space, random.Random(seed)  # noqa: S311 - a walk that can be repeated, no secret
     best, least = dict(partition.segments), partition.cost
@@ -253,7 +253,7 @@ def anneal(
 
 
 def _moved(partition: Partition, unit: int, dice: random.Random) -> int:
-    """Return what goes with a unit to another segment: nothing, what depends on it, what it depends on, or all."""
+    """Return the units that move with a unit: none, its dependents, its dependencies, or the whole segment."""
     kind = dice.randrange(4)
     if kind == 0:
         return 1 << unit

@@ -1,4 +1,4 @@
-"""From segments of a space to the log: the attempts that make a plan of them, and why neighbours are apart."""
+"""From segments of a space to the log: the attempts that create the plan, and why neighbours are separate."""
 
 from collections.abc import Generator, Iterator, Sequence
 
@@ -20,7 +20,7 @@ from fuser_lab.segmentation.welford import welfords
 def as_bottom_up_writes_it(
     fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions,
 ) -> Generator[Attempt, None, Fusion]:
-    """Yield what comes of Welfords before the cut and return the fusion, so that plans are of the same expressions."""
+    """Yield the rewriting of Welfords before the cut and return the fusion, so that plans have the same expressions."""
     if not options.welford or not welfords(fusion.tensor_exprs, fusion):
         return fusion
     if options.whole_fusion and not has_hints(fusion, options):
@@ -28,7 +28,7 @@ def as_bottom_up_writes_it(
         names = tuple((expr.name,) for expr in fusion.tensor_exprs)
         _, answer = asker.attempt("whole fusion", Kind.MERGE, names, fusion.tensor_exprs)
         if answer.chosen is not None:
-            # The merge that bottom-up makes of it is left out: the search merges by itself, and perhaps less.
+            # Bottom-up's merge is left out, because the search decides on merges itself.
             written = asker.rewritten("whole fusion", fusion.tensor_exprs, answer)
             try:
                 while True:
@@ -42,7 +42,7 @@ def as_bottom_up_writes_it(
 
 
 def in_order(space: Space, segments: Sequence[int]) -> list[int] | None:
-    """Return segments so that each comes after those that it reads from; None if they form a cycle."""
+    """Return segments, each after those that it reads from; None if they form a cycle."""
     left, done, found = sorted(segments, key=lambda m: m & -m), 0, []
     while left:
         ready = next((m for m in left if not needed_by(space, m) & ~done), None)
@@ -63,7 +63,7 @@ def needed_by(space: Space, segment: int) -> int:
 
 
 def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Attempt, ...] | None:
-    """Return the attempts that make a plan of segments; None if some chain cannot be provided."""
+    """Return the attempts that create a plan from segments; None if some chain cannot be provided."""
     found = [
         Attempt(
             phase=f"{phase}: forward",
@@ -119,7 +119,7 @@ def attempts_of(space: Space, segments: Sequence[int], phase: str) -> tuple[Atte
 def neighbours_apart(
     segmented: SegmentedFusion, oracle: SchedulerOracle, options: SegmenterOptions, phase: str,
 ) -> Iterator[Attempt]:
-    """Yield why no two segments, one of which reads from the other, are one."""
+    """Yield, for each pair of segments with a tensor between them, why they are separate."""
     for first, readers in enumerate(segmented.successors):
         for second in sorted(readers):
             groups = segmented.groups[first], segmented.groups[second]

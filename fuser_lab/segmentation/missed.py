@@ -1,4 +1,4 @@
-"""What a cheaper plan does better than a given one: tensor by tensor, with the reason why the given one did not."""
+"""What a cheaper plan does better than a given one, tensor by tensor, with the reason why the given one does not."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ class Missed:
     tensor
         The tensor that one of them moves more often; empty for launches.
     together
-        Two values that the cheaper plan has in one segment and this one has not, if there are any.
+        Two values that only the cheaper plan has in one segment, if there are any.
     segments
         The segments of this plan in which they are.
     cost
-        Bytes that the cheaper plan saves (a launch counts as the bytes that memory moves meanwhile); negative where
-        it pays more.
+        Bytes that the cheaper plan saves (a launch counts as the bytes that memory could move in the same time);
+        negative if it moves more.
     relation
         Why the two values are apart in this plan: "refused", "cycle", "never tried" or "edited"; empty without values.
     text
@@ -98,7 +98,7 @@ def _accesses(segmented: SegmentedFusion) -> Counter[TensorView]:
 def _joined(
     segmented: SegmentedFusion, cheaper: SegmentedFusion, tensor: TensorView,
 ) -> tuple[str, str] | None:
-    """Return two values that make or read a tensor, apart in one plan and together in the other, or None."""
+    """Return two expressions that compute or read a tensor, apart in one plan and together in the other, or None."""
     fusion = segmented.fusion
     maker = fusion.producers.get(tensor)
     near = [*([maker] if maker is not None else []), *fusion.users.get(tensor, ())]
@@ -111,7 +111,7 @@ def _joined(
 
 
 def _said(answer: Why, log: DecisionLog) -> str:
-    """Return why two values are apart, with what was said when that was tried."""
+    """Return why two values are apart, with the answer when merging them was tried."""
     refused = [log[seq] for seq in answer.attempts if not log[seq].accepted]
     if answer.relation is not Relation.REFUSED or not refused or not refused[-1].text:
         return answer.text

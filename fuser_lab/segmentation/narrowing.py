@@ -1,7 +1,7 @@
 """Narrowing: a tensor that passes between segments is stored in fewer bytes, with a cast before the store and after it.
 
-Unlike the option ``io_to_lower_precision``, which narrows whatever leads to an output of 16 bits, this is one edit of
-one tensor, and it states its error.
+Unlike the option ``io_to_lower_precision``, which narrows everything that leads to a 16-bit output, this is an edit of
+one tensor that states its error.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.rewritings import Rewritten, check_accepted, crossing_tensor, moved_bytes
 
 PHASE = "edit: narrow"
-MEASURED_ELEMENTS = 1 << 22  # of all tensors together: about a second of the reference evaluation
+MEASURED_ELEMENTS = 1 << 22  # total size of all tensors: about a second of the reference evaluation
 # The largest relative error of rounding to nearest: half a unit in the last place of the significand.
 ROUNDING = {DataType.BFloat16: 2.0**-8, DataType.Half: 2.0**-11, DataType.Float: 2.0**-24}
 
@@ -120,7 +120,7 @@ def narrow(
 
 
 def widened_from(fusion: Fusion, tensor: TensorView) -> DataType | None:
-    """Return the type of 16 bits from which what a tensor depends on was widened; of several, the nearest."""
+    """Return the nearest 16-bit type from which a value that the tensor depends on was widened."""
     waiting, seen = [tensor], {tensor}
     while waiting:
         value = waiting.pop(0)
@@ -194,7 +194,7 @@ def _has_values_of(fusion: Fusion, tensor: TensorView, dtype: DataType) -> bool:
 
 
 def _difference(old: np.ndarray, new: np.ndarray) -> float:
-    """Return the largest difference relative to the largest element; infinite where only one of them is finite."""
+    """Return the largest difference relative to the largest element; infinite if only one of the two is finite."""
     if not old.size:
         return 0.0
     wide = np.complex128 if np.iscomplexobj(old) else np.float64

@@ -1,9 +1,9 @@
-"""The least-cost legal partition, and for any plan the proof of how far it is from that.
+"""The cheapest legal partition, and for any plan the proof of how far it is from that.
 
 Two spaces are searched: partitions in which every expression is in one segment, and those in which forwarded chains are
-copied into their readers, as nvFuser does. In each: bounds that need no search; better plans by small changes; the
-parts between which no segment can reach, each a separate problem; contraction of what any cheaper plan has together; A*
-over what is left.
+copied into their readers, as nvFuser does. The steps for each: bounds that need no search; better plans by small
+changes; division into parts that no segment can span, each a separate problem; contraction of the expressions that
+every cheaper plan has together; A* over the rest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,15 +36,15 @@ from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.top_down import top_down
 
 Parts = tuple[int, ...]
-STEPS = 6  # by which part of itself a limit grows from one search to the next
-STATES_PER_CHANGE = 20  # of the budget, for which one small change of a known plan is tried
+STEPS = 6  # fraction by which a limit grows from one search to the next
+STATES_PER_CHANGE = 20  # states of the budget per small change of a known plan
 CHANGES_PER_UNIT = 100
-MOST_BLOCKS = 60  # that a search may come to an end with; it gets a tenth of the budget where there are more
-LEAST_GAIN = 1.01  # of an unfinished search over the terms that need none
+MOST_BLOCKS = 60  # blocks up to which a search should finish; with more, it gets a tenth of the budget
+LEAST_GAIN = 1.01  # minimum gain of an unfinished search over the terms that need none
 
 
 def segment_costs(segmented: SegmentedFusion, model: CostModel) -> tuple[SegmentCost, ...]:
-    """Return what each segment of a plan costs."""
+    """Return the cost of each segment of a plan."""
     found = []
     for group in segmented.groups:
         moved = traffic(segmented.fusion, group.exprs, segmented.recomputed)
@@ -58,7 +58,7 @@ def segment_costs(segmented: SegmentedFusion, model: CostModel) -> tuple[Segment
 
 
 def plan_cost(segmented: SegmentedFusion, model: CostModel) -> int:
-    """Return what a plan costs, in bytes."""
+    """Return the cost of a plan, in bytes."""
     return sum(segment.cost for segment in segment_costs(segmented, model))
 
 
@@ -167,7 +167,7 @@ def _unscheduled(segmented: SegmentedFusion) -> str:
 
 @dataclass(slots=True)
 class _Finder:
-    """Looks for the best plan in all spaces; every plan that turns up tightens the limit."""
+    """Searches all spaces for the best plan; every plan found tightens the limit."""
 
     fusion: Fusion
     oracle: SchedulerOracle
@@ -179,17 +179,17 @@ class _Finder:
 
     @property
     def best(self) -> _Known:
-        """The cheapest plan so far, the first of equals."""
+        """The cheapest plan so far; on a tie the first."""
         return min(self.known, key=lambda plan: plan.cost)
 
     def add(self, segmented: SegmentedFusion, attempts: Sequence[Attempt] = ()) -> None:
-        """Take notice of a plan."""
+        """Add a plan."""
         self.known.append(
             _Known(segmented=segmented, cost=plan_cost(segmented, self.model), attempts=tuple(attempts)),
         )
 
     def seed(self) -> None:
-        """Make the plans of the other strategies known, each with forwarding and without."""
+        """Add the plans of the other strategies, each with and without forwarding."""
         self._seeded = True
         plain = replace(self.options, forward_inputs=False, forward_factories=frozenset())
         for options in (self.options, plain) if self.chains else (self.options,):
@@ -198,7 +198,7 @@ class _Finder:
                     self.known.append(known)
 
     def others(self, options: SegmenterOptions) -> Iterator[_Known]:
-        """Yield the plans of the other strategies that cut whole fusions; both are quick beside a search."""
+        """Yield the plans of the other strategies that cut whole fusions, which are fast compared with a search."""
         for word, strategy in (("bottom-up", bottom_up), ("top-down", top_down)):
             attempts = tuple(
                 replace(attempt, phase=f"{word}: {attempt.phase}")
@@ -214,7 +214,7 @@ class _Finder:
         return tuple(forwarded_chains(self.fusion, self.options))
 
     def obstacle(self, segmented: SegmentedFusion) -> str:
-        """Return why a plan is none of those that the model compares, or nothing."""
+        """Return why a plan is not among those that the model compares, or an empty text."""
         unscheduled = _unscheduled(segmented)
         if unscheduled:
             return unscheduled
@@ -228,7 +228,7 @@ class _Finder:
         return ""
 
     def prove(self) -> tuple[Proof, ...]:
-        """Return a proof for each space; plans that turn up on the way are added."""
+        """Return a proof for each space; plans found on the way are added."""
         spaces: dict[frozenset[str], tuple[Chain, ...]] = {frozenset(): ()}
         spaces[frozenset(name for chain in self.chains for name in chain.names)] = self.chains
         for plan in self.known:
@@ -258,7 +258,7 @@ class _Finder:
         return tuple(found)
 
     def _taken(self, space: Space) -> list[int]:
-        """Return the sets of a space that schedulers take in known plans."""
+        """Return the sets of a space that schedulers accept in known plans."""
         groups = [group for plan in self.known for group in plan.segmented.groups]
         return [space.mask(group.names) for group in groups if group.scheduler is not None]
 
@@ -284,7 +284,7 @@ class _Finder:
                 if proof.bound < self.best.cost:
                     self._store_or_copy(conflicts, base, parts, plan)
                 return best
-            # Parts solved apart may form a cycle together: then they are one problem.
+            # Parts solved separately may form a cycle; they are then one problem.
             parts = _joined_parts(space, parts, plan)
             if self.budget.is_spent:
                 return best
@@ -292,10 +292,10 @@ class _Finder:
     def _store_or_copy(
         self, conflicts: Conflicts, base: Bound, parts: Sequence[int], plan: Parts, decided: int = 0, paid: int = 0,
     ) -> None:
-        """Look for better plans where a plan reads a chain that the bound charges nobody for storing.
+        """Look for better plans if a plan reads a chain whose storage the bound does not charge.
 
-        Either some segment stores the chain, which costs something, or all of its readers hold copies: one chain after
-        the other is decided, in both ways. ``decided`` are the chains that are, ``paid`` is what storing them costs.
+        Either some segment stores the chain, at a cost, or all of its readers contain copies: chains are decided one by
+        one, in both ways. ``decided`` are the chains decided so far, ``paid`` is the cost of storing them.
         """
         space = conflicts.space
         charged = {term.subject for term in base.terms if term.kind is TermKind.STORED}
@@ -314,9 +314,9 @@ class _Finder:
     def _solve(
         self, conflicts: Conflicts, base: Bound, parts: Sequence[int], more: int = 0,
     ) -> tuple[dict[int, int], Parts | None]:
-        """Return what each part costs at least and, if that is reached in all of them, the segments.
+        """Return a lower bound for each part and, if all bounds are reached, the segments.
 
-        ``more`` is what every plan pays beside the parts and the bound's stored chains.
+        ``more`` is what every plan pays besides the parts and the bound's stored chains.
         """
         space = conflicts.space
         floors = {part: part_share(space, base, part) for part in parts}
@@ -360,9 +360,9 @@ class _Finder:
         return found
 
     def _improve(self, conflicts: Conflicts, floor: int) -> None:
-        """Look for better plans of a space by small changes, until one costs no more than the least that is possible.
+        """Look for better plans of a space by small changes, until one reaches the minimum possible cost.
 
-        It begins with the best that is known, and with the greedy merges of single expressions.
+        It starts from the best known plan, and from the greedy merges of single expressions.
         """
         space = conflicts.space
         seeds = [seed for known in self.known if (seed := self._seed_in(space, known)) is not None]
@@ -385,14 +385,14 @@ class _Finder:
                 return
 
     def _realise(self, space: Space, segments: Sequence[int]) -> None:
-        """Make a plan of segments known, if every chain can be provided."""
+        """Add the plan of these segments, if every chain can be provided."""
         attempts = attempts_of(space, segments, "optimal")
         if attempts is not None:
             self.add(_folded(self.fusion, attempts, self.oracle), attempts)
 
 
 def _without_search(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
-    """Return the best bound that is made of simple terms; the first of equals, as it is the simplest."""
+    """Return the best bound from simple terms; on a tie the first, which is the simplest."""
     if not any(conflicts.of):
         return base  # nothing has to cross
     lifted = lifted_bound(space, conflicts, base)
@@ -401,7 +401,7 @@ def _without_search(space: Space, conflicts: Conflicts, base: Bound) -> Bound:
 
 
 def part_share(space: Space, base: Bound, part: int) -> int:
-    """Return what the clique bound charges to the segments of a part; with stored chains, these are all of it."""
+    """Return the part of the clique bound that the segments of a part pay; with stored chains, all of it."""
     total = space.model.launch_bytes * max((base.launches & part).bit_count(), 1)
     for flow, clique in zip(space.flows, base.cliques, strict=True):
         own = (clique & part).bit_count()
@@ -413,9 +413,9 @@ def part_share(space: Space, base: Bound, part: int) -> int:
 
 
 def _deepened(conflicts: Conflicts, part: int, limit: int, budget: Budget) -> Found:
-    """Return what a search of a part finds, with one limit after the other until one suffices.
+    """Return the result of searching a part, with increasing limits until one is enough.
 
-    Below a low limit more is contracted and less is left to look at; the last search dwarfs those before it.
+    A low limit contracts more and leaves less to search; the last search takes much longer than the earlier ones.
     """
     blocks = contracted(conflicts, part, limit)
     states, lowest = 0, min(bound(blocks), limit)
@@ -441,7 +441,7 @@ def _search_term(space: Space, part: int, extra: int) -> Term:
 
 
 def _joined_parts(space: Space, parts: Sequence[int], segments: Sequence[int]) -> list[int]:
-    """Return parts, with those in one whose segments are left when all that can run has run, and wait for a cycle."""
+    """Return parts; those whose segments wait for each other in a cycle are joined."""
     left, done = list(segments), 0
     while ready := [m for m in left if not needed_by(space, m) & ~done]:
         left = [m for m in left if m not in ready]

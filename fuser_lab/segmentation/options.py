@@ -29,7 +29,7 @@ from fuser_lab.passes.base import Callback
 
 
 class SegmentSetMeaning(enum.Enum):
-    """How ``segment_set`` is read."""
+    """The meaning of ``segment_set``."""
 
     HINT = "hint"  # as in nvFuser: a segment may end with it; another path around it may still be merged
     CUT = "cut"  # no segment contains expressions both before and after it, on any path
@@ -196,7 +196,7 @@ class SegmenterOptions:
             raise InputError(msg)
 
     def for_strategy(self, strategy: object) -> "SegmenterOptions":
-        """Return the options with those off that the strategy does not accept."""
+        """Return the options with those switched off that the strategy does not accept."""
         if strategy == "top_down":
             return self
         return replace(self, cut_reshape_inputs=False, cut_resize_inputs=False, pieces_by_depth=False)
@@ -260,7 +260,7 @@ class SegmenterOptions:
 def rewritten(
     fusion: Fusion, options: SegmenterOptions, passes: Sequence[Pass] = PASSES, callback: Callback | None = None,
 ) -> Fusion:
-    """Return a concretized fusion after those of the passes that the options leave on; see `PassPipeline.run`."""
+    """Return a concretized fusion after the passes that the options enable; see `PassPipeline.run`."""
     everywhere = AllocationDomain(every_tensor=options.layout_mode == "propagate")
     pipeline = PassPipeline(tuple(everywhere if type(p) is AllocationDomain else p for p in passes))
     return pipeline.run(

@@ -23,9 +23,9 @@ _RULES = {
 def origins(
     bound: Fusion, final: Fusion, options: SegmenterOptions, log: DecisionLog, passes: Sequence[Pass] = PASSES,
 ) -> dict[str, str]:
-    """Return what made each expression that the user did not record, by the name of its result.
+    """Return the creator of each expression that the user did not record, by the name of its result.
 
-    A result that keeps the user's name counts if a pass made a hint of it.
+    A result that keeps the user's name counts if a pass turned it into a hint.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def origins(
 
 
 def origins_text(texts: Iterable[str], made: Mapping[str, str]) -> str:
-    """Return who made the names that occur in texts, as far as ``made`` tells; empty if none of them does."""
+    """Return the creators of the names in texts, as far as ``made`` has them; empty if it has none."""
     by: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for text in texts for name in _NAME.findall(text)):
         if name in made:
@@ -79,7 +79,8 @@ def origins_text(texts: Iterable[str], made: Mapping[str, str]) -> str:
 def source_of(name: str, sources: Mapping[str, str]) -> str:
     """Return the line of the user's code that a tensor came from, or an empty text.
 
-    What passes and the segmenter make of a tensor is named after it, as ``T2_lower`` is, and has its line.
+    Tensors that passes and the segmenter derive from another are named after it, such as ``T2_lower``, and have its
+    line.
     """
     while name not in sources and "_" in name:
         name = name.rpartition("_")[0]

@@ -1,11 +1,11 @@
 """The cost of pairs that exclude each other, as a packing of the paths between them.
 
-Two units that can never share a kernel, joined by a path of tensors that units on it share: somewhere on the path two
+If two units that can never share a kernel are joined by a path of shared tensors, then somewhere on the path two
 neighbours are in different segments, and the tensor between them goes through memory. A plan therefore pays, for each
-path, at least the cheapest of its tensors; and where paths use the same tensors, all that they are charged for a tensor
-together may not exceed what parting its producer and readers costs. The largest sum of such charges is a linear
-program, the dual of minimum multicut (Leighton and Rao, JACM 46(6), 1999): paths are added while some are shorter than
-1 in the prices of the tensors. Rounded down to bytes it is a bound that needs no solver to check: adding up suffices.
+path, at least the cheapest of its tensors; if paths share a tensor, their total charge for it may not exceed the cost
+of separating its producer and readers. The largest sum of such charges is a linear program, the dual of minimum
+multicut (Leighton and Rao, JACM 46(6), 1999): paths are added while some are shorter than 1 in the prices of the
+tensors. Rounded down to bytes it is a bound that needs no solver to check: adding up suffices.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,14 +14,14 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-ROUNDS = 20  # of adding paths; what is missing afterwards makes the bound weaker, not wrong
+ROUNDS = 20  # rounds of adding paths; missing paths make the bound weaker, not wrong
 NEW_PATHS = 6  # per unit and round, the shortest
 SHORT = 1 - 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A tensor that units share: what parting them costs at least, and who they are."""
+    """A tensor that units share: the minimum cost of separating them, and the units."""
 
     capacity: int
     units: int
@@ -29,7 +29,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """Units from one to another that excludes it, the numbers of the links between them, and the bytes charged."""
+    """Units on a path between two that exclude each other, the numbers of the links, and the bytes charged."""
 
     units: tuple[int, ...]
     links: tuple[int, ...]
@@ -37,14 +37,14 @@ class Path:
 
 
 def packed_paths(apart: Sequence[int], links: Sequence[Link]) -> tuple[Path, ...]:
-    """Return paths with charges that no link's capacity is exceeded by.
+    """Return paths with charges that do not exceed any link's capacity.
 
     Parameters
     ----------
     apart
-        For each unit the mask of those that it can never be with.
+        For each unit, the mask of those that exclude it.
     links
-        What units share; those without capacity lead nowhere.
+        The shared tensors; paths do not use those without capacity.
     """
     packing = _Packing(apart, links)
     if not packing.members or not any(apart):
@@ -96,7 +96,7 @@ class _Packing:
                 if k in used:
                     continue
                 used.add(k)
-                after = so_far + price[k] + 1e-7  # of equals the one with fewer tensors
+                after = so_far + price[k] + 1e-7  # on a tie, the one with fewer tensors
                 for other in self.members[k]:
                     if after < distance.get(other, 2.0):
                         distance[other] = after
@@ -129,7 +129,7 @@ class _Packing:
         return solved.x, {k: float(prices[row]) for k, row in self._rows.items()}
 
     def _whole(self, shares: Iterable[float]) -> Iterable[Path]:
-        """Yield the paths with whole bytes; what rounding leaves is charged to the first paths that have room."""
+        """Yield the paths with whole bytes; the rounding remainder is charged to the first paths that have room."""
         room = dict(zip(self.members, self._capacity, strict=True))
         scale = max(self._capacity)
         charged = []

@@ -17,8 +17,8 @@ def pieces(fusion: Fusion, options: SegmenterOptions) -> list[list[int]]:
     """Return the pieces as positions among the tensor expressions, in topological order, each sorted.
 
     The pieces are the connected components of the fusion without its cut edges. Pieces that read from each other in a
-    cycle are one piece, as NVIDIA/Fuser issue #2224 has it: cuts that another path leads around do not part the
-    fusion. With ``pieces_by_depth``, and where ``segment_set`` is a cut, such a piece is split by depth, which is the
+    cycle are one piece, as in NVIDIA/Fuser issue #2224: a cut does not split the fusion if another path leads around
+    it. With ``pieces_by_depth``, and where ``segment_set`` is a cut, such a piece is split by depth, which is the
     number of cut edges on the way to an expression.
     """
     edges = _edges(fusion)
@@ -64,7 +64,7 @@ def _is_cut(fusion: Fusion, edge: Edge, options: SegmenterOptions) -> bool:
         return has_hints(fusion, options)
     if options.cut_reshape_inputs and reader.kind is OpKind.RESHAPE:
         return True
-    # What cat reads are pads as a rule, which belong to it: the edges into these are cut.
+    # The operands of cat are usually pads, which belong to it, so the edges into the pads are cut.
     is_padded = reader.op.name == "cat" and fusion.producers[tensor].op.name == "pad"
     return options.cut_resize_inputs and reader.kind is OpKind.RESIZE and not is_padded
 
@@ -81,10 +81,10 @@ def _siblings(fusion: Fusion, options: SegmenterOptions) -> list[tuple[int, int]
 
 
 def _refined(members: list[int], edges: Sequence[tuple[int, int, bool]]) -> list[list[int]]:
-    """Return one piece where that is legal, else the pieces of equal depth, a cut edge being one step down.
+    """Return one piece if that is legal, otherwise the pieces of equal depth, where a cut edge is one step down.
 
-    A piece is illegal if a cut edge lies inside it, or if it forms a cycle with others (then all of these come here
-    together). Every edge between two of the results goes down, so that they cannot form a cycle.
+    A piece is illegal if it contains a cut edge, or if it forms a cycle with others (which are then passed together).
+    Every edge between two of the results goes down, so that they cannot form a cycle.
     """
     if not any(cut for *_, cut in edges):
         return [members]
@@ -100,7 +100,7 @@ def _refined(members: list[int], edges: Sequence[tuple[int, int, bool]]) -> list
 
 
 def _ordered(found: list[list[int]], edges: Iterable[Edge]) -> list[list[int]]:
-    """Return pieces so that each comes after those it reads from."""
+    """Return pieces, each after those that it reads from."""
     home = {member: i for i, piece in enumerate(found) for member in piece}
     after: list[set[int]] = [set() for _ in found]
     for a, b, _ in edges:

@@ -125,7 +125,7 @@ class Previews:
     model
         What bytes and launches cost.
     meaning
-        How ``segment_set`` is read.
+        The meaning of ``segment_set``.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Previews:
                         yield expr, home, other
 
     def _gain(self, gone: Iterable[int], parts: Iterable[Sequence[Expr]]) -> int:
-        """Return the bytes that groups move more than the segments in whose place they are; copies do not count."""
+        """Return the additional bytes that groups move compared with the replaced segments, without copies."""
         segmented = self._segmented
         now = sum(traffic(segmented.fusion, part, segmented.recomputed).total for part in parts)
         return now - sum(self._moved[index] for index in gone)
@@ -261,7 +261,7 @@ class Previews:
         )
 
     def _after(self, kind: str, regrouping: Regrouping, log: DecisionLog) -> Amount:
-        if kind != "move" and self._is_plain(regrouping):  # only a move may close a cycle that nobody has looked for
+        if kind != "move" and self._is_plain(regrouping):  # only a move may close a cycle that was not checked
             groups = (candidate(self._segmented.fusion, part) for part in regrouping.parts)
             parts = sum(_bytes(one.tensor_inputs, one.outputs) for one in groups)
             moved = self.before.moved - sum(self._moved[index] for index in regrouping.gone) + parts
@@ -287,7 +287,7 @@ class Previews:
 
 
 def explained(log: Iterable[Attempt]) -> Iterator[str]:
-    """Yield why an edit changed more than it names, from what was logged while it was made."""
+    """Yield why an edit changed more than it names, from the log of the edit."""
     attempts = list(log)
     refused = [n for n, a in enumerate(attempts) if a.phase in {edits.BEFORE_CUT, edits.BEHIND_CUT} and not a.accepted]
     for start in refused:

@@ -1,8 +1,8 @@
-"""Privatization: readers of a widening cast or a squeeze get one each, so that boundaries fall on what it reads.
+"""Privatization: each reader of a widening cast or a squeeze gets its own, so that boundaries fall on its operand.
 
 Follows nvFuser's ``SegmentCandidateFinder::privatizeUpcast`` and its revert (csrc/fusion_segmenter.cpp; PRs #3776 and
-#4583). A replica is a separate expression, with its own name: where the groups of two readers end as one segment, their
-replicas become one expression again; where they do not, each segment computes its own.
+#4583). A replica is a separate expression, with its own name: if the groups of two readers end up in one segment, their
+replicas become one expression again; otherwise each segment computes its own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from fuser_lab.ops import OPS
 from fuser_lab.passes.rewriter import Axes
 from fuser_lab.segmentation.casts import is_widening
 
-MOST_SQUEEZE_READERS = 2  # squeezes with more readers are left alone, as by nvFuser
+MOST_SQUEEZE_READERS = 2  # squeezes with more readers are unchanged, as in nvFuser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +31,8 @@ class Replica:
 def replicas_of(fusion: Fusion, fixed: Iterable[Expr] = ()) -> list[Replica]:
     """Return the replicas that privatization makes, in the order in which they are made.
 
-    Every reader but the first of a widening cast, or of a squeeze with two readers, gets a replica. That is repeated
-    until nothing changes, since a replica reads what its original reads. Expressions in ``fixed`` are neither
+    Every reader but the first of a widening cast, or of a squeeze with two readers, gets a replica. This is repeated
+    until nothing changes, since a replica has the operands of its original. Expressions in ``fixed`` are neither
     replicated nor given replicas to read.
     """
     found: list[Replica] = []
@@ -43,7 +43,7 @@ def replicas_of(fusion: Fusion, fixed: Iterable[Expr] = ()) -> list[Replica]:
 
 
 class _Readers:
-    """Who reads each expression that can be replicated, kept up to date while replicas are made."""
+    """The readers of each expression that can be replicated, updated as replicas are created."""
 
     def __init__(self, fusion: Fusion, fixed: set[str]) -> None:
         self._taken = {*fusion.tensors, *(value.name for value in fusion.inputs)}
@@ -63,7 +63,7 @@ class _Readers:
                     self._reads.setdefault(expr.name, []).append(maker.name)
 
     def round(self) -> Iterator[Replica]:
-        """Make and yield the replicas for all readers that there are now."""
+        """Create and yield the replicas for all current readers."""
         for reader in list(self._reads):
             for maker in list(self._reads[reader]):
                 if reader in self._fixed or self._of[maker][0] == reader:
@@ -158,7 +158,7 @@ def with_replicas(fusion: Fusion, replicas: Sequence[Replica]) -> Fusion:
 
 
 def without(fusion: Fusion, dropped: Mapping[str, str]) -> Fusion:
-    """Return the fusion without some replicas; what read one reads the expression that it is mapped to."""
+    """Return the fusion without some replicas; their readers read the expressions that they are mapped to."""
     if not dropped:
         return fusion
     kept: dict[Val, Val] = {fusion.tensors[name]: fusion.tensors[into] for name, into in dropped.items()}
@@ -187,7 +187,7 @@ def repeated(exprs: Iterable[Expr], originals: Mapping[str, str]) -> dict[str, s
 
 
 def read_together(exprs: Iterable[Expr], same: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return what a segment reads as several tensors that would be one, by the name of that one.
+    """Return the tensors that a segment reads several times as replicas of one tensor, by the name of that tensor.
 
     Schedulers may accept a segment that reads two replicas of x, but refuse ``x + x.T``.
     """
@@ -200,7 +200,7 @@ def read_together(exprs: Iterable[Expr], same: Mapping[str, str]) -> dict[str, l
 
 
 def again(expr: Expr, name: str, axes: Axes) -> Expr:
-    """Return an expression that computes the same again, under another name and with new axes."""
+    """Return a copy of an expression with another name and new axes."""
     (result,) = OPS[expr.op.name].infer(expr.inputs, dict(expr.attrs), axes)
     old = expr.out.domain
     if result.domain is None:
@@ -212,7 +212,7 @@ def again(expr: Expr, name: str, axes: Axes) -> Expr:
 
 
 def reading(expr: Expr, instead: Mapping[Val, Val]) -> Expr:
-    """Return an expression that reads other values in place of some."""
+    """Return an expression with some operands replaced."""
     inputs = tuple(instead.get(value, value) for value in expr.inputs)
     if inputs == expr.inputs:
         return expr

@@ -1,7 +1,7 @@
 """Recomputation: the cheap producers of a tensor that passes between segments are computed again where it is read.
 
 Rematerialization (Briggs, Cooper and Torczon, PLDI 1992) for memory traffic instead of registers. A copy is a separate
-expression with its own name, as a replica of privatization is: where it and its original end in one segment, they
+expression with its own name, as a replica of privatization is: if it and its original end up in one segment, they
 become one expression again.
 """
 
@@ -43,7 +43,7 @@ class Copies:
 
 
 def chain_of(segmented: SegmentedFusion, tensor: TensorView, *, reductions: bool = False) -> tuple[Expr, ...]:
-    """Return the expressions that compute a tensor from what is in memory, in order.
+    """Return the expressions that compute a tensor from values in memory, in order.
 
     They go back to inputs of the fusion, to tensors that some segment stores, and to chains that each reader
     recomputes in any case.
@@ -74,7 +74,7 @@ def chain_of(segmented: SegmentedFusion, tensor: TensorView, *, reductions: bool
 
 
 def _refusal(expr: Expr, *, reductions: bool) -> str:
-    """Return why an expression must not be computed again, or nothing."""
+    """Return why an expression must not be computed again, or an empty text."""
     if is_hint(expr):
         return "which marks where a tensor goes through memory"
     if expr.kind is OpKind.RANDOM:
@@ -112,7 +112,7 @@ def copies_for(fusion: Fusion, chain: Iterable[Expr], readers: Sequence[str], ta
 def with_copies(fusion: Fusion, copies: Copies) -> Fusion:
     """Return the fusion with copies before the first of their readers; the same object if it has them already.
 
-    A copy that needs what is computed after this reader comes after that.
+    A copy that depends on a value computed after this reader follows that value.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def with_copies(fusion: Fusion, copies: Copies) -> Fusion:
 def attempt_of(
     copies: Copies, moved: Names, text: str, outcome: Outcome = Outcome.ACCEPTED, phase: str = PHASE,
 ) -> Attempt:
-    """Return the attempt that makes copies; ``moved`` are expressions that the readers' segment takes over."""
+    """Return the attempt that makes copies; ``moved`` are expressions that move to the readers' segment."""
     subjects = (copies.originals, copies.copies, copies.readers, moved)
     return Attempt(phase=phase, kind=Kind.RECOMPUTE, subjects=subjects, outcome=outcome, text=text)
 
@@ -165,7 +165,7 @@ def copies_in(attempt: Attempt) -> tuple[Copies, Names]:
 
 
 def amounts_text(saved: int, operations: int) -> str:
-    """Return what a recomputation changes, as the end of a sentence."""
+    """Return the effect of a recomputation, as the end of a sentence."""
     change = f"saves {bytes_label(saved)}" if saved >= 0 else f"costs {bytes_label(-saved)} more"
     more = f", and {operations:,} more operations are computed" if operations else ""
     return f"{change} of reads and writes{more}"

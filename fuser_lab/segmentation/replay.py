@@ -1,4 +1,4 @@
-"""From attempts to groups: the fold that makes a plan of a log."""
+"""From attempts to groups: the fold that turns a log into a plan."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,9 +14,9 @@ from fuser_lab.segmentation.welford import welfords, written_out
 
 
 class Fold:
-    """Groups of expression names, changed by accepted attempts and by nothing else.
+    """Groups of expression names, changed only by accepted attempts.
 
-    ``fusion`` is what the groups are of; rewrites change it, and do nothing to a fusion that is rewritten already.
+    ``fusion`` is the fusion of the groups; rewrites change it, unless it is already rewritten.
     """
 
     def __init__(self, fusion: Fusion) -> None:
@@ -138,7 +138,7 @@ class Fold:
 
     @property
     def fusion(self) -> Fusion:
-        """The fusion that the groups are of."""
+        """The fusion of the groups."""
         if self._new or self._dropped:
             self._fusion = without(with_replicas(self._fusion, self._new), self._dropped)
             self._new, self._dropped = [], {}
@@ -146,7 +146,7 @@ class Fold:
 
     @property
     def replicas(self) -> dict[str, str]:
-        """The replicas that there are, each with the expression that it repeats."""
+        """The current replicas, each with the expression that it repeats."""
         return dict(self._replicas)
 
     def _merge_all(self, groups: Iterable[Names]) -> None:
@@ -156,11 +156,11 @@ class Fold:
 
     @property
     def recomputed(self) -> frozenset[str]:
-        """Names of the expressions that readers make for themselves."""
+        """Names of the expressions that readers recompute."""
         return frozenset(name for chain in self._chains for name in chain)
 
     def groups(self) -> list[list[Expr]]:
-        """Return the groups as they are now, with their copies."""
+        """Return the current groups, with their copies."""
         place = self.fusion.positions
         found: list[set[str]] = [set(group) for group in dict.fromkeys(self._groups.values())]
         for chain, reader in self._copies:
@@ -175,7 +175,7 @@ class Fold:
 
 
 def replay(fusion: Fusion, attempts: Iterable[Attempt], oracle: SchedulerOracle) -> SegmentedFusion:
-    """Return the segmented fusion that a log's accepted attempts make.
+    """Return the segmented fusion that results from a log's accepted attempts.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Edits that rewrite the fusion of a plan: recomputation, and what it shares with narrowing (`narrowing`).
+"""Edits that rewrite the fusion of a plan: recomputation, and the parts shared with narrowing (`narrowing`).
 
 Each returns a new SegmentedFusion and the attempts that describe the rewriting, or raises with the reason.
 """
@@ -29,11 +29,11 @@ from fuser_lab.segmentation.recomputation import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """A rewritten plan, and the attempts that describe how the one before became it.
+    """A rewritten plan, and the attempts that lead to it from the previous plan.
 
-    ``merged`` are attempts in which copies that meet become one expression: a log whose groups are those of the plan
-    takes them after ``attempts``. ``saved`` are the bytes that its segments read and write less, negative if they move
-    more; ``operations`` are the element operations that it computes more.
+    ``merged`` are attempts in which copies that share a segment become one expression; they follow ``attempts`` in the
+    log. ``saved`` is the reduction of the bytes that its segments read and write, negative if they move more;
+    ``operations`` is the number of additional element operations.
     """
 
     segmented: SegmentedFusion
@@ -47,10 +47,10 @@ def recompute(
     segmented: SegmentedFusion, tensor: str, oracle: SchedulerOracle, segments: Sequence[int] = (), *,
     reductions: bool = False, taken: Iterable[str] = (),
 ) -> Rewritten:
-    """Return the fusion in which segments that read a tensor from memory compute it for themselves.
+    """Return the fusion in which segments that read a tensor from memory recompute it.
 
-    Its producers are copied into them, back to inputs and to what other segments store. Where nothing else needs the
-    originals, the first of these segments takes them over.
+    Its producers are copied into them, back to inputs and tensors that other segments store. If nothing else needs the
+    originals, they move to the first of these segments.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def recompute(
     reductions
         Whether reductions may be computed again.
     taken
-        Names that copies must not have besides those in the fusion: those of earlier copies, which a log still makes.
+        Further names that copies must not have: those of earlier copies, which the log still creates.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def recompute(
 def _chains_copied(
     before: SegmentedFusion, now: SegmentedFusion, target: int, names: Sequence[str],
 ) -> Attempt | None:
-    """Return the attempt that puts what copies read of forwarded chains beside them; None if it is there already."""
+    """Return the attempt that adds the forwarded chains that copies read; None if they are already there."""
     there = {expr.name for expr in before.groups[target].exprs}
     (home, *_) = now.home[next(name for name in names if name in now.home)]
     new = tuple(
@@ -136,10 +136,11 @@ def _regrouped(
     copies = {name: original for one in attempts for name, original in copies_in(one)[0].pairs.items()}
     replicas = dict(segmented.replicas)
     replicas.update((name, replicas.get(original, original)) for name, original in copies.items())
-    # What moves reads copies, and these may read what its segment stores: it is taken out of there first.
+    # Moved expressions read copies, which may read tensors that their segment stores, so they are removed from it
+    # first.
     moved = {name for one in attempts for name in copies_in(one)[1]}
     whole = [[by_name[e.name] for e in group.exprs if e.name not in moved] for group in segmented.groups]
-    whole = [group for group in whole if any(expr.tensor_outputs for expr in group)]  # scalars are no segment
+    whole = [group for group in whole if any(expr.tensor_outputs for expr in group)]  # scalars are not a segment
     alone = [
         with_recomputed(fusion, [by_name[name]], segmented.recomputed).exprs for name in (*copies, *moved)
     ]

@@ -1,8 +1,8 @@
-"""Greedy by bytes: of all pairs of segments, the two are merged that save most together, and so on.
+"""Greedy by bytes: repeatedly merge the pair of segments that saves most.
 
-A segment costs the bytes that it reads and writes and a launch, as in `fuser_lab.cost.traffic`; a pair saves what the
-two cost beyond their union. Kennedy's greedy weighted fusion, with a price for partitions instead of edges: a tensor
-that several segments read is not counted twice.
+A segment costs the bytes that it reads and writes and a launch, as in `fuser_lab.cost.traffic`; a pair saves the
+difference between the cost of the two and that of their union. Kennedy's greedy weighted fusion, with a price for
+partitions instead of edges: a tensor that several segments read is not counted twice.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ PHASE = "saving"
 
 
 def saving(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions) -> Iterator[Attempt]:
-    """Yield the merges that save most first, with those that were refused; chains are copied into their readers."""
+    """Yield merges, those that save most first, including refused ones; chains are copied into their readers."""
     fusion = yield from as_bottom_up_writes_it(fusion, oracle, options)
     space = Space(fusion, oracle, options, model_of(oracle), tuple(forwarded_chains(fusion, options)))
     if not space.units:

@@ -1,9 +1,9 @@
 """Top-down presegmentation, as NVIDIA/Fuser issue #2224 proposes it.
 
-nvFuser's first step, which schedules the complete fusion, is replaced: groups are merged across all edges but those
-that are cut, each piece is tried, and pieces that no scheduler accepts are shattered into single expressions. Then the
-bottom-up phases go on with these. Accepted pieces are not tried again: an expression of a shattered piece may join
-one, but no two of them are ever asked about together.
+nvFuser's first step, which schedules the complete fusion, is replaced: groups are merged across all edges except cut
+ones, each piece is tried, and pieces that no scheduler accepts are shattered into single expressions. The bottom-up
+phases continue with these. Accepted pieces are not tried again: an expression of a shattered piece may join one, but no
+two accepted pieces are tried together.
 """
 
 from collections.abc import Iterator

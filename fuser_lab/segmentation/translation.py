@@ -53,7 +53,7 @@ class Translation:
         self._is_symbolic = not lifting.definition.is_concrete
 
     def run(self, group: SegmentedGroup) -> list[tuple[Val, Val]]:
-        """Return (new, old) of inputs and outputs."""
+        """Return the pairs (new, old) of inputs and outputs."""
         steps = [self._step(expr) for expr in group.exprs if expr.tensor_outputs]
         pairs: list[tuple[Val, Val]] = [(self._input(tensor), tensor) for tensor in group.tensor_inputs]
         made: set[str] = set()
@@ -86,7 +86,7 @@ class Translation:
         return _Step(expr=Expr(op=old.op, inputs=inputs, outputs=expr.outputs, attrs=old.attrs), results=results)
 
     def _leaves(self, expr: Expr) -> Iterator[Scalar]:
-        """Yield the scalars that must be given to the segment for an expression."""
+        """Yield the scalars that must be passed to the segment for an expression."""
         operands = (v for v in expr.inputs if isinstance(v, Scalar) and v.value is None)
         waiting = [*operands, *(s for s in scalars_in(value for _, value in expr.attrs) if s.value is None)]
         for scalar in waiting:
@@ -123,7 +123,7 @@ class Translation:
         return new
 
     def _learn(self, name: str, extents: Sequence[Extent], new: TensorView) -> None:
-        """Note what a tensor has become, and its sizes."""
+        """Record the translation of a tensor, and its sizes."""
         self._new[name] = new
         for before, after in zip(extents, new.extents, strict=bool(extents)):
             if isinstance(before, Scalar):
@@ -172,7 +172,7 @@ class Translation:
 
 
 def _makers(expr: Expr, producers: Mapping[Val, Expr]) -> list[Expr]:
-    """Return the scalar arithmetic that leads to an expression and the expression, in order."""
+    """Return the scalar arithmetic of an expression and the expression itself, in order."""
     found: dict[Expr, None] = {}
     waiting = [expr]
     while waiting:

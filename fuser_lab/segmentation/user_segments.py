@@ -2,7 +2,7 @@
 
 nvFuser's SegmentationState (csrc/python_frontend/segmentation.h of 2024 and 2025), for plans of any strategy as well.
 As there, no pre-segmentation pass runs here: each segment goes through all of them when it is executed, and may be
-segmented again. A plan that is handed over has its passes behind it.
+segmented again. The passes of a given plan have already run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,14 +70,14 @@ class SegmentationState:
     def decided(self) -> dict[str, int]:
         """The number of each size that an op decides, by its name; raises StateError as `segmented` does.
 
-        They have the numbers behind those of the extents of inputs.
+        Their numbers follow those of the extents of inputs.
         """
         first = len(self._state.extents) + 1
         return {name: -first - place for place, name in enumerate(self._ready("decided").decided)}
 
     @property
     def made(self) -> dict[str, int]:
-        """The number of each tensor between segments that passes or the segmenter made, by its name; as `decided`."""
+        """The number of each tensor that passes or the segmenter created, by name; raises as `segmented` does."""
         return {name: number for name, number in self._numbers.items() if number >= self._first_made}
 
     def setup_segmentation(
@@ -93,19 +93,19 @@ class SegmentationState:
         oracle
             The schedulers.
         options
-            Options of the segmenter; nvFuser's by default. Of the passes only what ``layout_mode`` says about layouts
-            counts.
+            Options of the segmenter; nvFuser's by default. Passes do not run; only the layouts by ``layout_mode``
+            apply.
         strategy
             As for `fuser_lab.segmentation.segment`.
 
         Raises
         ------
         InputError
-            If inputs do not fit the definition, or the strategy is unknown or does not take an option.
+            If inputs do not fit the definition, or the strategy is unknown or does not accept an option.
         StateError
             If a segmentation is not finalized.
         SegmentationError
-            If no order of the groups has all inputs of each ready.
+            If no order of the groups provides the inputs of each.
         """
         from fuser_lab.segmentation import segment
 
@@ -145,14 +145,14 @@ class SegmentationState:
 
     def _begin(self, lifting: Lifting, order: tuple[int, ...], numbers: Mapping[str, int]) -> int:
         self._lifting, self._order = lifting, order
-        # Where a pass made a copy the result, the copy has the result's number.
+        # If a pass replaced the result by a copy, the copy has the result's number.
         results = [tv.name for tv in lifting.segmented.fusion.outputs]
         recorded = [tv.name for tv in lifting.definition.outputs]
         inner = {old for old, new in zip(recorded, results, strict=True) if old != new} - {*results}
         numbers = {name: number for name, number in numbers.items() if name not in inner} | {
             new: numbers[old] for old, new in zip(recorded, results, strict=True)
         }
-        # A tensor that only passes or the segmenter made has no number; it gets one behind all others.
+        # A tensor that passes or the segmenter created has no number; it gets one after all others.
         new = [tv.name for tv in lifting.segmented.crossing if tv.name not in numbers]
         self._first_made = 1 + max(numbers.values(), default=-1)
         made = {name: self._first_made + place for place, name in enumerate(new)}
@@ -217,7 +217,7 @@ class SegmentationState:
 
 
 def _names(fusion: Fusion) -> list[str]:
-    """Return the names of all values, those of sizes among them, in an order that equal fusions share."""
+    """Return the names of all values, including sizes, in an order that is the same for equal fusions."""
     values = [*fusion.inputs, *(value for expr in fusion.exprs for value in expr.outputs)]
     return [name for value in values for name in (value.name, *_sizes(value))]
 
@@ -230,7 +230,7 @@ def _sizes(value: Val) -> list[str]:
 def _placed(
     segmented: SegmentedFusion, bound: Fusion, options: SegmenterOptions, oracle: SchedulerOracle,
 ) -> SegmentedFusion:
-    """Return segments whose tensors lie as ``layout_mode`` says; results lie as they do where the passes run."""
+    """Return segments with tensors laid out by ``layout_mode``; results are laid out as if the passes had run."""
     results = zip(bound.outputs, rewritten(bound, options).outputs, strict=True)
     orders = {tv.name: after.domain.allocation_order for tv, after in results}
     if options.layout_mode == "propagate":
@@ -241,9 +241,9 @@ def _placed(
 
 
 def _orders(group: SegmentedGroup, lifting: Lifting) -> dict[str, tuple[int, ...]]:
-    """Return what has to be required of a segment's results so that they lie where they should.
+    """Return the orders that a segment's results must require to have the intended layouts.
 
-    Nothing is required of a result that the segment's own passes place so, or that the user places.
+    Nothing is required if the segment's own passes give a result this layout, or if the user requires one.
     """
     fusion = lifting.segmented.fusion
     asked = {tv.name: ranks for tv, ranks in fusion.stride_orders}
@@ -259,12 +259,12 @@ def _orders(group: SegmentedGroup, lifting: Lifting) -> dict[str, tuple[int, ...
 
 
 def run_order(segmented: SegmentedFusion) -> tuple[int, ...]:
-    """Return the groups so that each has its inputs: repeated sweeps take every group that is ready.
+    """Return the groups in an order that provides the inputs of each: repeated sweeps take every group that is ready.
 
     Raises
     ------
     SegmentationError
-        If a sweep takes none.
+        If a sweep finds none.
     """
     available: set[TensorView] = set(segmented.fusion.tensor_inputs)
     left = list(range(len(segmented.groups)))

@@ -1,8 +1,8 @@
-"""Welford's statistics as plain sums: the formula, and where a segment is rewritten to it.
+"""Welford's statistics as plain sums: the formula, and the condition for rewriting a segment.
 
-nvFuser rewrites a Welford where the rows stay on chip between two passes over them
+nvFuser rewrites a Welford if the rows stay on chip between two passes over them
 (``SegmentCandidateFinder::translateWelfordInFusion``, csrc/fusion_segmenter.cpp). Kernels of all other Welfords compute
-the same formula (`fuser_lab.codegen.decompose`), so that it stands here once.
+the same formula (`fuser_lab.codegen.decompose`), so it is defined only here.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,7 +23,7 @@ PERSISTENT = frozenset(
 
 
 def welfords(exprs: Iterable[Expr], fusion: Fusion) -> tuple[Expr, ...]:
-    """Return the Welfords among expressions whose mean or squares somebody wants."""
+    """Return the Welfords among expressions whose mean or squares are read."""
     return tuple(e for e in exprs if e.op.name == "welford" and any(_is_used(tv, fusion) for tv in e.outputs[:2]))
 
 
@@ -32,11 +32,11 @@ def _is_used(value: Val, fusion: Fusion) -> bool:
 
 
 def rewrite_answer(group: Candidate, oracle: SchedulerOracle) -> Answer:
-    """Return what schedulers say about a group whose Welfords are sums, on a copy.
+    """Return the schedulers' answer about a copy of a group whose Welfords are sums.
 
-    The copy also returns means and squares that nobody wants yet: a later merge may, and the answer shall not depend
-    on that. A count that somebody wants is a constant that has nothing to do with the sums, so that no scheduler which
-    keeps rows takes both: such a Welford stays.
+    The copy also returns means and squares that nothing reads yet: a later merge may read them, and the answer must not
+    depend on that. A count that is read is a constant that does not depend on the sums, so no scheduler that keeps rows
+    accepts both, and such a Welford is not rewritten.
     """
     own = welfords(group.exprs, group.fusion)
     moments = (tv for expr in own for tv in expr.tensor_outputs[:2])
@@ -54,9 +54,9 @@ def written_out(fusion: Fusion, names: Collection[str]) -> Fusion:
     """Return the fusion with the Welfords of these names as a mean and a sum of squared deviations from it.
 
     ``avg, var, n = welford(x)`` -> ``avg = sum(x) / n; var = sum((x - avg)**2); n = full(...)``. The results keep their
-    names, so that everything around finds them; a result that nobody wants is not computed. A broadcast of the mean
-    that is there anyway is what deviations are taken from. Two passes round less than a running update does, and all
-    that is known of sums (rows kept between passes, partial sums) serves.
+    names, so their readers do not change; an unused result is not computed. If the fusion already broadcasts the mean,
+    deviations use that broadcast. Two passes have smaller rounding errors than a running update, and everything
+    implemented for sums (rows kept between passes, partial sums) applies.
     """
     if not any(expr.op.name == "welford" and expr.name in names for expr in fusion.exprs):
         return fusion
@@ -65,7 +65,7 @@ def written_out(fusion: Fusion, names: Collection[str]) -> Fusion:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Which of a Welford's results somebody wants."""
+    """Which of a Welford's results are used."""
 
     avg: bool
     var: bool
@@ -106,7 +106,7 @@ class _Writer:
         if result.domain is None:
             msg = f"{op} of {name} is a scalar, but a tensor is required."
             raise VerificationError(msg)
-        # Results keep the layout, and the axes that are stored, that everything around counts with.
+        # Results keep their layout and stored axes, on which their readers rely.
         kept, domain = self._results.get(name), result.domain
         if kept is not None:
             logical = kept.domain.logical if OPS[op].kind is OpKind.REDUCTION else kept.domain.axes
@@ -144,7 +144,7 @@ class _Writer:
         self._new[var] = self._emit(var.name, "cast", squares, dtype=dtype) if narrow else squares
 
     def _placed(self, welford: Expr, mean: TensorView, flags: tuple[bool, ...]) -> TensorView:
-        """Return the mean at each element: a broadcast that reads it anyway, moved up, or a new one."""
+        """Return the mean at each element: an existing broadcast, moved up, or a new one."""
         avg = welford.outputs[0]
         if self._new.get(avg) is mean:
             for user in self._fusion.users.get(avg, ()):
@@ -155,7 +155,7 @@ class _Writer:
         return self._emit(f"{welford.name}_placed", "broadcast", mean, is_broadcast_dim=flags)
 
     def _number(self, number: Val, elements: int) -> TensorView:
-        """Return how many elements there are at each result; an axis that only repeats is not stored."""
+        """Return the number of elements per result; an axis that only repeats is not stored."""
         result = self._tensor(number)
         value = Scalar(name="", dtype=DataType.Int, value=elements)
         if result.stored_shape == result.shape:

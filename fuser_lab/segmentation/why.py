@@ -194,7 +194,7 @@ def _together(segmented: SegmentedFusion, names: tuple[str, str], index: int) ->
 
 
 class _Reverted:
-    """Under which other names a log speaks of expressions: those of replicas that became one with them."""
+    """Other names by which a log refers to expressions: those of replicas that became one with them."""
 
     def __init__(self, log: DecisionLog) -> None:
         self._names: dict[str, tuple[str, ...]] = {}
@@ -203,7 +203,7 @@ class _Reverted:
                 self._names.update((kept, tuple(dropped)) for kept, *dropped in attempt.subjects)
 
     def known_as(self, names: frozenset[str]) -> frozenset[str]:
-        """Return names with those that they had before."""
+        """Return names with their earlier names."""
         return names.union(*(self._names.get(name, ()) for name in names)) if self._names else names
 
 
@@ -221,7 +221,7 @@ def _homes(segmented: SegmentedFusion, which: str | int) -> tuple[int, ...]:
     if maker is None:
         msg = f"{which} is a fusion input; ask about the tensors that are computed."
         raise InputError(msg)
-    # What the name stands for first, then where replicas of it are.
+    # The expression that the name stands for first, then its replicas.
     return tuple(dict.fromkeys((*segmented.home[maker.name], *segmented.homes[maker.name])))
 
 

@@ -1,4 +1,4 @@
-"""What runs kernels: one record per target, registered once; all other code asks the record."""
+"""Targets: one record per target, registered once; all other code uses the record."""
 
 from fuser_lab.targets.cpu import CPU
 from fuser_lab.targets.cuda import CUDA

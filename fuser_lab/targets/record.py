@@ -1,4 +1,4 @@
-"""A target: everything that differs between a CPU, a GPU and whatever else runs kernels, as one record."""
+"""A target: everything that differs between CPUs, GPUs and other devices that run kernels, as one record."""
 
 import importlib
 import re
@@ -13,7 +13,7 @@ _MOST_DIGITS = 4  # of a device's number
 
 
 class Form(Enum):
-    """How the rounds of a kernel's loops are distributed; schedules and lowering depend on nothing else of a target."""
+    """How the iterations of a kernel's loops are distributed; schedules and lowering depend only on this."""
 
     CORES = "loops over cores"
     BLOCKS = "grids of blocks of threads"
@@ -27,13 +27,13 @@ class Later:
     name: str
 
     def __call__(self) -> Any:
-        """Return what has the name."""
+        """Return the object with the name."""
         return getattr(importlib.import_module(self.module), self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What runs kernels.
+    """A device type that runs kernels.
 
     Parameters
     ----------

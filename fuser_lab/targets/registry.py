@@ -1,4 +1,4 @@
-"""The targets there are, by name."""
+"""The registered targets, by name."""
 
 from fuser_lab.errors import DefinitionError
 from fuser_lab.targets.record import Target
@@ -12,10 +12,10 @@ def register(target: Target) -> Target:
     Raises
     ------
     DefinitionError
-        If there is another one of the same name.
+        If the name is already registered.
     """
     if _TARGETS.setdefault(target.name, target) is not target:
-        msg = f"register: there is a target {target.name!r} already."
+        msg = f"register: a target named {target.name!r} already exists."
         raise DefinitionError(msg)
     return target
 

@@ -76,7 +76,7 @@ class Outcome(Shown):
 
     @property
     def now(self) -> "Outcome":
-        """The outcome of what the reader has answered since."""
+        """The outcome with the reader's latest answer."""
         return self if self._again is None else self._again()
 
     def __repr__(self) -> str:
@@ -122,7 +122,7 @@ class Outcome(Shown):
 
 @dataclass(slots=True)
 class Reply:
-    """What the reader has answered in the control of a question: a choice, a text, or texts by part."""
+    """The reader's answer in the control of a question: a choice, a text, or texts by part."""
 
     value: Any = None
     skipped: bool = False
@@ -342,7 +342,7 @@ def score(*outcomes: Outcome) -> Score:
 def on_gpu(inputs: Sequence[Any]) -> list[Any] | None:
     """Return the inputs with NumPy arrays as torch tensors on the GPU; None without a GPU or without torch."""
     try:
-        ctypes.CDLL("libcuda.so.1")  # torch takes seconds to load, only to find no driver
+        ctypes.CDLL("libcuda.so.1")  # loading torch takes seconds, even if there is no driver
         torch: Any = importlib.import_module("torch")
     except (OSError, ImportError):
         return None

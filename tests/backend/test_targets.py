@@ -81,7 +81,7 @@ def test_a_target_that_is_not_registered_is_refused(plan: fl.Plan) -> None:
 
 def test_names_are_taken_once_and_are_words(plan: fl.Plan) -> None:
     assert targets.register(targets.CPU) is targets.CPU
-    with pytest.raises(DefinitionError, match="there is a target 'cpu' already"):
+    with pytest.raises(DefinitionError, match="a target named 'cpu' already exists"):
         targets.register(replace(TOY, name="cpu"))
     with pytest.raises(DefinitionError, match="must be a lower-case word"):
         replace(TOY, name="my target")

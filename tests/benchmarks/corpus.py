@@ -145,7 +145,7 @@ def spread(entries: Sequence[Any]) -> Iterator[Any]:
 def measure(
     rows: Rows, part: str, entries: Iterable[Any], measured: Callable[[Any], Row], seconds: float = math.inf,
 ) -> None:
-    """Add the rows that are missing, until the time is up; what cannot be measured is a row that says why."""
+    """Add the rows that are missing, until the time is up; what cannot be measured becomes a row with the reason."""
     until = time.monotonic() + seconds
     for entry in entries:
         if time.monotonic() > until:
@@ -205,21 +205,21 @@ def _head(corpus: Any) -> str:
         functions and models, {kinds['forward']} of forward and {kinds['backward']} of backward graphs. Models have the
         sizes of their published configurations and two layers. Equal fusions occur once; `entry.also` names the other
         sources. {small} entries have a second, small form for machines with little memory. Definitions have {ops[0]} to
-        {ops[-1]} ops, {statistics.median(ops):g} in the middle."""
+        {ops[-1]} ops; the median is {statistics.median(ops):g}."""
     return f"""# The corpus
 
 {_filled_text(said)}
 
 ```python
 fl.corpus()                                          # all of them, as a table
-fl.corpus("llama_8b/backward/*")                     # by name, as in a shell
+fl.corpus("llama_8b/backward/*")                     # by name, with wildcards
 fl.corpus(kind="gallery")                            # example, gallery, forward or backward
-fl.corpus(origin="self_attn")                        # by where they come from
+fl.corpus(origin="self_attn")                        # by module
 fd, inputs = fl.corpus()["adamw/forward/0"].load()   # small=True for the small form
 ```
 
 An entry is a script that defines the fusion and describes its inputs, which `fl.load_repro` reads as data.
-`python -m tests.corpus.capture` makes the captured part again; `python -m tests.benchmarks.corpus plans kernels torch
+`python -m tests.corpus.capture` captures these regions again; `python -m tests.benchmarks.corpus plans kernels torch
 page` measures all of it and writes this page.
 """
 
@@ -242,8 +242,8 @@ def _plans(rows: Sequence[Row], total: int) -> str:
     moved, least = sum(row["moved"] for row in rows), sum(row["io"] for row in rows)
     return f"""## Segments by scheduler
 
-The bottom-up segmenter, as nvFuser's, for an H200, at real sizes: {len(rows)} of {total} fusions. The time to segment
-is {1e3 * statistics.median(seconds):.0f} ms in the middle and {seconds[-1]:.1f} s at most (processor time).
+Segmented bottom-up, as in nvFuser, for an H200 at real sizes: {len(rows)} of {total} fusions. Segmenting takes a median
+of {1e3 * statistics.median(seconds):.0f} ms and at most {seconds[-1]:.1f} s (processor time).
 
 | scheduler | segments | share | fusions with one |
 |---|---|---|---|
@@ -273,11 +273,11 @@ def _reasons(rows: Sequence[Row]) -> str:
     lines = "\n".join(_reason(code, places, total) for code, places in ranked)
     said = f"""
         Segments of {sum(bool(row["boundaries"]) for row in rows)} fusions meet at {sum(map(len, found.values()))}
-        boundaries. The refusal that decides why two segments are apart is that of the scheduler that came closest, or
-        the segmenter's own: a `segment_set`, or a cycle through another segment. This ranks nvFuser's rules by the
+        boundaries. The decisive refusal at a boundary is that of the scheduler that came closest to accepting, or the
+        segmenter's own: a `segment_set`, or a cycle through another segment. The table ranks nvFuser's rules by the
         bytes that pass from one segment to the other, {total / 1e9:,.0f} GB; a tensor that several segments read counts
-        at each boundary. A few fusions with large attention scores weigh most, so the table also tells how many
-        fusions a rule concerns. The example is the fusion in which the rule costs most."""
+        at each boundary. A few fusions with large attention scores dominate, so the table also says how many fusions a
+        rule affects. The example is the fusion in which the rule costs most."""
     return f"""## Refusals by reason
 
 {_filled_text(said)}
@@ -326,27 +326,27 @@ def _certificates(rows: Sequence[Row]) -> str:
         for row in worst
     )
     seconds = sorted(row["certificate seconds"] for row in known)
-    middle = f"{statistics.median(gaps):.1%} in the middle and {gaps[-1]:.1%} at most" if gaps else "nothing"
+    middle = f"{statistics.median(gaps):.1%} (median) to {gaps[-1]:.1%}" if gaps else "nothing"
     bound = f"{statistics.median(open_gaps):.1%}" if open_gaps else "0 %"
-    took = f"{1e3 * statistics.median(seconds):.0f} ms in the middle, {seconds[-1]:.0f} s at most"
+    took = f"a median of {1e3 * statistics.median(seconds):.0f} ms and at most {seconds[-1]:.0f} s"
     said = f"""
         `plan.certificate(states={STATES})` compares each plan with the cheapest one under the model of bytes and
         launches ([how](optimal.md)). Of {len(known)} plans with a certificate (fusions of at most {MOST_OPS} ops),
-        {len(optimal)} are proved optimal, for {len(better)} a cheaper one was found, and {unknown} are open. Where a
-        cheaper one was found, the greedy plan costs {middle} more. Over the plans that are not proved optimal, the gap
-        to the lower bound is {bound} in the middle. Together, cheaper plans save {saved:.1%} of the cost of all. A
+        {len(optimal)} are proved optimal, for {len(better)} a cheaper one was found, and {unknown} are open. If a
+        cheaper one was found, the greedy plan costs {middle} more. For the plans that are not proved optimal, the
+        median gap to the lower bound is {bound}. Together, the cheaper plans save {saved:.1%} of the total cost. A
         certificate takes {took} (processor time)."""
     return f"""## Bottom-up and the optimum
 
 {_filled_text(said)}
 
-The fusions that lose most:
+The fusions with the largest loss:
 
 | fusion | segments | cost, MB | cheapest known, MB | ratio |
 |---|---|---|---|---|
 {lines}
 
-Costs count a launch as the bytes that memory moves meanwhile.
+A launch counts as the bytes that memory could move in the same time.
 """
 
 
@@ -368,10 +368,10 @@ def on_gpus() -> str:
             lines.append(f"| {name} | {group} | {len(ours)} | {' | '.join(f'{one:.2f}' for one in quartiles)} |")
     text = f"""
         Kernels of segments that read and write at least {_LARGE / 1e6:.0f} MB, with the heuristics' parameters, as
-        `tests.benchmarks.measure_kernels` took them in a random order until its time was up ({'; '.join(said)}). The
-        share is the rate at which a kernel moves the bytes that it touches, each counted once, over that of a device
-        copy, with a cold second-level cache. Kernels of sums over axes that a reshape has joined, and of small windows,
-        have changed since."""
+        `tests.benchmarks.measure_kernels` measured them, in random order, until its time limit ({'; '.join(said)}). The
+        share is the rate at which a kernel moves the bytes that it accesses, each counted once, relative to that of a
+        device copy, with a cold L2 cache. Kernels for sums over axes that a reshape merges, and for small windows, have
+        changed since."""
     rows = "\n".join(lines)
     return f"""## Kernels on GPUs
 
@@ -399,10 +399,10 @@ def _kernels(rows: Sequence[Row], machine: str) -> str:
     worst = max(row["error"] for row in good if row["error"] == row["error"])
     said = f"""
         Small forms of {len(good)} entries, spread evenly over the corpus: {machine}, between {min(loads):.0f} and
-        {max(loads):.0f} processes wanting a core. On such a machine the figures scatter: they place a kernel beside a
-        copy, and do not say how fast either is on a quiet machine. The share is the rate of inputs and outputs, each
-        counted once, over that of a copy of as many bytes (`fuser_lab.calibration.machine_model`). Every result was
-        compared with the reference; the largest deviation is {worst:.2f} of what rounding explains."""
+        {max(loads):.0f} runnable processes. On such a machine the figures are noisy: they compare a kernel with a copy,
+        and do not say how fast either is on a quiet machine. The share is the rate of inputs and outputs, each counted
+        once, relative to that of a copy of as many bytes (`fuser_lab.calibration.machine_model`). Every result was
+        compared with the reference; the largest deviation is {worst:.2f} of the rounding error bound."""
     return f"""## Kernels on the CPU
 
 {_filled_text(said)}
@@ -433,7 +433,7 @@ def _torch(rows: Sequence[Row], machine: str) -> str:
     said = f"""
         {len(good)} functions, spread evenly over those captured, in their small form and forward only: {machine}, torch
         {good[0]['torch']} with the backends `eager` and `inductor` (g++), between {min(loads):.0f} and {max(loads):.0f}
-        processes wanting a core. The samples of the three take turns. Above 1, fuser_lab is faster."""
+        runnable processes. The three are sampled round-robin. Above 1, fuser_lab is faster."""
     return f"""## Beside torch.compile
 
 {_filled_text(said)}
@@ -447,7 +447,7 @@ def _torch(rows: Sequence[Row], machine: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["plans"], help="plans, kernels, torch or page; plans if left out")
+    parser.add_argument("parts", nargs="*", default=["plans"], help="plans, kernels, torch or page; plans by default")
     parser.add_argument("--rows", type=Path, default=ROOT / "test-output" / "corpus.jsonl", help="the file of rows")
     parser.add_argument("--name", help="only entries whose names match a pattern")
     parser.add_argument("--seconds", type=float, default=600.0, help="for each of kernels and torch")

@@ -326,7 +326,7 @@ def _plain(value: Any) -> Any:
 
 
 def _of_one_fusion(a: Any, b: Any) -> bool:
-    """Whether two plans are of one definition, ``segment_set`` aside, and of the same sizes."""
+    """Whether two plans are of one definition, ignoring ``segment_set``, and of the same sizes."""
     if not hasattr(a, "definition") or a.inputs != b.inputs:
         return False
     return a.definition == b.definition or bare(a.definition) == bare(b.definition)

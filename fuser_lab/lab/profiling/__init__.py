@@ -1,4 +1,4 @@
-"""Why a kernel takes as long as it does: counters beside predictions, and what bounds it."""
+"""Profiling: hardware counters beside predictions, and what bounds a kernel."""
 
 from fuser_lab.lab.profiling.profile import PlanProfile, ProfiledSegment, profile
 

@@ -1,4 +1,4 @@
-"""One run of a plan on the GPU, with profiling on for that run alone: the end of the script that ``ncu`` starts."""
+"""One run of a plan on the GPU, with profiling enabled only for that run: the end of the script that ``ncu`` starts."""
 
 import importlib
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def run(plan: Plan, inputs: Sequence[Any]) -> None:
     arrays = [
         from_numpy_as("torch", one.materialize()).cuda() if isinstance(one, TensorSpec) else one for one in inputs
     ]
-    plan.run(arrays)  # compiled, and loaded
+    plan.run(arrays)  # compiles and loads the kernels
     torch.cuda.synchronize()
     torch.cuda.profiler.start()
     plan.run(arrays)

@@ -18,18 +18,18 @@ CACHE_MISSES: Final = (0, 3)  # PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES
 PAGE_FAULTS: Final = (1, 2)  # PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS
 _CALLS: Final = {"x86_64": 298, "aarch64": 241}  # numbers of perf_event_open
 _SIZE: Final = 128  # bytes of perf_event_attr
-_FLAGS: Final = 1 << 0 | 1 << 5 | 1 << 6  # disabled at first, without the kernel and the hypervisor
+_FLAGS: Final = 1 << 0 | 1 << 5 | 1 << 6  # initially disabled, without the kernel and the hypervisor
 _ENABLE, _DISABLE = 0x2400, 0x2401
 
 
 @contextmanager
 def counted(event: tuple[int, int] = CACHE_MISSES) -> Iterator[Callable[[], int]]:
-    """Count an event of all threads that the process has now; yield what reads the count.
+    """Count an event of all current threads of the process; yield a function that reads the count.
 
     Raises
     ------
     UnsupportedError
-        If the system does not count it: no Linux, no such counter, as in most virtual machines, or no permission
+        If the system does not count it: not Linux, no such counter, as in most virtual machines, or no permission
         (``/proc/sys/kernel/perf_event_paranoid``).
     """
     files: list[int] = []

@@ -1,4 +1,4 @@
-"""Nsight Compute: what is asked of it, how its CSV is read, and what bounds a kernel by its counters."""
+"""Nsight Compute: the requested metrics, the parser of its CSV, and what bounds a kernel by its counters."""
 
 import csv
 import io
@@ -43,16 +43,16 @@ _UNITS: Final = {
     "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "%": 0.01,
 }
 _ENDING: Final = "from fuser_lab.lab.profiling.child import run\n\nrun(plan, inputs)\n"
-_HIGH: Final = 0.6  # share of a peak from which a unit counts as the bound, as in Nsight Compute's speed of light
-_SHORT: Final = 5e-6  # seconds below which starting and ending a kernel take most of the time
-_CONFLICTS: Final = 0.2  # share of shared memory's wavefronts that conflicts may be
+_HIGH: Final = 0.6  # minimum share of a peak for a unit to count as the bound, as in Nsight Compute's speed of light
+_SHORT: Final = 5e-6  # seconds below which launch overhead takes most of the time
+_CONFLICTS: Final = 0.2  # share of shared memory wavefronts above which conflicts are reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCounters:
     """Counters of one launch: seconds, bytes, shares from 0 to 1; NaN for what was not reported.
 
-    ``stalls`` are warps that wait per instruction that is issued, by reason.
+    ``stalls`` are the waiting warps per issued instruction, by reason.
     """
 
     name: str
@@ -76,7 +76,7 @@ class KernelCounters:
 
     @property
     def top_stall(self) -> tuple[str, float] | None:
-        """The reason for which warps wait most, and its share of all waiting."""
+        """The most frequent reason for which warps wait, and its share."""
         waiting = [(name, value) for name, value in self.stalls if value > 0]
         if not waiting:
             return None
@@ -96,7 +96,7 @@ class KernelCounters:
         return "launches" if self.seconds < _SHORT else "latency"
 
     def sentence(self, counted_bytes: int) -> str:
-        """Return what bounds the kernel, with the counters that say so."""
+        """Return what bounds the kernel, with the counters as evidence."""
         if not self.bound:
             return "Nsight Compute reported no rates."
         shares = f"memory at {_percent(self.dram_share)}, L2 at {_percent(self.l2_share)}, multiprocessors at "
@@ -105,7 +105,7 @@ class KernelCounters:
             "memory": f"Bound by memory: {shares}.",
             "L2": f"Bound by the L2 cache: {shares}.",
             "arithmetic": f"Bound by arithmetic and issue: {shares}.",
-            "launches": f"Bound by starting and ending: it takes {seconds_label(self.seconds)}, {shares}.",
+            "launches": f"Bound by launch overhead: it takes {seconds_label(self.seconds)}, {shares}.",
             "latency": f"Bound by latency: {shares}, with {_percent(self.occupancy)} of the warps active.",
         }[self.bound]
         if self.dram_bytes > 0 and counted_bytes:
@@ -123,12 +123,12 @@ class KernelCounters:
 def parsed(text: str) -> tuple[KernelCounters, ...]:
     """Return the kernels of ``ncu --csv --page raw``, in the order of their launches.
 
-    Lines before the table, which programs and Nsight Compute print, are skipped. Numbers may have separators.
+    Lines before the table, printed by programs and Nsight Compute, are skipped. Numbers may have separators.
 
     Raises
     ------
     UnsupportedError
-        If there is no such table; the sentence holds what Nsight Compute said.
+        If there is no such table; the message contains Nsight Compute's output.
     """
     lines = text.splitlines()
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
@@ -180,7 +180,7 @@ def measured(script: str, *, seconds: float = 600.0) -> tuple[KernelCounters, ..
     Raises
     ------
     UnsupportedError
-        If ncu is not installed, may not read counters, or did not end.
+        If ncu is not installed, may not read counters, or does not finish in time.
     """
     ncu = installed()
     if ncu is None:
@@ -199,7 +199,7 @@ def measured(script: str, *, seconds: float = 600.0) -> tuple[KernelCounters, ..
                 command, capture_output=True, text=True, check=False, timeout=seconds,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            msg = f"profile: ncu did not end: {error}."
+            msg = f"profile: ncu did not finish: {error}."
             raise UnsupportedError(msg) from None
     return parsed(done.stdout or done.stderr)
 

@@ -36,13 +36,13 @@ from fuser_lab.schedule.registry import SCHEDULERS
 from fuser_lab.segmentation import STRATEGIES
 
 COUNTERS, FACTS, ROOFLINE = "counters", "compiled code", "roofline"
-_NEAR: Final = 0.6  # share of the roofline from which the roof counts as the bound
-_RUNS: Final = 5  # of a segment, between two readings of a counter
+_NEAR: Final = 0.6  # minimum share of the roofline for the roof to count as the bound
+_RUNS: Final = 5  # runs of a segment between two readings of a counter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledSegment:
-    """One segment: what was counted, what is predicted, what was measured; NaN for what is not known.
+    """One segment with counted, predicted and measured figures; NaN for unknown ones.
 
     Attributes
     ----------
@@ -51,22 +51,22 @@ class ProfiledSegment:
     bytes, operations
         Bytes read and written, and arithmetic operations, both counted from the fusion.
     predicted
-        Least seconds for these on the device, by its data sheet or by the calibrated model of the CPU.
+        Minimum seconds for these on the device, by its data sheet or by the calibrated model of the CPU.
     seconds
         Measured seconds.
     dram_bytes, l2_bytes
         Bytes that hardware counters saw.
     occupancy, registers, shared, spilled
-        Share of a multiprocessor's warps, registers of a thread, bytes of shared memory of a block, and bytes spilled
-        by a thread: the largest of its launches, the least for the occupancy.
+        Share of a multiprocessor's warps, registers per thread, bytes of shared memory per block, and bytes spilled per
+        thread: the maximum over its launches, and the minimum for the occupancy.
     stall, bank_conflicts
-        What warps wait for most, and conflicts of shared memory.
+        What warps wait for most, and bank conflicts of shared memory.
     bound
-        ``"memory"``, ``"L2"``, ``"arithmetic"``, ``"launches"``, ``"latency"``, or ``""`` where nothing runs.
+        ``"memory"``, ``"L2"``, ``"arithmetic"``, ``"launches"``, ``"latency"``, or ``""`` if nothing runs.
     sentence
-        What bounds it, with the numbers that say so.
+        What bounds it, with numbers as evidence.
     source
-        ``"counters"``, ``"compiled code"`` or ``"roofline"``: where this is from.
+        ``"counters"``, ``"compiled code"`` or ``"roofline"``: the source of these figures.
     counters
         What Nsight Compute counted in each launch, in the order of ``kernels``; empty without it.
     """
@@ -157,23 +157,23 @@ class PlanProfile(View):
 def profile(
     plan: Plan, inputs: Sequence[Any] | None = None, *, seconds: float = 0.2, ledger: Ledger | None = None,
 ) -> PlanProfile:
-    """Return what bounds each segment of a plan, with the counters and predictions that say so.
+    """Return what bounds each segment of a plan, with counters and predictions as evidence.
 
     ``statements`` of the result are the lines of the kernels' source that read or write memory, with their bytes; the
     explorer shows them beside the source.
 
     On a GPU, Nsight Compute (``ncu``) counts bytes of memory and L2, occupancy, stalls and bank conflicts of each
     launch, in another process with inputs of the same description. Without it, or without arrays, the compiled code
-    tells registers, shared memory, spills and occupancy on the plan's target; no GPU is needed. On the CPU, bytes are
-    those of cache misses where the system lets a process count them; otherwise the measured time is compared with the
+    gives registers, shared memory, spills and occupancy on the plan's target; no GPU is needed. On the CPU, bytes are
+    those of cache misses if the system lets a process count them; otherwise the measured time is compared with the
     roofline of this machine (`fuser_lab.calibration.machine_model`; Williams, Waterman and Patterson 2009).
 
     Parameters
     ----------
     plan
-        Its segments are profiled inside one run of all.
+        Its segments are profiled within one run of the plan.
     inputs
-        Arrays decide where it runs; None or descriptions run nothing.
+        Arrays decide where it runs; with None or descriptions, nothing runs.
     seconds
         Maximum time of each measurement of times.
     ledger
@@ -203,7 +203,7 @@ def profile(
 
 
 def _check(plan: Plan, inputs: Sequence[Any] | None) -> None:
-    """Refuse descriptions of other inputs than the plan's: it is what is profiled."""
+    """Refuse descriptions of inputs other than the plan's, which is what is profiled."""
     if inputs is None:
         return
     given = bind(plan.definition, [described_input(value) for value in flattened(inputs)]).inputs
@@ -239,7 +239,7 @@ def _compiled(plan: Plan, why: str = "", measured: dict[int, float] | None = Non
             }
             sentence += f" {len(launches)} launches: " if len(launches) > 1 else " "
             sentence += (
-                f"{least.resident} blocks fit a multiprocessor, limited by {least.limit}, so at most "
+                f"{least.resident} blocks fit on a multiprocessor, limited by {least.limit}, so at most "
                 f"{least.occupancy:.0%} of its warps are active"
             )
             blocks = max(one.blocks for one in launches)
@@ -275,7 +275,7 @@ def _script(plan: Plan) -> str:
 
 
 def counted_profile(known: PlanProfile, kernels: Sequence[KernelCounters]) -> PlanProfile:
-    """Return a profile with the counters of a run's launches, which belong to the segments in order.
+    """Return a profile with the counters of a run's launches, matched to the segments in order.
 
     Raises
     ------
@@ -322,7 +322,7 @@ def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
         dram = missed.get(segment.index, math.nan)
         if dram > 0 and load.bytes:
             sentence += (
-                f" Cache misses are worth {bytes_label(round(dram))}, {dram / load.bytes:.2f} times the bytes counted."
+                f" Cache misses amount to {bytes_label(round(dram))}, {dram / load.bytes:.2f} times the bytes counted."
             )
         rows.append(ProfiledSegment(
             segment=segment.index, scheduler=_scheduler(segment), kernels=(), bytes=load.bytes,
@@ -334,7 +334,7 @@ def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
 
 
 def _missed(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
-    """Return the bytes of cache misses of each segment, by hardware counters, or why there are none."""
+    """Return the bytes of cache misses per segment, from hardware counters, or why there are none."""
     bound = plan.prepared("cpu").bind(list(inputs))
     found: dict[int, float] = {}
     try:
@@ -351,7 +351,7 @@ def _missed(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
 
 
 def _at_best(load: Load, model: CostModel, peak: float) -> float:
-    """Return the longer of the times for bytes and for operations, and at least that of a launch."""
+    """Return the longer of the times for bytes and for operations, but at least that of a launch."""
     return max(load.bytes / model.bandwidth, load.operations / peak, model.launch if load.bytes else 0.0)
 
 
@@ -377,7 +377,7 @@ def _by_roofline(
     )
 
 
-_NAMES: Final = {"memory": "memory", "arithmetic": "arithmetic", "launches": "starting and ending"}
+_NAMES: Final = {"memory": "memory", "arithmetic": "arithmetic", "launches": "launch overhead"}
 
 
 def _scheduler(segment: Segment) -> str:

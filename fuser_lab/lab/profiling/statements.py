@@ -1,4 +1,4 @@
-"""Which statements of a kernel's source read and write memory, and how much of its traffic each of them makes."""
+"""The statements of a kernel's source that read and write memory, each with its share of the traffic."""
 
 import math
 from collections.abc import Mapping
@@ -23,15 +23,15 @@ class ProfiledStatement:
     tensor, write
         The tensor, or the workspace, and whether it is written.
     bytes
-        Bytes that are asked for: an element counts as often as it is accessed, whichever cache answers.
+        Requested bytes: an element counts as often as it is accessed, whichever cache serves it.
     tensor_bytes
         Size of the tensor.
     share
-        Share of all bytes that the segment's statements ask for.
+        Share of all bytes that the segment's statements request.
     seconds
         The same share of the segment's measured time; NaN if it was not measured.
     at_most
-        Whether a condition that depends on data was taken as fulfilled.
+        Whether a data-dependent condition was assumed to be true.
     """
 
     segment: int
@@ -61,7 +61,7 @@ def _of_segment(segment: Segment, target: str, seconds: float) -> list[ProfiledS
         generated = segment.kernel(target)
     except (CodegenError, CompilationError, UnsupportedError):
         return []  # the array library evaluates it, or no scheduler accepts it
-    # Of several lines of a statement the last one: comments stand above.
+    # The last line of a statement, because comments are above it.
     numbered = enumerate(generated.line_statements, 1)
     lines: dict[Place, int] = {place: number for number, place in numbered if place is not None}
     text = generated.source.split("\n")

@@ -1,4 +1,4 @@
-"""Time against memory, or against the time of compilation: which plans no other one beats in both."""
+"""Time against memory, or against the time of compilation: which plans no other plan beats in both."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -105,7 +105,7 @@ _AGAINST = mapping(instance(str, accepted="a plan's name"), number(0), "a mappin
 def frontier(
     timings: measured.Timings, against: Sequence[Plan] | Mapping[str, float], *, unit: str = "bytes",
 ) -> Frontier:
-    """Return the timed plans by time and a second cost, with those on the frontier marked.
+    """Return the timed plans by time and a second cost, with the frontier marked.
 
     Times tie if the bootstrap interval of their ratio contains 1 (`fuser_lab.compare`).
 
@@ -116,7 +116,7 @@ def frontier(
     against
         The plans, for the peak of their memory, or a number for each plan's name: bytes, or seconds of compilation.
     unit
-        ``"bytes"`` or ``"seconds"``, what these numbers are.
+        The unit of these numbers, ``"bytes"`` or ``"seconds"``.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def frontier(
 
 @takes(plan=instance(Plan))
 def peak_memory(plan: Plan) -> int:
-    """Return the most bytes that are alive while a plan runs: inputs, tensors between segments and results."""
+    """Return the peak memory of a plan in bytes: inputs, tensors between segments and results."""
     return max((step.total for step in memory_steps(plan)), default=0)
 
 

@@ -22,13 +22,13 @@ class HeatMap(View):
     Attributes
     ----------
     x, y, value
-        What columns, rows and cells are.
+        The quantities in columns, rows and cells.
     columns, rows
         The values of both, in order.
     cells
         Medians by column and row; pairs without a measurement are left out.
     counts
-        How many rows each median is of.
+        The number of rows behind each median.
     """
 
     what: ClassVar[str] = "a heat map"
@@ -42,7 +42,7 @@ class HeatMap(View):
 
     @property
     def note(self) -> str:
-        """What a cell is."""
+        """The meaning of a cell."""
         most = max(self.counts.values())
         of = "one row" if most == 1 else f"the median of up to {most} rows"
         return f"{self.value} by {self.x} (columns) and {self.y} (rows); each cell is {of}."

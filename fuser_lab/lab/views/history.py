@@ -1,4 +1,4 @@
-"""One measured thing over commits."""
+"""The time of one plan or segment over commits."""
 
 import math
 import statistics
@@ -54,7 +54,7 @@ class History(View):
         )
 
     def svg(self) -> str:
-        """Return the picture as static SVG, one line per device; hollow marks have another kernel than before."""
+        """Return the picture as static SVG, one line per device; hollow marks have a new kernel."""
         commits = list(dict.fromkeys(row.commit for row in self.rows))
         devices = list(dict.fromkeys(row.device for row in self.rows))
         last = {row.device: row.commit for row in self.rows}
@@ -121,7 +121,7 @@ def history(
     Raises
     ------
     InputError
-        If no row is left, or if the rows are of several plans or fusions.
+        If no row matches, or if the rows belong to several plans or fusions.
     ArgumentTypeError
         If ``data`` is none of these.
     """
@@ -136,12 +136,12 @@ def history(
     if not rows:
         given = (("plan", plan), ("fusion", fusion))
         asked = [f"{name}={brief(value)!r}" for name, value in given if value is not None]
-        msg = f"history: no measured row is of {what}{' with ' if asked else ''}{' and '.join(asked)}."
+        msg = f"history: no measured row belongs to {what}{' with ' if asked else ''}{' and '.join(asked)}."
         raise InputError(msg)
     for column, name in (("fusion_hash", "fusion"), ("plan", "plan")):
         several = dict.fromkeys(_text(row, column) for row in rows)
         if len(several) > 1:
-            msg = f"history: the rows are of {len(several)} {name}s; set {name} to one of {', '.join(several)}."
+            msg = f"history: the rows belong to {len(several)} {name}s; set {name} to one of {', '.join(several)}."
             raise InputError(msg)
     found: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: _text(row, "measured_at")):

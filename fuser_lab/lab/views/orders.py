@@ -1,4 +1,4 @@
-"""What depends on an order: the greedy segmenter's plan on that of the ops, peak memory on that of the segments."""
+"""Effects of order: the greedy segmenter's plan depends on that of the ops, peak memory on that of the segments."""
 
 import heapq
 import random
@@ -24,10 +24,10 @@ _MOST_ORDERS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderedPlan:
-    """One of the plans: how many orders of the ops lead to it, its segments, and what it costs.
+    """One of the plans: how many orders of the ops lead to it, its segments, and its cost.
 
-    ``moved`` are bytes that its segments read and write, ``seconds`` what bytes and launches cost by the target's data
-    sheet; ``is_given`` says that the order as recorded leads to it.
+    ``moved`` is the bytes that its segments read and write, ``seconds`` the cost of bytes and launches by the target's
+    data sheet; ``is_given`` says whether the recorded order leads to it.
     """
 
     plan: Plan
@@ -39,7 +39,7 @@ class OrderedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class OrderSensitivity(View):
-    """The plans that a segmenter makes of one definition, its ops recorded in several orders; the cheapest first."""
+    """The plans of a segmenter for one definition with its ops in several orders, the cheapest first."""
 
     what: ClassVar[str] = "a table of orders"
     rows: tuple[OrderedPlan, ...]
@@ -48,13 +48,13 @@ class OrderSensitivity(View):
 
     @property
     def spread(self) -> float:
-        """Bytes moved by the plan that moves most over those of the one that moves fewest; 1 if all move as many."""
+        """Ratio of the most and the fewest bytes that a plan moves; 1 if all plans move the same number."""
         moved = [row.moved for row in self.rows]
         return max(moved) / min(moved) if min(moved) else 1.0
 
     @property
     def note(self) -> str:
-        """How many orders gave how many plans."""
+        """How many orders lead to how many plans."""
         given = next(row for row in self.rows if row.is_given)
         best = min(row.moved for row in self.rows)
         share = f"{100 * (given.moved / best - 1):.3g} % more than" if best and given.moved > best else "as few as"
@@ -65,7 +65,7 @@ class OrderSensitivity(View):
         )
 
     def svg(self) -> str:
-        """Return the picture as static SVG: bytes moved over segments, one mark per plan; the full one is as given."""
+        """Return the picture as static SVG: bytes over segments, one mark per plan, filled for the given order."""
         points = [
             Point(
                 x=len(row.plan.segments), y=row.moved, full=row.is_given, label=f"{row.orders} x",
@@ -100,7 +100,7 @@ class OrderSensitivity(View):
 
 @takes(plan=instance(Plan), count=whole(1, _MOST_ORDERS), seed=whole(0))
 def order_sensitivity(plan: Plan, count: int = 50, *, seed: int = 0) -> OrderSensitivity:
-    """Return the plans that the plan's strategy makes of its definition, the ops recorded in random orders.
+    """Return the plans of the plan's strategy for its definition with the ops in random orders.
 
     Each order is topological; what the definition computes is the same. Greedy segmenters visit ops in the order in
     which they are recorded, so another order may give another plan. Edits of the plan are left out.
@@ -112,7 +112,7 @@ def order_sensitivity(plan: Plan, count: int = 50, *, seed: int = 0) -> OrderSen
     count
         Number of random orders, 10,000 at most.
     seed
-        Of the random numbers; equal seeds give equal orders.
+        Seed of the random numbers; equal seeds give equal orders.
     """
     generator = random.Random(seed)  # noqa: S311 - no secret depends on it
     definition = plan.definition
@@ -136,7 +136,7 @@ def order_sensitivity(plan: Plan, count: int = 50, *, seed: int = 0) -> OrderSen
 
 
 def _shuffled(fusion: Fusion, generator: random.Random) -> tuple[Expr, ...]:
-    """Return the expressions in a random topological order: any that is ready is as likely to be next."""
+    """Return the expressions in a random topological order, in which every ready one is equally likely to be next."""
     missing = {e.name: sum(v in fusion.producers for v in dict.fromkeys(e.inputs)) for e in fusion.exprs}
     ready = [e for e in fusion.exprs if not missing[e.name]]
     found: list[Expr] = []
@@ -152,7 +152,7 @@ def _shuffled(fusion: Fusion, generator: random.Random) -> tuple[Expr, ...]:
 
 
 def _partition(plan: Plan) -> frozenset[tuple[str, frozenset[str], tuple[int, int]]]:
-    """Return what makes two plans of one definition equal: which of its tensors each segment makes, and its bytes.
+    """Return a key of plans of one definition: the tensors that each segment computes, and its bytes.
 
     Passes name the tensors that they add in the order of the ops, so these names do not count.
     """
@@ -171,7 +171,7 @@ def _schedulers(plan: Plan) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOrder:
-    """One order of the segments, with the most bytes that are alive during it, inputs included."""
+    """One order of the segments with its peak memory in bytes, including inputs."""
 
     name: str
     order: tuple[int, ...]
@@ -182,7 +182,7 @@ class MemoryOrder:
 class MemoryOrders(View):
     """Peak memory over orders of a plan's segments: the plan's own, the best one found, and random ones.
 
-    ``is_least`` says that no order has a smaller peak than ``best``; the search ended before it knew otherwise.
+    ``is_least`` says whether no order has a smaller peak than ``best``; it is False if the search ended early.
     """
 
     what: ClassVar[str] = "a table of memory"
@@ -193,7 +193,7 @@ class MemoryOrders(View):
 
     @property
     def note(self) -> str:
-        """What the best order saves."""
+        """How much the best order saves."""
         saved = self.given.peak - self.best.peak
         what = "No order needs less than" if self.is_least else "The best order found needs"
         found = f"{what} {bytes_label(self.best.peak)}; the plan's own order needs "
@@ -231,18 +231,18 @@ def memory_orders(plan: Plan, count: int = 20, *, seed: int = 0, states: int = 2
     """Return peak memory over orders of a plan's segments: its own, the best one, and random ones.
 
     The best order is a shortest path over the sets of segments that have run, with *max* in place of *plus* (Dijkstra
-    1959). Inputs stay alive throughout, results from where they are written.
+    1959). Inputs are alive throughout, results from the segment that writes them.
 
     Parameters
     ----------
     plan
-        Its segments and what passes between them.
+        The plan.
     count
         Number of random orders, 10,000 at most.
     seed
-        Of the random numbers.
+        Seed of the random numbers.
     states
-        Sets of segments to visit at most; the best order may then have a larger peak than another.
+        Maximum number of sets of segments to visit; beyond it, another order may have a smaller peak.
     """
     alive = _Alive.of(plan)
     own = tuple(range(len(plan.segments)))
@@ -261,7 +261,7 @@ def memory_orders(plan: Plan, count: int = 20, *, seed: int = 0, states: int = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alive:
-    """Who writes and who reads what passes between segments, in bytes."""
+    """The tensors between segments, with their writers, readers and bytes."""
 
     inputs: int
     sizes: Mapping[str, int]
@@ -298,7 +298,7 @@ class _Alive:
         return most
 
     def best(self, states: int) -> tuple[int, ...] | None:
-        """Return an order with the smallest peak, or None if the states do not suffice."""
+        """Return an order with the smallest peak, or None if there are not enough states."""
         queue: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
         seen: set[frozenset[int]] = set()
         while queue and len(seen) < states:

@@ -22,7 +22,7 @@ _UNSAVED = "+"  # at the end of a commit: files of the working directory differ 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """One plan or segment that is slower: ``fusion`` is the hash of its text, ``row`` the id of a row before.
+    """One plan or segment that is slower: ``fusion`` is the hash of its text, ``row`` the id of an earlier row.
 
     ``command`` is what ``git bisect run`` runs at each commit: its exit status is 0 if the time is as before.
     """
@@ -38,7 +38,7 @@ class Regression:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Regressions(View):
-    """Regressions between two commits, the largest first; ``compared`` counts what was measured at both."""
+    """Regressions between two commits, the largest first; ``compared`` counts the pairs measured at both."""
 
     what: ClassVar[str] = "a table of regressions"
     before: str
@@ -66,9 +66,9 @@ class Regressions(View):
         if self.bisect:
             said += f" To find the commit of the largest one: {' && '.join(self.bisect[:2])}."
         elif self.rows:
-            said += " The commit cannot be searched for, because both measurements are of the same commit or of none."
+            said += " There is no commit to search for, because both measurements have the same commit or none."
         if self.before.endswith(_UNSAVED) or self.after.endswith(_UNSAVED):
-            said += f" A commit ending in {_UNSAVED} was measured with changes that are in no commit."
+            said += f" A commit ending in {_UNSAVED} was measured with uncommitted changes."
         return said
 
     def _table(self) -> Table:
@@ -101,7 +101,7 @@ class Regressions(View):
 def regressions(
     data: object, before: str | None = None, after: str | None = None, *, ledger: str | None = None,
 ) -> Regressions:
-    """Return what is slower at one commit than at another, beyond what the samples of both leave open.
+    """Return the plans and segments that are slower at one commit than at another, beyond the noise of their samples.
 
     The last measurement of each commit counts. A ratio whose bootstrap interval contains 1 is a tie
     (`fuser_lab.compare`).

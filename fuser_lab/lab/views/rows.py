@@ -43,7 +43,7 @@ def rows_of(data: object, what: str) -> list[Row]:
 
 
 def reader(rows: Sequence[Row], path: str, what: str, argument: str) -> Callable[[Row], Any]:
-    """Return what reads a column, or a part of a column of JSON: ``"sizes[0][1]"``, ``"tags[width]"``.
+    """Return a function that reads a column, or a part of a column of JSON: ``"sizes[0][1]"``, ``"tags[width]"``.
 
     Raises
     ------
@@ -75,14 +75,14 @@ def reader(rows: Sequence[Row], path: str, what: str, argument: str) -> Callable
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value stands for nothing: None, NaN or pandas' NA and NaT."""
+    """Whether a value is missing: None, NaN or pandas' NA and NaT."""
     return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in {
         "NAType", "NaTType",
     }
 
 
 def number(value: Any) -> float:
-    """Return a value as a float; NaN for what is not a number."""
+    """Return a value as a float; NaN if it is not a number."""
     try:
         return math.nan if is_missing(value) or isinstance(value, bool) else float(value)
     except (TypeError, ValueError):

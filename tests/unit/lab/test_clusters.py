@@ -111,7 +111,7 @@ def test_what_a_worker_cannot_do_is_a_row(client, tmp_path, monkeypatch):
     assert [reason for _, reason in result.failures] == ["ValueError: sum"] * 2
     # As workers_of asks for the version.
     for found in client.run(pkgutil.resolve_name, "no_such_package:__version__", on_error="return").values():
-        assert clusters._refusal(found) == "it has no fuser_lab"
+        assert clusters._refusal(found) == "fuser_lab is not installed"
 
 
 def test_a_task_that_fails_takes_none_of_those_sent_with_it(client, tmp_path, monkeypatch):
@@ -160,6 +160,6 @@ def test_what_is_no_address_is_refused_at_once(address, why, tmp_path, monkeypat
 
 def test_a_task_that_ends_its_workers_is_a_failure():
     error = distributed.scheduler.KilledWorker("task", None, 3)
-    assert clusters._sentence((type(error), error, None)) == "4 workers died while they ran the task."
+    assert clusters._sentence((type(error), error, None)) == "4 workers died while running the task."
     assert "later cannot import the package: no x" in clusters._sentence(ModuleNotFoundError("no x"))
     assert clusters._sentence(ValueError("a\nb")) == "ValueError: a b"

@@ -236,7 +236,7 @@ def test_a_full_disk_leaves_whole_rows(tmp_path, monkeypatch):
     ledger.append({"plan": "a", "segment": 0})
     write = os.write
     monkeypatch.setattr(store.os, "write", lambda file, data: write(file, data[:10]))
-    with pytest.raises(InputError, match="cannot take a row: the disk is full"):
+    with pytest.raises(InputError, match="cannot store a row: the disk is full"):
         ledger.append({"plan": "a", "segment": 1})
     monkeypatch.setattr(store.os, "write", write)
     ledger.append({"plan": "a", "segment": 2})

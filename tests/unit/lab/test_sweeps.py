@@ -148,7 +148,7 @@ def test_what_is_no_sweep_is_refused():
     fd = softmax()
     for arguments, said in (
         (((), [(1, 1)]), "given tuple"), (([],), "at least one fusion"), (("softmaks",), "unknown example 'softmaks'"),
-        ((fl.segment(fd, [fl.spec((4, 4))]),), "a plan is cut already"), ((fd, [7]), "a size must be a shape"),
+        ((fl.segment(fd, [fl.spec((4, 4))]),), "a plan is already cut"), ((fd, [7]), "a size must be a shape"),
         ((fd, {"other": [(1, 1)]}), "names the fusion 'other'; the fusions are fusion0"),
     ):
         with pytest.raises((InputError, ArgumentTypeError), match=said):
@@ -165,7 +165,7 @@ def test_what_is_no_sweep_is_refused():
 
 def test_a_worker_of_another_version_says_so():
     (row,) = performed(ours().tasks[0], version="0.0")
-    assert row["failure"].startswith("the sweep is of fuser_lab 0.0, and this worker has ")
+    assert row["failure"].startswith("the sweep was created by fuser_lab 0.0, and this worker has ")
 
 
 class Cluster:
@@ -192,7 +192,7 @@ def test_only_workers_that_can_do_the_tasks_get_them():
     assert (found.measuring, found.others, found.left_out) == (("tcp://0",), ("tcp://1",), False)
     assert cluster.workers_of(Cluster(gpu, plain), "").others == ("tcp://1",)
     assert cluster.workers_of(Cluster(gpu), "").others == ("tcp://0",), "where there is nobody else"
-    with pytest.warns(SweepWarning, match="tcp://1 is left out: it has no fuser_lab"):
+    with pytest.warns(SweepWarning, match="tcp://1 is left out: fuser_lab is not installed"):
         assert cluster.workers_of(Cluster(plain, (1, {}, ModuleNotFoundError())), "").others == ("tcp://0",)
     with pytest.warns(SweepWarning), pytest.raises(InputError, match="none of the 1 workers .* fuser_lab 0.0"):
         cluster.workers_of(Cluster((1, {}, "0.0")), "")

@@ -70,7 +70,7 @@ def test_the_fusion_that_was_asked_first_stays_as_it_is():
 def test_a_fusion_whose_requirement_is_not_met_is_none():
     fusion = example("allocation_domain")
     (output,) = fusion.outputs
-    with pytest.raises(VerificationError, match=r"required of T1, whose axes lie in the order \(0, 1, 2, 3\)"):
+    with pytest.raises(VerificationError, match=r"required of T1, whose axes have the order \(0, 1, 2, 3\)"):
         replace(fusion, stride_orders=((output, (3, 0, 2, 1)),))
     with pytest.raises(VerificationError, match="required of T0, which is not an output"):
         replace(fusion, stride_orders=((fusion.inputs[0], (3, 0, 2, 1)),))

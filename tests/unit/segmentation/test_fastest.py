@@ -98,7 +98,7 @@ def test_it_is_not_slower_than_bottom_up_as_scheduled(make):
     if make is squares_of_both:
         assert len(plan.segments) == 1
     if make is variance_of_both:
-        assert len(rough.groups) < len(plan.segments), "without a clock the search goes by bytes"
+        assert len(rough.groups) < len(plan.segments), "without a clock the search uses only bytes"
 
 
 @pytest.mark.parametrize("strategy", ["fastest", "optimal", "saving"])
