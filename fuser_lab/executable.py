@@ -284,7 +284,7 @@ class Executable:
         return {"text/plain": repr(self), **shown}
 
     def __repr__(self) -> str:
-        """Return Python that defines the fusion again."""
+        """Return Python code that defines the fusion again."""
         try:
             return definition_text(self.recorded_fusion)
         except (EmptyDefinitionError, StateError) as error:

@@ -1,4 +1,4 @@
-"""Where top-down presegmentation moves fewer bytes than a plan: the open question of NVIDIA/Fuser issue #2224."""
+"""Whether top-down presegmentation moves fewer bytes than a plan: the open question of NVIDIA/Fuser issue #2224."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,1 +1,1 @@
-"""What nvFuser's two Python frontends, `fuser_lab.nvfuser` and `fuser_lab.nvfuser_direct`, have in common."""
+"""The common parts of nvFuser's two Python frontends, `fuser_lab.nvfuser` and `fuser_lab.nvfuser_direct`."""

@@ -15,7 +15,7 @@ IdMappingMode = enum.Enum(
 
 
 class SchedulerType(enum.Enum):
-    """The schedulers that nvFuser's Python knows; ``SchedulerType.__entries`` lists them as its bindings do."""
+    """The schedulers of nvFuser's Python API; ``SchedulerType.__entries`` lists them as its bindings do."""
 
     none = 0
     no_op = 1
@@ -40,7 +40,7 @@ setattr(SchedulerType, "__entries", {member.name: (member, None) for member in S
 
 
 def own_scheduler(given: object) -> verdict.SchedulerType | None:
-    """Return this package's scheduler of a SchedulerType of nvFuser's or its own; None for none."""
+    """Return this package's scheduler for a SchedulerType of either kind; None for ``none``."""
     if given is None or isinstance(given, verdict.SchedulerType):
         return given
     if isinstance(given, SchedulerType):

@@ -1,4 +1,4 @@
-"""Small things that scripts ask of torch."""
+"""Small helpers that scripts expect for torch."""
 
 import functools
 import gc
@@ -47,13 +47,13 @@ def python_scalar_to_nvfuser_dtype(a: Any) -> DataType:
         return _NUMBERS[a]
     if isinstance(a, bool | int | float | complex):
         return of_python(a)
-    msg = f"python_scalar_to_nvfuser_dtype: a number is needed, given {type(a).__name__}."
+    msg = f"python_scalar_to_nvfuser_dtype: a must be a number, given {type(a).__name__}."
     raise ArgumentTypeError(msg)
 
 
 @takes(func=FUNCTION)
 def retry_on_oom_or_skip_test(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a test: if a GPU is out of memory it is freed and the test runs again, then is skipped."""
+    """Decorate a test: if a GPU is out of memory, free memory and run the test again, then skip it."""
 
     @functools.wraps(func)
     def again(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Questions to schedulers, and the schedule by hand of a definition, under nvFuser's names."""
+"""Queries to schedulers, and the schedule by hand of a definition, under nvFuser's names."""
 
 import contextlib
 from collections.abc import Iterable
@@ -20,9 +20,9 @@ from fuser_lab.segmentation.oracle import candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeuristicParams:
-    """Who shall make the kernel, and what its schedule as transforms leaves open.
+    """The scheduler of a kernel, and the open parameters of its schedule as transforms.
 
-    All else is decided when the kernel is generated.
+    Everything else is decided when the kernel is generated.
     """
 
     scheduler: verdict.SchedulerType
@@ -36,7 +36,7 @@ class HeuristicParams:
 
 
 def can_schedule(fusion: object, scheduler_type: object, inputs: Iterable[Any]) -> tuple[bool, str]:
-    """Return whether a scheduler accepts the whole fusion for these inputs, and if not why.
+    """Return whether a scheduler accepts the whole fusion for these inputs, and the reason if not.
 
     Parameters
     ----------
@@ -59,18 +59,18 @@ def can_schedule(fusion: object, scheduler_type: object, inputs: Iterable[Any]) 
 
 
 def find_compatible_schedulers(fusion: object, inputs: Iterable[Any]) -> list[SchedulerType]:
-    """Return the schedulers that take the whole fusion for these inputs."""
+    """Return the schedulers that accept the whole fusion for these inputs."""
     flat = flattened(inputs)
     return [s for s in SchedulerType if s is not SchedulerType.none and can_schedule(fusion, s, flat)[0]]
 
 
 def compute_heuristics(fusion: object, scheduler_type: object, inputs: Iterable[Any]) -> HeuristicParams:
-    """Return what `schedule` and ``manual_execute`` take, for a scheduler that takes the fusion.
+    """Return the parameters for `schedule` and ``manual_execute`` of a scheduler that accepts the fusion.
 
     Raises
     ------
     DefinitionError
-        If it does not; the text says why.
+        If it does not accept it; the message says why.
     """
     flat = flattened(inputs)
     wanted = own_scheduler(scheduler_type)
@@ -82,10 +82,10 @@ def compute_heuristics(fusion: object, scheduler_type: object, inputs: Iterable[
 
 
 def schedule(fusion: Any, scheduler_type: object, inputs: Any) -> HeuristicParams:
-    """Let a scheduler make the kernel of the fusion, for ``manual_execute`` and KernelExecutor.
+    """Let a scheduler generate the fusion's kernel, for ``manual_execute`` and KernelExecutor.
 
-    Where its schedule exists as transforms (`fuser_lab.schedule.by_hand`) these are added, to be read, changed and
-    followed; else only the scheduler is noted, and the kernel that plans run is made.
+    If its schedule exists as transforms (`fuser_lab.schedule.by_hand`), these are added and can be read and changed;
+    otherwise only the scheduler is recorded, and the automatic kernel is generated.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def schedule(fusion: Any, scheduler_type: object, inputs: Any) -> HeuristicParam
     scheduler_type
         The scheduler.
     inputs
-        Inputs, or what `compute_heuristics` has returned for them.
+        Inputs, or the result of `compute_heuristics` for them.
     """
     params = _params(fusion, scheduler_type, inputs)
     fusion.scheduler = params.scheduler
@@ -115,7 +115,7 @@ def _params(fusion: Any, scheduler_type: object, inputs: Any) -> HeuristicParams
 
 
 class Sched(Transforms):
-    """What ``fd.sched`` is: the schedule by hand of a definition, and questions to schedulers."""
+    """The type of ``fd.sched``: the schedule by hand of a definition, and queries to schedulers."""
 
     can_schedule = staticmethod(can_schedule)
     find_compatible_schedulers = staticmethod(find_compatible_schedulers)
@@ -124,13 +124,13 @@ class Sched(Transforms):
     def schedule(self, *args: Any) -> HeuristicParams | None:
         """Add the transforms of a scheduler: ``schedule(scheduler_type)``, or ``schedule(fusion, type, inputs)``.
 
-        The first form needs no inputs, and raises UnsupportedError where there are no transforms; the second is that
-        of nvFuser's module (`schedule`).
+        The first form needs no inputs, and raises UnsupportedError if there are no transforms; the second is that of
+        nvFuser's module (`schedule`).
         """
         if len(args) == 1:
             wanted = own_scheduler(args[0])
             if wanted is None:
-                msg = "schedule: SchedulerType.none schedules nothing."
+                msg = "schedule: SchedulerType.none is not a scheduler."
                 raise DefinitionError(msg)
             apply_schedule(self._hand, wanted)
             return None
@@ -139,6 +139,6 @@ class Sched(Transforms):
             apply_schedule(self._hand, params.scheduler, params.hand)
             return params
         if len(args) != 3:
-            msg = f"schedule: a SchedulerType, or a fusion, a SchedulerType and inputs are needed, given {len(args)}."
+            msg = f"schedule: give a SchedulerType, or a fusion, a SchedulerType and inputs; given {len(args)}."
             raise ArgumentTypeError(msg)
         return schedule(*args)

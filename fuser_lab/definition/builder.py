@@ -150,7 +150,7 @@ class FusionBuilder(Recording):
     def __enter__(self) -> Self:
         """Open the definition for recording."""
         if self._open is not None:
-            msg = "this definition has already been opened; make a new FusionDefinition for a new fusion."
+            msg = "this definition has already been opened; create a new FusionDefinition for a new fusion."
             raise StateError(msg)
         self._open = True
         return self

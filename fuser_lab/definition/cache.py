@@ -42,7 +42,7 @@ class FusionCache(KnownDefinitions[Payload]):
         ArgumentTypeError
             If the path is none.
         InputError
-            If nothing can be written there.
+            If the directory cannot be written.
         """
         target = Path(path)
         write_cache(self, target)

@@ -32,7 +32,7 @@ def write_cache(cache: KnownDefinitions[Any], path: Path) -> None:
     Raises
     ------
     InputError
-        If nothing can be written there.
+        If the directory cannot be written.
     """
     places: dict[tuple[int, Record], int] = {}
     fusions: list[list[int]] = []

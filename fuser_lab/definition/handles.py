@@ -197,7 +197,7 @@ class Tensor(Schedulable, Handle):
 
     @property
     def ndim(self) -> int:
-        """Number of axes, reductions not counted."""
+        """Number of axes, without reductions."""
         return self.val.ndim
 
     def size(self, dim: int) -> "Handle | int":

@@ -81,11 +81,11 @@ class KnownDefinitions(Generic[Payload]):
 
     @property
     def max_fusions(self) -> int:
-        """How many fusions are kept."""
+        """Maximum number of stored fusions."""
         return self._max
 
     def num_fusions(self) -> int:
-        """Return how many fusions are known."""
+        """Return the number of fusions."""
         return len(self._ends)
 
     __len__ = num_fusions

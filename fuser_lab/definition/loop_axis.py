@@ -51,7 +51,7 @@ class LoopAxis:
         return self.tensor.builder.wrap(self.axis.extent)
 
     def parallelize(self, ptype: Enum) -> None:
-        """Let blocks, threads or a vector access run the rounds of this loop; ScheduleError if it is none now."""
+        """Let blocks, threads or a vector access run this loop's iterations; ScheduleError if it is not a loop now."""
         self.tensor.parallelize(self._position("parallelize"), ptype)
 
     def __str__(self) -> str:

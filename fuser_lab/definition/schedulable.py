@@ -338,14 +338,14 @@ class Transforms:
     def bounded_transform_backward(
         self, from_tv: Any, pos: int, to: Iterable[Any], propagate_parallel_type: bool = False,
     ) -> None:
-        """Give the tensors on the ways from ``to`` to a tensor its first ``pos`` loops."""
+        """Give the tensors on paths from ``to`` to a tensor its first ``pos`` loops."""
         reference = self._of("bounded_transform_backward", from_tv, "from_tv")
         reference.bounded_transform_backward(pos, to, propagate_parallel_type)
 
     def inline_at(
         self, reference_tv: Any, pos: int = -1, best_effort: bool = False, selected_tensors: Iterable[Any] = (),
     ) -> None:
-        """Compute tensors, all if none are named, inside the loops that are the first ``pos`` of a reference."""
+        """Compute tensors (by default all) inside the loops that match the first ``pos`` loops of a reference."""
         self._hand.add(
             "inline_at", self._of("inline_at", reference_tv, "reference_tv").val.name,
             pos=whole("inline_at", "pos", pos), best_effort=flag(best_effort, "inline_at", "best_effort"),

@@ -1,4 +1,4 @@
-"""What an example is: a fusion, its sizes, its inputs and what it should compute."""
+"""An example: a fusion, its sizes, its inputs and its expected results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _INPUT = (_ARRAY | number()).worded("a NumPy array or a number")
 
 
 def _described(value: Any) -> object:
-    """Return what all inputs of one size have in common: shapes and dtypes of arrays, types of numbers."""
+    """Return the common properties of all inputs of one size: shapes and dtypes of arrays, types of numbers."""
     return spec(value.shape, value.dtype) if isinstance(value, np.ndarray | TensorSpec) else type(value)
 
 
@@ -29,8 +29,8 @@ class Example:
     """A named fusion with full and small sizes.
 
     ``record(fd, sizes)`` defines it; ``make(rng, sizes)`` gives NumPy inputs; ``reference(inputs, outputs)`` computes
-    the outputs in float64 with plain NumPy, independently of the op registry (``outputs`` is there for random masks,
-    which are compared through themselves). An output is right when ``|got - reference| <= atol + rtol |reference|``.
+    the outputs in float64 with plain NumPy, independently of the op registry (``outputs`` provides random masks, which
+    the reference uses). An output is correct if ``|got - reference| <= atol + rtol |reference|``.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Example:
     def specs(self, size: str = "full") -> list[TensorSpec | int | float]:
         """Return abstract inputs: shapes and dtypes, nothing allocated."""
         found: list[TensorSpec | int | float] = []
-        # Two elements per axis are enough to read ranks, dtypes and scalars off the inputs.
+        # Two elements per axis are enough to determine ranks, dtypes and scalars from the inputs.
         tiny = self.make(np.random.default_rng(0), self.small)
         with FusionBuilder() as fd:
             self.define(fd, size)
@@ -89,7 +89,7 @@ class Example:
         outputs=listed(_ARRAY, "a list of NumPy arrays"),
     )
     def max_error(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> float:
-        """Return the largest ``|got - reference| / (atol + rtol |reference|)`` over all outputs; below 1 is right.
+        """Return the largest ``|got - reference| / (atol + rtol |reference|)`` over all outputs; below 1 is correct.
 
         Raises
         ------

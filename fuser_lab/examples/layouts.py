@@ -1,4 +1,4 @@
-"""Fusions in which the order of axes in memory decides what a kernel costs.
+"""Fusions in which the memory order of axes determines the cost of a kernel.
 
 Each function records one into an open definition, with fixed sizes; `inputs_of` returns its inputs.
 """
@@ -17,7 +17,7 @@ CHANNELS_LAST = (3, 0, 2, 1)  # of [n, c, h, w]: c is the fastest
 def channels_last_norm(fd: Any, batch: int = 8, channels: int = 64, side: int = 56) -> None:
     """Record an instance norm of a channels-last image, then, after a cut, a scale and a relu.
 
-    The tensor between the segments is row-major in nvFuser, so both kernels walk across rows.
+    The tensor between the segments is row-major in nvFuser, so both kernels access memory across rows.
     """
     x = fd.define_tensor([batch, channels, side, side], contiguity=True, stride_order=CHANNELS_LAST)
     scale = fd.define_tensor([1, channels, 1, 1], contiguity=True)
@@ -34,7 +34,7 @@ def vanishing_transpose(fd: Any, rows: int = 2048, columns: int = 1024) -> None:
 
 
 def reader_decides(fd: Any, rows: int = 2048, columns: int = 1024) -> None:
-    """Record an outer sum whose writer takes any order, and whose reader also reads a column-major matrix.
+    """Record an outer sum whose producer accepts any order, and whose reader also reads a column-major matrix.
 
     No input determines the order of the sum, so an inference leaves it row-major.
     """

@@ -105,7 +105,7 @@ def _silu_mul_reference(inputs: Sequence[Any], outputs: Sequence[Array]) -> list
 SILU_MUL = Example(
     name="silu_mul",
     title="SiLU of a gate times another tensor (the SwiGLU middle)",
-    look_at="Forwarding: the casts of both inputs are unary chains, which are put back into the single segment.",
+    look_at="Forwarding: the casts of both inputs are unary chains, which are added back to the single segment.",
     full={"rows": 16384, "columns": 14336},
     small={"rows": 64, "columns": 256},
     record=_silu_mul,

@@ -1,4 +1,4 @@
-"""A fusion in which the place of a reshape decides how many bytes a plan moves."""
+"""A fusion in which the position of a reshape determines how many bytes a plan moves."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,8 +34,8 @@ RESHAPE_DECIDES = Example(
     title="A reshape between pointwise results and a normalization",
     look_at=(
         "Bottom-up makes four segments. Top-down presegmentation that cuts at the input of the reshape makes two, with "
-        "22 % fewer bytes, which is the optimum: the ops that read exp(x) as it is share one kernel, and those that "
-        "read it reshaped share the other."
+        "22 % fewer bytes, which is the optimum: the ops that read exp(x) directly share one kernel, and those that "
+        "read it after the reshape share the other."
     ),
     full={"rows": 1024, "columns": 1024},
     small={"rows": 64, "columns": 128},

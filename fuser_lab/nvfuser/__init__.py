@@ -34,12 +34,12 @@ _SIZE = whole(-1).but(lambda size: size != 0, "-1 or a whole number of at least 
 
 @dataclass(slots=True, kw_only=True)
 class LaunchParams:
-    """Blocks of a grid and threads of a block; -1 where the schedule decides.
+    """Blocks of a grid and threads of a block; -1 leaves a value to the schedule.
 
     Raises
     ------
     ArgumentTypeError
-        If a field is not an int, when it is made or set.
+        If a field is not an int.
     InputError
         If a field is neither -1 nor a number of 64 bits above 0.
     """

@@ -1,4 +1,4 @@
-"""The cache of the process: every definition of this frontend is looked up and kept there."""
+"""The cache of the process, in which every definition of this frontend is looked up and stored."""
 
 import atexit
 import contextlib
@@ -19,9 +19,9 @@ UserSchedules = dict[tuple[object, ...], KernelExecutor]
 
 
 class FusionCache:
-    """All fusions that the process has defined; `get` returns the one that there is.
+    """All fusions that the process has defined; `get` returns the only instance.
 
-    Where nvFuser refuses the fusion after the last that there is room for, the least recently used one goes.
+    When the cache is full, nvFuser refuses a new fusion; here the least recently used one is evicted.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
@@ -29,19 +29,19 @@ class FusionCache:
 
     def __init__(self, max_fusions: int = MAX_FUSIONS) -> None:
         self.known: Known[FusionExecutorCache] = Known(max_fusions)
-        # By what is kept of a fusion: numbers begin again after a reset.
+        # By stored data, because numbers begin again after a reset.
         self._scheduled: WeakKeyDictionary[FusionSchedules[FusionExecutorCache], UserSchedules] = WeakKeyDictionary()
 
     @classmethod
     def get(cls, max_fusions: int = MAX_FUSIONS, load_from_default_workspace: bool = True) -> "FusionCache":
-        """Return the cache of the process, made now if there is none.
+        """Return the cache of the process, created if there is none.
 
         Parameters
         ----------
         max_fusions
-            How many fusions a new one keeps.
+            Capacity of a new cache.
         load_from_default_workspace
-            Whether a new one begins with what `serialize` has written; a file that cannot be read is skipped.
+            Whether a new cache loads the file that `serialize` wrote; a file that cannot be read is skipped.
         """
         with cls._lock:
             if cls._only is None:
@@ -54,14 +54,14 @@ class FusionCache:
 
     @classmethod
     def reset(cls) -> None:
-        """Forget all fusions and counts; definitions that are there keep what they have."""
+        """Remove all fusions and counts; existing definitions keep their data."""
         with cls._lock:
             only = cls._only
             if only is not None:
                 only.known = Known(only.known.max_fusions)
 
     def num_fusions(self) -> int:
-        """Return how many fusions are known."""
+        """Return the number of fusions."""
         return self.known.num_fusions()
 
     def user_schedules(self, schedules: FusionSchedules[FusionExecutorCache]) -> UserSchedules:
@@ -73,7 +73,7 @@ class FusionCache:
         self.known.save(path)
 
     def deserialize(self, path: str | Path) -> Self:
-        """Take the definitions of a file into an empty cache.
+        """Load the definitions of a file into an empty cache.
 
         Raises
         ------
@@ -109,18 +109,18 @@ class FusionCache:
 
 
 def default_workspace() -> Path | None:
-    """Return the file that `serialize` writes; None where nothing can be kept for this user only."""
+    """Return the file that `serialize` writes; None if no directory is private to this user."""
     kernels = store.directory()
     return None if kernels is None else kernels.parent / "nvfuser_fusions.json"
 
 
 def serialize() -> None:
-    """Write the cache of the process to the file that the next process begins with.
+    """Write the cache of the process to the file that the next process loads.
 
     Raises
     ------
     InputError
-        If nothing can be written there.
+        If the directory cannot be written.
     """
     workspace = default_workspace()
     if workspace is None:
@@ -130,10 +130,10 @@ def serialize() -> None:
 
 
 def enable_automatic_serialization() -> None:
-    """Let the process write its cache when it ends."""
+    """Let the process write its cache when it exits."""
     atexit.register(serialize)
 
 
 def disable_automatic_serialization() -> None:
-    """Let the process not write its cache when it ends."""
+    """Do not let the process write its cache when it exits."""
     atexit.unregister(serialize)

@@ -1,6 +1,6 @@
-"""FusionDefinition of the removed frontend: one cache of the process, definitions by number and by subclassing.
+"""FusionDefinition of the removed frontend: one cache per process, definitions by number and by subclassing.
 
-What records and what runs is `fuser_lab.fusion_definition.FusionDefinition`.
+`fuser_lab.fusion_definition.FusionDefinition` records and runs.
 """
 
 import contextlib
@@ -42,14 +42,14 @@ _HELD = (values.Tensor, values.Scalar, values.Vector)
 
 @functools.cache
 def _sizes_of(op: str) -> dict[str, int]:
-    """Return the parameters of an op that take a vector, with their places."""
+    """Return the parameters of an op that accept a vector, with their positions."""
     entry = OPS.get(op) or COMPOSITES.get(op)
     names = list(entry.signature.parameters) if entry is not None else []
     return {name: place for place, name in enumerate(names) if takes_sizes(op, name)}
 
 
 class FusionDefinition(fusion_definition.FusionDefinition):
-    """Defines a fusion, and runs it; equal definitions of a process share one number and what was compiled.
+    """Defines a fusion, and runs it; equal definitions in a process share a number and compiled kernels.
 
     ``with FusionDefinition() as fd:`` records. A subclass has ``definition(self)`` instead, and may have
     ``schedule(self)``; `execute` calls both.
@@ -59,7 +59,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
     id
         Number of a fusion that the cache knows: the definition is complete, and can run at once.
     max_length
-        How many calls it may have.
+        Maximum number of calls.
     """
 
     @takes("FusionDefinition", id=optional(whole(accepted="an int")), max_length=whole(accepted="an int"))
@@ -72,8 +72,8 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         self._debug: str | None = None
         self._measured: FusionProfile | None = None
         self._last: tuple[Described, ...] | None = None
-        self.scheduler: HeuristicParams | None = None  # whose kernel is asked for in `schedule`
-        self.chosen: Params | None = None  # parameters that were computed there last
+        self.scheduler: HeuristicParams | None = None  # whose kernel `schedule` requests
+        self.chosen: Params | None = None  # parameters that were computed last
         self._scheduled_for: list[Any] | None = None
         self._own_schedules: dict[tuple[object, ...], KernelExecutor] = {}
         if id is not None:
@@ -84,22 +84,22 @@ class FusionDefinition(fusion_definition.FusionDefinition):
     def _new(self) -> "FusionDefinition":
         return FusionDefinition()
 
-    # What subclasses have
+    # Methods of subclasses
 
     def definition(self) -> None:  # type: ignore[override]  # a method there, a property in the package's own API
-        """Record the fusion; subclasses say how."""
+        """Record the fusion; subclasses implement this."""
         msg = "definition() should be implemented by child class!"
         raise NotImplementedError(msg)
 
     def schedule(self) -> None:
-        """Schedule the fusion by hand with ``self.sched``; subclasses may say how."""
+        """Schedule the fusion by hand with ``self.sched``; subclasses may implement this."""
         msg = "schedule() should be implemented by child class!"
         raise NotImplementedError(msg)
 
     # Recording
 
     def __exit__(self, *exception: object) -> None:
-        """Close the definition; one that fails is logged with what it has recorded, and its exception propagates."""
+        """Close the definition; if it fails, log what it recorded and let its exception propagate."""
         try:
             super().__exit__(*exception)
         except Exception:
@@ -146,7 +146,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         return self.define_vector(given)
 
     def call(self, record: Record, values: Any) -> Any:
-        """Return the result of a recorded call, carried out here; its sizes are vectors already."""
+        """Return the result of a recorded call, executed here; its sizes are already vectors."""
         before, self._repeats = self._repeats, True
         try:
             return super().call(record, values)
@@ -164,7 +164,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         return tuple(self.wrap(part) for part in result) if isinstance(result, tuple) else result
 
     def define_scalar(self, value: Number | DataType | None = None, dtype: DataType | None = None) -> Any:
-        """Add a scalar input, or return a constant when ``value`` is a number; a dtype alone may stand for None."""
+        """Add a scalar input, or return a constant when ``value`` is a number; a dtype in its place means None."""
         return super().define_scalar(value, dtype)
 
     @takes(value=instance(int, float, complex, np.number, np.bool_, accepted="a number"))
@@ -193,7 +193,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         return list(self.state.outputs)
 
     def extents(self, *sizes: Any) -> Any:
-        """Return the numbers of the extents of inputs, which are negative; ops ask with a list of sizes for those."""
+        """Return the numbers of the extents of inputs, which are negative; ops refer to them in lists of sizes."""
         return super().extents(*sizes) if sizes else list(self.state.extent_fids)
 
     # Running
@@ -217,11 +217,11 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         override_user_schedule
             Whether ``schedule`` is skipped.
         capture_debug_output
-            Whether `debug_output` returns what this run prints, with what ``NVFUSER_DUMP`` asks for.
+            Whether `debug_output` returns what this run prints, including what ``NVFUSER_DUMP`` requests.
         print_repro
             Whether to print the script that repeats this run.
         profile
-            Whether `profile` returns what this run took.
+            Whether `profile` returns the times of this run.
         save_repro_inputs
             Whether `last_repro_script` may describe these inputs.
         _enable_options, _disable_options
@@ -260,7 +260,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         return outputs
 
     def _define(self) -> None:
-        """Record what a subclass defines, unless that is done."""
+        """Record what a subclass defines, unless it is already recorded."""
         if self.is_new:
             with self:
                 self.definition()
@@ -276,7 +276,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         return super().segment(inputs, **options)
 
     def _kernel_by_hand(self, flat: list[Any], override: bool) -> KernelExecutor | None:
-        """Return the kernel that ``schedule`` makes for inputs of these sizes, once for each; None without one."""
+        """Return the kernel that ``schedule`` produces for inputs of these sizes, cached; None without a schedule."""
         if override or self.segments or type(self).schedule is FusionDefinition.schedule:
             return None
         kept = self._own_schedules if self._end is None else self._home.user_schedules(self._end.schedules)
@@ -306,7 +306,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         self._debug = stream.getvalue() + self._dumped(flat)
 
     def _dumped(self, flat: Sequence[Any]) -> str:
-        """Return what the environment variable ``NVFUSER_DUMP`` asks for, of what there is here."""
+        """Return the dumps that the environment variable ``NVFUSER_DUMP`` requests, as far as they exist here."""
         parts: dict[str, Callable[[], str]] = {
             "fusion_ir": self.fusion_ir,
             "fusion_ir_original": self.fusion_ir,
@@ -330,11 +330,11 @@ class FusionDefinition(fusion_definition.FusionDefinition):
             yield
 
     def debug_output(self) -> str | None:
-        """Return what the last run printed; None if it did not capture."""
+        """Return what the last run printed; None if it was not captured."""
         return self._debug
 
     def profile(self) -> FusionProfile:  # type: ignore[override]  # of the last run there
-        """Return what the last ``execute(inputs, profile=True)`` took.
+        """Return the times of the last ``execute(inputs, profile=True)``.
 
         Raises
         ------
@@ -348,7 +348,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
 
     @property
     def sched(self) -> Sched:  # type: ignore[override]  # axes have other names there
-        """The schedule by hand, and questions to schedulers about the inputs that `schedule` is called for."""
+        """The schedule by hand, and queries to schedulers about the inputs that `schedule` is called for."""
         return Sched(self, self._scheduled_for)
 
     # Texts
@@ -424,7 +424,7 @@ class FusionDefinition(fusion_definition.FusionDefinition):
         )
 
     def _log(self, doing: str, error: BaseException | None = None, inputs: Sequence[Any] | None = None) -> None:
-        """Log what is being done with a script that does it again, as far as one can be written."""
+        """Log an operation with a script that repeats it, if one can be written."""
         try:
             repro = repr(self) if inputs is None else self.repro_script_for(inputs)
         except (FuserLabError, TypeError, ValueError):
@@ -450,7 +450,7 @@ _DEFINITION = instance(FusionDefinition)
 
 @takes(from_fd=_DEFINITION, to_fd=_DEFINITION)
 def clone(from_fd: FusionDefinition, to_fd: FusionDefinition) -> None:
-    """Record what one definition has recorded in an empty one.
+    """Record the calls of one definition in an empty one.
 
     Raises
     ------

@@ -12,7 +12,7 @@ _FORM = re.compile(
     r"(?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?",
     re.IGNORECASE,
 )
-# What precedes a release, the release itself, and what follows it.
+# Before a release, the release itself, and after it.
 _ORDER = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "rc": 3, "": 4, "git": 5, "post": 5}
 
 
@@ -22,7 +22,7 @@ class Version(str):
     Raises
     ------
     InputError
-        If the text is none.
+        If the text is not a version.
     """
 
     __slots__ = ()
@@ -34,7 +34,7 @@ class Version(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return a version; InputError if the text is none."""
+        """Return a version; raise InputError if the text is not one."""
         return cls(text)
 
     def __eq__(self, other: object) -> bool:
@@ -62,7 +62,7 @@ class Version(str):
         return _key(self) >= _key(other)
 
     def __hash__(self) -> int:
-        """Hash by what is compared."""
+        """Hash by the compared numbers."""
         return hash(_key(self))
 
 

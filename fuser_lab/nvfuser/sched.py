@@ -1,4 +1,4 @@
-"""What ``fd.sched`` is inside ``schedule(self)``: transforms, and questions about the given inputs."""
+"""The type of ``fd.sched`` inside ``schedule(self)``: transforms, and queries about the given inputs."""
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +15,14 @@ from fuser_lab.schedule.by_hand import apply_schedule
 
 
 class Params:
-    """What a scheduler leaves open of its schedule as transforms, to be read and changed before `Sched.schedule`.
+    """The open parameters of a scheduler's schedule as transforms, which can be changed before `Sched.schedule`.
 
     Attributes
     ----------
     vectorization_factor
         Elements of one memory access.
     threads
-        Of a block.
+        Threads of a block.
     """
 
     def __init__(self, found: HeuristicParams) -> None:
@@ -32,7 +32,7 @@ class Params:
         self.threads = found.hand.threads
 
     def heuristic(self) -> HeuristicParams:
-        """Return them as they are now."""
+        """Return the current parameters."""
         hand = replace(self._found.hand, vector=int(self.vectorization_factor), threads=int(self.threads))
         return replace(self._found, hand=hand)
 
@@ -42,7 +42,7 @@ class Params:
 
 
 class Scheduled(Owner, Protocol):
-    """A definition with what its ``schedule`` has asked for."""
+    """A definition with the requests of its ``schedule``."""
 
     scheduler: HeuristicParams | None
     chosen: Params | None
@@ -65,65 +65,65 @@ class Sched(Transforms):
         super().merge(arg, dim, dim_inner)
 
     def reorder(self, arg: Any, old2new: Mapping[int, int] | Sequence[int]) -> None:
-        """Move axes to new places."""
+        """Move axes to new positions."""
         super().reorder(arg, old2new)
 
     def rfactor(self, arg: Any, dims: Iterable[int]) -> Any:
-        """Compute part of a reduction in a separate tensor, and return that."""
+        """Compute part of a reduction in a separate tensor, and return it."""
         return super().rfactor(arg, dims)
 
     def reduction_factor(self, arg: Any, dims: Iterable[int]) -> Any:
-        """Do as `rfactor`."""
+        """Same as `rfactor`."""
         return self.rfactor(arg, dims)
 
     def _ready(self, what: str) -> Sequence[Any]:
         if self._inputs is None:
-            msg = f"{what}: schedulers are asked inside schedule(self), which execute calls with the inputs."
+            msg = f"{what}: schedulers can be queried only inside schedule(self), which execute calls with the inputs."
             raise StateError(msg)
         return self._inputs
 
     def can_schedule(self, scheduler_type: SchedulerType) -> tuple[bool, str]:
-        """Return whether a scheduler accepts the whole fusion for the given inputs, and if not why."""
+        """Return whether a scheduler accepts the whole fusion for the given inputs, and the reason if not."""
         return questions.can_schedule(self._fd, scheduler_type, self._ready("can_schedule"))
 
     def find_compatible_schedulers(self) -> list[SchedulerType]:
-        """Return the schedulers that take the whole fusion for the given inputs."""
+        """Return the schedulers that accept the whole fusion for the given inputs."""
         return questions.find_compatible_schedulers(self._fd, self._ready("find_compatible_schedulers"))
 
     def compute_heuristics(self, scheduler_type: SchedulerType) -> Params:
-        """Return what a scheduler chooses for the given inputs; `schedule` without arguments follows it.
+        """Return a scheduler's parameters for the given inputs; `schedule` without arguments uses them.
 
         Raises
         ------
         DefinitionError
-            If it does not take the fusion; the text says why.
+            If it does not accept the fusion; the message says why.
         """
         found = questions.compute_heuristics(self._fd, scheduler_type, self._ready("compute_heuristics"))
         self._fd.chosen = Params(found)
         return self._fd.chosen
 
     def compute_pointwise_heuristics(self) -> Params:
-        """Return what the pointwise scheduler chooses."""
+        """Return the pointwise scheduler's parameters."""
         return self.compute_heuristics(SchedulerType.pointwise)
 
     def compute_reduction_heuristics(self) -> Params:
-        """Return what the reduction scheduler chooses."""
+        """Return the reduction scheduler's parameters."""
         return self.compute_heuristics(SchedulerType.reduction)
 
     def compute_matmul_heuristics(self) -> Params:
-        """Return what the matmul scheduler chooses."""
+        """Return the matmul scheduler's parameters."""
         return self.compute_heuristics(SchedulerType.matmul)
 
     def schedule(self, scheduler_type: SchedulerType | None = None) -> None:
         """Let a scheduler schedule the fusion: with the parameters that were computed last, or with its own.
 
-        Where its schedule exists as transforms these are added, to be read and changed; else its kernel is made as
-        plans make it.
+        If its schedule exists as transforms, these are added and can be read and changed; otherwise the automatic
+        kernel is generated.
 
         Raises
         ------
         DefinitionError
-            If the scheduler does not take the fusion, or none is named and no parameters were computed.
+            If the scheduler does not accept the fusion, or none is named and no parameters were computed.
         """
         chosen = self._fd.chosen
         if scheduler_type is not None and (chosen is None or chosen.scheduler is not own_scheduler(scheduler_type)):

@@ -1,4 +1,4 @@
-"""A definition as the frontend printed it: one record a line, values named by the numbers of their states."""
+"""A definition as the frontend printed it: one record per line, values named by the numbers of their states."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,13 +8,13 @@ from fuser_lab.definition.record import EMIT, Encoded, decoded_number, values_in
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, Number, Scalar, TensorView, Val
 
-# Parameters that take sizes: a list that is given for one becomes a vector with its own record.
+# Parameters that accept sizes: a list passed for one becomes a vector with its own record.
 SIZES = frozenset({"shape", "new_shape", "start_indices", "end_indices", "pad_widths"})
 STRIDED = "slice"  # whose strides are sizes, too
 
 
 def takes_sizes(op: str, parameter: str) -> bool:
-    """Whether a parameter of an op takes a vector."""
+    """Whether a parameter of an op accepts a vector."""
     return parameter in SIZES or (op == STRIDED and parameter == "strides")
 
 
@@ -26,9 +26,9 @@ def printed(steps: Sequence[Step], name: str, fusion: Fusion | None) -> str:
     steps
         The canonical records.
     name
-        Of the function.
+        Name of the function.
     fusion
-        What came of them, which is written out where expressions were appended without a call, as in a segment.
+        Their result, whose expressions are written out if they were appended without a call, as in a segment.
     """
     if fusion is not None and any(step.record.name == EMIT for step in steps):
         return "\n" + definition_text(fusion, name, ("T", "S"))
@@ -47,7 +47,7 @@ class _Writer:
     def lines(self, steps: Sequence[Step]) -> Iterator[str]:
         """Yield one line per record."""
         for step in steps:
-            # The arguments first: they have their names from the records before.
+            # The arguments first, because earlier records name them.
             call = self._call(step)
             results = ", ".join(self._named(step))
             yield f"{results} = {call}" if results else call
@@ -56,11 +56,11 @@ class _Writer:
         """Return the names of what a record returns."""
         result, record = step.result, step.record
         if record.name == "add_output" and step.effect[-1]:
-            # The copy that the result is made of has a number, but no name in the text.
+            # The copied result has a number, but no name in the text.
             self._states += 1
         if isinstance(result, list):
             made = [_key(value) for value in values_in(result)]
-            # A vector of values that are there has a number; others bring those of their elements with them.
+            # A vector of existing values has a number; for others, the elements have numbers, too.
             inner = 0 if record.name == "define_vector" and isinstance(record.args[0], tuple) else len(made)
             label = f"V{self._states + inner}"
             self._states += inner + 1
@@ -74,7 +74,7 @@ class _Writer:
         label = f"{'T' if isinstance(value, TensorView) else 'S'}{self._states}"
         self._states += 1
         if isinstance(value, Scalar):
-            # A number that is defined again is meant by what follows.
+            # Later references to a number mean its latest definition.
             self._labels[_key(value)] = label
         return self._labels.setdefault(_key(value), label) if label[0] == "T" else label
 
@@ -111,7 +111,7 @@ class _Writer:
 
 
 def _key(value: Val) -> object:
-    """Return what tells values apart: names, or dtype and number of a constant."""
+    """Return a key of a value: its name, or the dtype and number of a constant."""
     if isinstance(value, Scalar) and value.value is not None:
         return (value.dtype, repr(value.value))
     return value.name

@@ -1,4 +1,4 @@
-"""What a script holds inside a definition: tensors, scalars and vectors of scalars."""
+"""The values of a definition that a script handles: tensors, scalars and vectors of scalars."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ class Scalar(handles.Handle):
 
 
 class Vector(list[Any]):
-    """Scalars in a row, as sizes: each entry is a `Scalar`; ops take it wherever they take a list of sizes."""
+    """A list of scalars, such as sizes: each entry is a `Scalar`; ops accept it in place of a list of sizes."""
 
     __slots__ = ()
 

@@ -1,8 +1,7 @@
 """nvFuser's direct Python bindings by their names, over this package.
 
-``import fuser_lab.nvfuser_direct as nvfuser_direct`` is the only line that a script changes. What nvFuser refuses for
-being on the CPU runs here on the CPU. Fusions over several devices, and what Numba has no instructions for, raise
-UnsupportedError.
+``import fuser_lab.nvfuser_direct as nvfuser_direct`` is the only line that a script changes. CPU tensors, which nvFuser
+refuses, run on the CPU. Fusions over several devices, and features that Numba cannot express, raise UnsupportedError.
 """
 
 import sys
@@ -67,7 +66,7 @@ _REFUSED = {
 
 
 def __getattr__(name: str) -> Any:
-    """Raise UnsupportedNameError with the reason for names of what Numba cannot express, else AttributeError."""
+    """Raise UnsupportedNameError, with the reason, for features that Numba cannot express, otherwise AttributeError."""
     if name in _REFUSED:
         msg = f"{name} is not supported: {_REFUSED[name]}."
         raise UnsupportedNameError(msg)
@@ -92,12 +91,12 @@ def define_scalar(*args: Any, **kwargs: Any) -> Val:
 
 
 def translate_fusion(fusion: Fusion) -> str:
-    """Return Python that defines a fusion again."""
+    """Return Python code that defines a fusion again."""
     return definition_text(definition_of(fusion))
 
 
 def validate_with_auto_inferred_outputs(fusion: Fusion, fusion_outputs: list[Any], args: list[Any]) -> None:
-    """Raise ValidationError unless outputs are what the reference evaluation of these inputs gives."""
+    """Raise ValidationError unless outputs agree with the reference evaluation of these inputs."""
     check_outputs(definition_of(fusion), flattened(args), fusion_outputs)
 
 

@@ -34,9 +34,9 @@ class FusionDefinition(Executable):
         self._guard: FusionGuard | None = None
 
     def __enter__(self) -> Self:
-        """Make a fusion and record into it."""
+        """Create a fusion and record into it."""
         if self._recorded is not None or self.fec is not None:
-            msg = "this definition has already been opened; make a new FusionDefinition for a new fusion."
+            msg = "this definition has already been opened; create a new FusionDefinition for a new fusion."
             raise StateError(msg)
         self._fusion = RecordedFusion()
         self._guard = FusionGuard(self._fusion)
@@ -73,7 +73,7 @@ class FusionDefinition(Executable):
 
     @property
     def sched(self) -> schedule.Sched:
-        """The schedule by hand, and questions to schedulers."""
+        """The schedule by hand, and queries to schedulers."""
         return schedule.Sched(self.fusion.recorder)
 
     @property
@@ -94,7 +94,7 @@ class FusionDefinition(Executable):
     @property
     def recorded_fusion(self) -> Fusion:
         """The recorded fusion, as the rest of the package knows it."""
-        # In this order: while one thread adopts an executor, others may ask.
+        # In this order, because others may read them while one thread adopts an executor.
         recorded = self._recorded
         if recorded is not None:
             return recorded.definition
@@ -111,7 +111,7 @@ class FusionDefinition(Executable):
         return self.fec
 
     def adopt(self, executor: FusionExecutorCache) -> None:
-        """Run by an executor from now on, whose copy of the fusion replaces the one recorded here."""
+        """Run through an executor from now on, whose copy of the fusion replaces the one recorded here."""
         self.fec = executor
         self.__dict__.pop("_fusion", None)
 
@@ -126,7 +126,7 @@ class FusionDefinition(Executable):
         return super()._manual_scheduler(marked if heuristic_params is None else heuristic_params)
 
     def validate_definition(self) -> tuple[bool, str]:
-        """Return whether there is something to run, and if not a sentence that says what is missing."""
+        """Return whether there is something to run, and otherwise a sentence that says what is missing."""
         if self.fec is None and self._recorded is None:
             return False, NOTHING
         if self.fec is None and self._recorded is not None and not self._recorded.vals():

@@ -1,4 +1,4 @@
-"""What runs fusions, with nvFuser's methods: executors and caches of them."""
+"""Executors of fusions with nvFuser's methods, and caches of them."""
 
 import functools
 import importlib
@@ -15,7 +15,7 @@ from fuser_lab.runtime.executor_cache import LruCache
 
 
 class FusionExecutorCache(executors.FusionExecutorCache):
-    """A fusion with its plans; outputs are torch's where no input is an array and torch is installed."""
+    """A fusion with its plans; outputs are torch tensors if no input is an array and torch is installed."""
 
     def execute(
         self, inputs: Iterable[Any], *, device: object = None, _enable_options: Iterable[str] = (),
@@ -32,7 +32,7 @@ class FusionExecutorCache(executors.FusionExecutorCache):
         return [from_numpy_as("torch", array).to(like[0].device) for array in outputs] if like else outputs
 
     def like(self, flat: Sequence[Any], device: str | None = None) -> tuple[Any, ...]:
-        """Return a tensor of torch's where no input is an array: on the device named, or a GPU if there is one."""
+        """Return a torch tensor if no input is an array: on the named device, or on a GPU if there is one."""
         return torch_like(flat, device)
 
     def fusion(self) -> RecordedFusion:
@@ -41,7 +41,7 @@ class FusionExecutorCache(executors.FusionExecutorCache):
 
 
 def torch_like(flat: Sequence[Any], device: str | None = None) -> tuple[Any, ...]:
-    """Return a tensor of torch's where no input is an array: on the device named, or a GPU if there is one."""
+    """Return a torch tensor if no input is an array: on the named device, or on a GPU if there is one."""
     if has_arrays(flat) or importlib.util.find_spec("torch") is None:
         return ()
     torch: Any = importlib.import_module("torch")
@@ -61,19 +61,19 @@ class KernelExecutor(executors.KernelExecutor):
 
 
 class LRUCache:
-    """Executors of fusions by structure: equal definitions share one, with all that it has compiled."""
+    """Executors of fusions by structure: equal definitions share one, with its compiled kernels."""
 
     def __init__(self, max_fusions: int) -> None:
         self._cache: LruCache[FusionExecutorCache] = LruCache(max_fusions, FusionExecutorCache)
 
     def cache_compile(self, fusion: RecordedFusion) -> FusionExecutorCache:
-        """Return the executor of an equal fusion, made now if there is none."""
+        """Return the executor of an equal fusion, created if there is none."""
         from fuser_lab.plan.planning import definition_of
 
         return self._cache.cached(definition_of(fusion))
 
     def num_fusions(self) -> int:
-        """Return how many fusions are kept."""
+        """Return the number of stored fusions."""
         return self._cache.num_fusions()
 
     def stats(self) -> str:
@@ -98,9 +98,9 @@ def LruFusionCache(  # noqa: N802 - nvFuser's name
     Parameters
     ----------
     func
-        The function; or nothing, for ``@LruFusionCache(max_fusions=...)``.
+        The function, or None for ``@LruFusionCache(max_fusions=...)``.
     max_fusions
-        How many fusions are kept.
+        Maximum number of stored fusions.
     """
 
     def decorate(define: Defines) -> Defines:

@@ -1,4 +1,4 @@
-"""Which axes of a definition are one, as nvFuser's IdModel answers."""
+"""Which axes of a definition are mapped to each other, as in nvFuser's IdModel."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -25,7 +25,7 @@ class DisjointSets:
         self._parent.setdefault(axis.id, axis.id)
 
     def join(self, a: IterDomain, b: IterDomain) -> None:
-        """Make the classes of two axes one."""
+        """Join the classes of two axes."""
         first, second = sorted((self._find(a.id), self._find(b.id)))
         self._parent[second] = first
 
@@ -36,7 +36,7 @@ class DisjointSets:
         return axis
 
     def check(self, what: str, *axes: object) -> None:
-        """Raise ArgumentTypeError for what is not an axis of the fusion."""
+        """Raise ArgumentTypeError if the argument is not an axis of the fusion."""
         for axis in axes:
             if not isinstance(axis, values.IterDomain) or axis.axis.id not in self._parent:
                 msg = f"{what}: {shown(axis)} is not an axis of this fusion."
@@ -76,12 +76,12 @@ class ValGraph:
         return self._sets
 
     def map_vals(self, a: values.IterDomain, b: values.IterDomain) -> None:
-        """Make the classes of two axes one.
+        """Join the classes of two axes.
 
         Raises
         ------
         ArgumentTypeError
-            If one is not an axis of the fusion.
+            If one of them is not an axis of the fusion.
         """
         self._sets.check("map_vals", a, b)
         self._sets.join(a.axis, b.axis)
@@ -103,14 +103,14 @@ class IdModel:
     def __init__(self, fusion: object, **_: Any) -> None:
         fusion = getattr(fusion, "fusion", fusion)
         if not isinstance(fusion, RecordedFusion):
-            msg = f"IdModel: a Fusion is needed, given {type(fusion).__name__}."
+            msg = f"IdModel: fusion must be a Fusion, given {type(fusion).__name__}."
             raise ArgumentTypeError(msg)
         self._fusion = fusion.recorder.snapshot(everything=True)
         self._graphs: dict[IdMappingMode, ValGraph] = {}
 
     @takes("IdModel", mode=instance(IdMappingMode))
     def maybe_build_graph(self, mode: IdMappingMode) -> ValGraph:
-        """Return the graph of a mode, made once."""
+        """Return the graph of a mode, built once."""
         if mode not in self._graphs:
             self._graphs[mode] = ValGraph(self._sets(mode))
         return self._graphs[mode]
@@ -137,7 +137,7 @@ class IdModel:
                 continue
             for pair in axis_pairs(expr):
                 yield pair.producer, pair.consumer
-            # Results of one expression, as of Welford, have the same axes.
+            # Results of one expression, such as Welford, have the same axes.
             first, *others = expr.tensor_outputs
             for other in others:
                 if len(other.domain.logical) == len(first.domain.logical):

@@ -1,4 +1,4 @@
-"""nvFuser's names for many devices; fusions here run on one, so that using a name raises UnsupportedError."""
+"""nvFuser's names for several devices; fusions here run on one, so using a name raises UnsupportedError."""
 
 from typing import Any, NoReturn
 
@@ -6,7 +6,7 @@ from fuser_lab.errors import UnsupportedError
 
 
 class _Unsupported:
-    """Something that only distributed fusions have."""
+    """A feature of distributed fusions."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         msg = f"{type(self).__name__}: fusions over several devices are not supported."

@@ -1,4 +1,4 @@
-"""PythonProfiler: what runs inside its ``with`` block is measured."""
+"""PythonProfiler, which measures runs inside its ``with`` block."""
 
 from contextlib import AbstractContextManager
 from typing import Self
@@ -13,7 +13,7 @@ class PythonProfiler:
     Parameters
     ----------
     auto_scheduled
-        Taken for nvFuser's sake: runs by ``execute`` and by ``manual_execute`` are measured alike.
+        Accepted for compatibility with nvFuser: runs by ``execute`` and by ``manual_execute`` are both measured.
     """
 
     def __init__(self, auto_scheduled: bool = True) -> None:
@@ -24,7 +24,7 @@ class PythonProfiler:
     def __enter__(self) -> Self:
         """Begin to measure."""
         if self._receiving is not None:
-            msg = "PythonProfiler: it is already measuring."
+            msg = "PythonProfiler: the profiler is already running."
             raise StateError(msg)
         self._receiving = receiving(self._receive)
         self._receiving.__enter__()

@@ -20,7 +20,7 @@ _ACTIVE: ContextVar[tuple["Recorder", ...]] = ContextVar("nvfuser_direct_active"
 
 
 class Recorder(FusionBuilder):
-    """A builder that stays open, and whose handles have nvFuser's methods."""
+    """A builder that stays open and whose handles have nvFuser's methods."""
 
     def __init__(self, recorded: Fusion | None = None) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Recorder(FusionBuilder):
             self._continue(recorded)
 
     def _continue(self, fusion: Fusion) -> None:
-        """Begin with what a fusion holds; new values get separate names."""
+        """Begin with a fusion's contents; new values get unused names."""
         self._inputs, self._exprs = list(fusion.inputs), list(fusion.exprs)
         self._outputs, self._aliases = list(fusion.outputs), list(fusion.aliases)
         self._returned = set(fusion.outputs) - fusion.hidden
@@ -56,7 +56,7 @@ class Recorder(FusionBuilder):
 
     @functools.cached_property
     def hand(self) -> HandSchedule:
-        """The schedule by hand; a definition that is still open may be scheduled too."""
+        """The schedule by hand; a definition that is still open may be scheduled, too."""
         return HandSchedule(self.snapshot, self._tensor_name)
 
     @property
@@ -71,11 +71,11 @@ class Recorder(FusionBuilder):
 
     @property
     def recorded_exprs(self) -> tuple[Expr, ...]:
-        """Expressions so far, those that no output needs included."""
+        """Expressions so far, including those that no output needs."""
         return tuple(self._exprs)
 
     def snapshot(self, *, everything: bool = False) -> Fusion:
-        """Return what is recorded so far; ``everything`` keeps what no output needs."""
+        """Return what is recorded so far; ``everything`` keeps expressions that no output needs."""
         return self.placed(
             Fusion(
                 inputs=tuple(self._inputs),
@@ -97,19 +97,19 @@ class Recorder(FusionBuilder):
         return handle
 
     def detach(self, handle: Handle) -> None:
-        """Take a value back from the inputs; `attach` makes it one again."""
+        """Remove a value from the inputs; `attach` makes it an input again."""
         self._inputs = [value for value in self._inputs if value is not handle.val]
 
     def attach(self, handle: object) -> None:
         """Make a value an input, unless it is one."""
         if not isinstance(handle, Handle):
-            msg = f"add_input: a tensor or scalar is needed, given {type(handle).__name__}."
+            msg = f"add_input: the value must be a tensor or scalar, given {type(handle).__name__}."
             raise ArgumentTypeError(msg)
         if handle.val not in self._inputs:
             self._add_input(self.value(handle, "add_input", "value"))
 
     def producer(self, value: Val) -> Expr | None:
-        """Return the expression that makes a value, or None."""
+        """Return the expression that computes a value, or None."""
         return next((expr for expr in self._exprs if value in expr.outputs), None)
 
     def readers(self, value: Val) -> list[Expr]:
@@ -133,17 +133,17 @@ def active() -> Recorder:
 
 
 class FusionGuard:
-    """Makes a fusion the active one, from its construction or ``with`` until it ends."""
+    """Makes a fusion the active one, from construction or ``with`` until it ends."""
 
     def __init__(self, fusion: "RecordedFusion") -> None:
         if not isinstance(fusion, RecordedFusion):
-            msg = f"FusionGuard: a Fusion is needed, given {type(fusion).__name__}."
+            msg = f"FusionGuard: fusion must be a Fusion, given {type(fusion).__name__}."
             raise ArgumentTypeError(msg)
         self._recorder: Recorder | None = fusion.recorder
         _ACTIVE.set((*_ACTIVE.get(), fusion.recorder))
 
     def release(self) -> None:
-        """Make the fusion that was active before active again."""
+        """Reactivate the fusion that was active before."""
         recorder, self._recorder = self._recorder, None
         stack = list(_ACTIVE.get())
         if recorder is not None and recorder in stack:
@@ -152,11 +152,11 @@ class FusionGuard:
             _ACTIVE.set(tuple(stack))
 
     def __enter__(self) -> Self:
-        """Return the guard, which holds already."""
+        """Return the guard, which is already active."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Let go; an exception propagates."""
+        """Release the guard; an exception propagates."""
         self.release()
 
 
@@ -169,7 +169,7 @@ class RecordedFusion:
     @takes("Fusion", recorded=optional(instance(Fusion)))
     def __init__(self, recorded: Fusion | None = None) -> None:
         self.recorder = Recorder(recorded)
-        self.scheduler: SchedulerType | None = None  # who shall make its one kernel (`schedule.schedule`)
+        self.scheduler: SchedulerType | None = None  # the scheduler of its kernel (`schedule.schedule`)
 
     @property
     def hand(self) -> HandSchedule:
@@ -178,17 +178,17 @@ class RecordedFusion:
 
     @property
     def definition(self) -> Fusion:
-        """The fusion as it is now.
+        """The current fusion.
 
         Raises
         ------
         EmptyDefinitionError
-            If there is nothing in it, or no output.
+            If it is empty or has no output.
         """
         if not self.recorder.recorded_inputs and not self.recorder.recorded_exprs:
             raise EmptyDefinitionError(EMPTY)
         if not self.recorder.recorded_outputs:
-            msg = f"{EMPTY} It has no outputs; call add_output on what it should return."
+            msg = f"{EMPTY} It has no outputs; call add_output on the values that it should return."
             raise EmptyDefinitionError(msg)
         return self.recorder.snapshot()
 
@@ -197,7 +197,7 @@ class RecordedFusion:
         return list(self.recorder.wrap(self.recorder.recorded_inputs))
 
     def outputs(self) -> list[Any]:
-        """Return the outputs in order, hidden ones of aliases included."""
+        """Return the outputs in order, including hidden ones of aliases."""
         return list(self.recorder.wrap(self.recorder.recorded_outputs))
 
     def vals(self) -> list[Any]:
@@ -210,7 +210,7 @@ class RecordedFusion:
         return [values.expr_of(expr, self.recorder) for expr in self.recorder.recorded_exprs]
 
     def add_input(self, value: Any) -> None:
-        """Make a value that was defined outside of a definition an input."""
+        """Make a value that was defined outside a definition an input."""
         self.recorder.attach(value)
 
     def add_output(self, value: Any, alias_input: Any = None) -> None:
@@ -219,7 +219,7 @@ class RecordedFusion:
 
     @takes(from_outputs_only=FLAG)
     def print_math(self, from_outputs_only: bool = True) -> None:
-        """Print the fusion as IR text, as it is scheduled; without ``from_outputs_only`` also what no output needs."""
+        """Print the scheduled fusion as IR text; without ``from_outputs_only`` including unused expressions."""
         from fuser_lab.ir.printer import math_text
 
         if self.hand.transforms and from_outputs_only:
@@ -243,7 +243,7 @@ class RecordedFusion:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Return Python that defines the fusion again."""
+        """Return Python code that defines the fusion again."""
         from fuser_lab.definition.python_text import definition_text
 
         return definition_text(self.recorder.snapshot())

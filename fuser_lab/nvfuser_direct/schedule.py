@@ -1,4 +1,4 @@
-"""Schedules by hand and questions to schedulers, as nvFuser's module of functions."""
+"""Schedules by hand and queries to schedulers, as nvFuser's module of functions."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -23,13 +23,13 @@ _TENSORS = listed(_TENSOR, "a list of tensors", lazy=True)
 def bounded_transform_backward(
     from_tv: Any, pos: int, to: Iterable[Any], propagate_parallel_type: bool = False,
 ) -> None:
-    """Give the tensors on the ways from ``to`` to a tensor its first ``pos`` loops."""
+    """Give the tensors on paths from ``to`` to a tensor its first ``pos`` loops."""
     Transforms(_builder(from_tv)).bounded_transform_backward(from_tv, pos, to, propagate_parallel_type)
 
 
 @takes(reference_tv=_TENSOR)
 def transform_like(reference_tv: Any, selected_tensors: Iterable[Any] = ()) -> None:
-    """Give tensors, all if none are named, the loops of one."""
+    """Give tensors (by default all) the loops of a reference."""
     Transforms(_builder(reference_tv)).transform_like(reference_tv, selected_tensors)
 
 
@@ -38,7 +38,7 @@ def parallelize_like(
     reference_tv: Any, pos: int = -1, selected_tensors: Iterable[Any] = (),
     selected_parallel_types: Iterable[Any] = (), propagate_padding: bool = True,
 ) -> None:
-    """Let the loops of tensors, all if none are named, that are loops of one run as its first ``pos`` do."""
+    """Give matching loops of tensors (by default all) the parallel types of a reference's first ``pos`` loops."""
     Transforms(_builder(reference_tv)).parallelize_like(
         reference_tv, pos, selected_tensors, selected_parallel_types, propagate_padding,
     )
@@ -46,7 +46,7 @@ def parallelize_like(
 
 @takes(selected_tensors=_TENSORS)
 def inline_most(selected_tensors: Iterable[Any] = ()) -> None:
-    """Compute tensors, all of the active fusion if none are named, inside as many loops of readers as is legal."""
+    """Compute tensors (by default all of the active fusion) inside as many loops of readers as is legal."""
     selected = list(selected_tensors)
     Transforms(_builder(selected[0]) if selected else active()).inline_most(selected)
 
@@ -55,7 +55,7 @@ def inline_most(selected_tensors: Iterable[Any] = ()) -> None:
 def inline_at(
     reference_tv: Any, pos: int = -1, best_effort: bool = False, selected_tensors: Iterable[Any] = (),
 ) -> None:
-    """Compute tensors, all if none are named, inside the loops that are the first ``pos`` of a reference."""
+    """Compute tensors (by default all) inside the loops that match the first ``pos`` loops of a reference."""
     Transforms(_builder(reference_tv)).inline_at(reference_tv, pos, best_effort, selected_tensors)
 
 

@@ -1,4 +1,4 @@
-"""What a script holds: nvFuser's TensorView, Val, IterDomain, TensorDomain and Expr, over a definition's values."""
+"""The values that a script handles: nvFuser's TensorView, Val, IterDomain, TensorDomain and Expr."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -27,7 +27,7 @@ class Recording(Owner, Protocol):
         """Outputs so far."""
 
     def producer(self, value: ir.Val) -> ir.Expr | None:
-        """Return the expression that makes a value, or None."""
+        """Return the expression that computes a value, or None."""
 
     def readers(self, value: ir.Val) -> list[ir.Expr]:
         """Return the expressions that read a value."""
@@ -52,7 +52,7 @@ class Val(Handle):
         return isinstance(self.val, ir.TensorView)
 
     def definition(self) -> "Expr | None":
-        """Return the expression that makes it, or None."""
+        """Return the expression that computes it, or None."""
         expr = self.builder.producer(self.val)
         return None if expr is None else expr_of(expr, self.builder)
 
@@ -69,7 +69,7 @@ class Val(Handle):
         return not self == other
 
     def __bool__(self) -> bool:
-        """Return True: any object of nvFuser's is true."""
+        """Return True, as for any object of nvFuser."""
         return True
 
     def __hash__(self) -> int:
@@ -86,7 +86,7 @@ class TensorView(Val, Tensor):
 
     @property
     def ndim(self) -> int:
-        """Number of axes, reductions not counted."""
+        """Number of axes, without reductions."""
         return self.val.ndim
 
     def size(self, dim: int) -> Val:
@@ -110,7 +110,7 @@ class TensorView(Val, Tensor):
         return self.val.domain.root is not None
 
     def get_logical_domain(self) -> "list[IterDomain]":
-        """Return the axes that a user sees, and those reduced away."""
+        """Return the visible axes and the reduced ones."""
         known = scheduled_by_hand(self.val, self.builder)
         return self._axes((self.val if known is None else known.tensor).domain.logical)
 
@@ -120,7 +120,7 @@ class TensorView(Val, Tensor):
         return self._axes(self.val.domain.logical if known is None else known.loop)
 
     def get_root_domain(self) -> "list[IterDomain]":
-        """Return the axes before a reshape or resize; empty where there is none."""
+        """Return the axes before a reshape or resize; empty if there is none."""
         return self._axes(self.val.domain.root or ())
 
     def axis(self, position: int) -> "IterDomain":
@@ -132,7 +132,7 @@ class TensorView(Val, Tensor):
         return [IterDomain(axis, self.val, self.builder) for axis in axes]
 
     def __str__(self) -> str:
-        """Return IR text: inputs and outputs are global, what lies between is local."""
+        """Return IR text: inputs and outputs are global, all other tensors are local."""
         scheduled = self.builder.hand.text_of(self.val)
         if scheduled:
             return scheduled
@@ -143,7 +143,7 @@ class TensorView(Val, Tensor):
 
 
 def scheduled_by_hand(tensor: ir.TensorView, builder: Recording) -> ScheduledTensor | None:
-    """Return a tensor with the loops that its definition's schedule by hand gives it; None where there is none."""
+    """Return a tensor with the loops of its definition's schedule by hand; None if there is no schedule."""
     return builder.hand.scheduled.tensors.get(tensor.name) if builder.hand.transforms else None
 
 
@@ -170,7 +170,7 @@ class IterDomain:
         return Val(scalar, self.builder)
 
     def definition(self) -> "Expr | None":
-        """Return the split, merge or resize that makes the axis, or None."""
+        """Return the split, merge or resize that creates the axis, or None."""
         known = scheduled_by_hand(self.tensor, self.builder)
         transforms = self.tensor.domain.transforms
         if known is not None:
@@ -181,7 +181,7 @@ class IterDomain:
         return None
 
     def parallelize(self, ptype: Enum) -> None:
-        """Let blocks, threads or a vector access run the rounds of this loop; ScheduleError if it is none now."""
+        """Let blocks, threads or a vector access run this loop's iterations; ScheduleError if it is not a loop now."""
         handle: TensorView = self.builder.wrap(self.tensor)
         places = [i for i, axis in enumerate(handle.get_loop_domain()) if axis.axis.id == self.axis.id]
         if not places:
@@ -240,7 +240,7 @@ class Expr:
         return self.builder.wrap(_at(self.expr.outputs, index, "output"))
 
     def __str__(self) -> str:
-        """Return the expression in one line."""
+        """Return the expression on one line."""
         made = ", ".join(str(self.builder.wrap(v)) for v in self.expr.outputs)
         read = ", ".join(str(self.builder.wrap(v)) for v in self.expr.inputs)
         return f"{made} = {self.expr.op.name}( {read} )"
@@ -292,7 +292,7 @@ def expr_of(expr: ir.Expr, builder: Recording) -> Expr:
 
 
 class _AxisExpr(Expr):
-    """How axes of one tensor come from others."""
+    """A transform of axes."""
 
     __slots__ = ("tensor", "transform")
 
@@ -301,13 +301,13 @@ class _AxisExpr(Expr):
 
     @takes(index=whole())
     def input(self, index: int) -> IterDomain:
-        """Return an axis that it starts from."""
+        """Return a source axis."""
         axis = _at(_axes_of(self.transform)[0], index, "input")
         return IterDomain(axis, self.tensor, self.builder)
 
     @takes(index=whole())
     def output(self, index: int) -> IterDomain:
-        """Return an axis that it makes."""
+        """Return a result axis."""
         axis = _at(_axes_of(self.transform)[1], index, "output")
         return IterDomain(axis, self.tensor, self.builder)
 
@@ -362,7 +362,7 @@ _TRANSFORMS = {domain.Split: Split, domain.Merge: Merge}
 
 
 def _axes_of(transform: domain.DomainTransform) -> tuple[tuple[ir.IterDomain, ...], tuple[ir.IterDomain, ...]]:
-    """Return the axes that a transform starts from and those that it makes."""
+    """Return the source axes of a transform and its results."""
     if isinstance(transform, domain.Split):
         return (transform.source,), (transform.outer, transform.inner)
     if isinstance(transform, domain.Merge):

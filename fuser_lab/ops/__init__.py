@@ -2,7 +2,7 @@
 
 import sys
 
-# All families or none: what is half registered when an import is interrupted would be in the way of the next one.
+# All families or none: if an import is interrupted, ops that are already registered would make the next one fail.
 try:
     from fuser_lab.ops import (
         attention,

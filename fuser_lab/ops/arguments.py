@@ -1,4 +1,4 @@
-"""What calls may be given: plain Python arguments checked in one place, with one sentence each."""
+"""Checks of plain Python arguments of calls, each with a one-sentence error."""
 
 from functools import cache
 
@@ -9,7 +9,7 @@ from fuser_lab.arguments import is_whole, shown
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, UnsupportedError
 
-# What axes, sizes and strides are counted with.
+# The integer type of axes, sizes and strides.
 _WHOLE = kinds.whole(accepted="an int")
 
 

@@ -1,7 +1,7 @@
 """Scaled dot product attention, forward and backward; the array library of the inputs evaluates them.
 
-Dropout is a matter of seed and offset alone: the number of an element of the scores, Philox counted by its place,
-decides whether it stays. So the backward pass drops what the forward pass dropped.
+Dropout depends only on seed and offset: an element of the scores is kept or dropped by its Philox number, which is
+counted by position. The backward pass therefore drops the same elements as the forward pass.
 """
 
 import math
@@ -37,7 +37,7 @@ from fuser_lab.ops.registry import (
 LEAST_RANK = 4  # batch, heads, sequence, features
 
 
-# What a call may be given
+# Arguments of calls
 
 
 def _option(rec: Recorder, op: str, given: Operand, argument: str) -> Scalar:
@@ -137,7 +137,7 @@ def _infer_fwd(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tupl
     return (
         Result(query.dtype, TensorDomain(logical=(*rows(), stored_copy(value.domain.axes[-1], axes)))),
         Result(DataType.Float, TensorDomain(logical=tuple(rows()))),
-        # As the two words and the offset that torch's generator hands out.
+        # The two words and the offset that torch's generator returns.
         Result(DataType.UInt64, TensorDomain(logical=(axes.fresh(2),))),
         Result(DataType.UInt64, TensorDomain(logical=())),
     )
@@ -149,7 +149,7 @@ def _options(attrs: Attrs) -> tuple[str, ...]:
 
 
 def draws(expr: Expr) -> bool:
-    """Whether a forward pass may drop something and still has to be given seed and offset."""
+    """Whether a forward pass may drop elements and still needs seed and offset."""
     if expr.op.name != "sdpfa_fwd":
         return False
     options = _options(dict(expr.attrs))
@@ -160,7 +160,7 @@ def draws(expr: Expr) -> bool:
 
 
 def _named(options: tuple[str, ...], given: Sequence[Any]) -> dict[str, Any]:
-    """Return optional operands by name; seed and offset stand behind them."""
+    """Return optional operands by name; seed and offset follow them."""
     found = dict(zip(options, given, strict=False))
     if len(given) > len(options):
         found["seed"], found["offset"] = given[len(options) :]
@@ -172,11 +172,11 @@ def _scale(given: Any, features: int) -> float:
 
 
 def _kept(dropout: float, seed: Any, offset: Any, shape: tuple[int, ...]) -> Array | None:
-    """Return by how much each probability is multiplied: 0, or what keeps their mean; None without dropout."""
+    """Return the factor of each probability: 0, or the value that preserves their mean; None without dropout."""
     if not dropout:
         return None
     if seed is None:
-        msg = "sdpfa_fwd: seed and offset are not drawn yet; the pass explicit_seeds makes inputs of them."
+        msg = "sdpfa_fwd: seed and offset are not drawn yet; the pass explicit_seeds turns them into inputs."
         raise DefinitionError(msg)
     if dropout >= 1:
         return np.zeros(shape, np.float32)
@@ -196,7 +196,7 @@ def _reference_fwd(query: Array, key: Array, value: Array, *given: Any, options:
     largest = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
     power = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
     total = np.sum(power, axis=-1, keepdims=True)
-    # A row in which nothing is seen gives zeros.
+    # A fully masked row gives zeros.
     chances = power / np.where(total == 0, 1, total)
     logsumexp = np.where(total == 0, -np.inf, np.log(total) + np.where(np.isfinite(largest), largest, 0))[..., 0]
     seed, offset = named.get("seed"), named.get("offset")
@@ -206,7 +206,7 @@ def _reference_fwd(query: Array, key: Array, value: Array, *given: Any, options:
 
 
 def _seen(scores: Array) -> Array:
-    """Return which scores a causal mask leaves: those of no later place, counted from the first."""
+    """Return the scores that a causal mask keeps: those at the same or earlier positions."""
     return np.tri(scores.shape[-2], scores.shape[-1], dtype=np.bool_)
 
 
@@ -238,7 +238,7 @@ def _torch_fwd(torch: Any, query: Any, key: Any, value: Any, *given: Any, option
 
 
 def _torch_chances(torch: Any, scores: Any, logsumexp: Any) -> Any:
-    """Return softmax of scores from their logsumexp; zeros where nothing is seen."""
+    """Return softmax of scores from their logsumexp; zeros in fully masked rows."""
     seen = torch.isfinite(logsumexp)
     return torch.exp(scores - torch.where(seen, logsumexp, 0).unsqueeze(-1)) * seen.unsqueeze(-1)
 
@@ -327,12 +327,12 @@ def _sdpfa_bwd(
     op = "sdpfa_bwd"
     given = (grad_output, query, key, value, output, logsumexp)
     operands: list[Val] = [rec.tensor(x, op, n) for x, n in zip(given, _BWD_TENSORS, strict=True)]
-    # Options that are None are those of sdpfa_fwd that were left out.
+    # Options that are None were omitted from sdpfa_fwd.
     options = ((dropout_p, 0.0, "dropout_p"), (is_causal, False, "is_causal"))
     operands += [_option(rec, op, usual if given is None else given, name) for given, usual, name in options]
     operands += [rec.tensor(philox_seed, op, "philox_seed"), rec.tensor(philox_offset, op, "philox_offset")]
     if scale is None:
-        # Said, since the call has no default for it.
+        # Passed explicitly, because the call has no default for it.
         return rec.emit(SDPFA_BWD, operands, scale=None)
     return rec.emit(SDPFA_BWD, [*operands, _option(rec, op, scale, "scale")])
 

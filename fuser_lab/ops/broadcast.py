@@ -57,7 +57,7 @@ def _broadcast(rec: Recorder, arg: Operand, is_broadcast_dim: Sequence[bool]) ->
 
 
 def _copied(rec: Recorder, tensor: TensorView) -> TensorView:
-    """Return a copy of what an op leaves as it is, so that a call always makes a separate tensor."""
+    """Return a copy of an operand that an op does not change, so that a call always creates a separate tensor."""
     copy: TensorView = OPS["set"].frontend(rec, tensor)
     return copy
 
@@ -133,7 +133,7 @@ def _infer_squeeze(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> 
     dropped = known_ints(attrs, "dims")
     for dim in dropped:
         axis = tensor.domain.axes[dim]
-        # What is not known yet is looked at again when inputs are bound.
+        # Unknown sizes are checked again when inputs are bound.
         if axis.kind not in {IterType.BROADCAST, IterType.SYMBOLIC}:
             msg = f"squeeze: axis {dim} has size {axis.visible_extent}; only axes of size 1 can be squeezed."
             raise DefinitionError(msg)
@@ -144,7 +144,7 @@ def _infer_squeeze(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> 
 def _reference_squeeze(x: Array, *, dims: tuple[int, ...], squeeze_expanded: bool) -> Array:
     del squeeze_expanded
     if any(x.shape[dim] == 0 for dim in dims):
-        # Expanded to nothing: there is no element to be seen.
+        # Expanded to size 0: there is no element.
         return np.zeros([n for i, n in enumerate(x.shape) if i not in dims], x.dtype)
     return x[tuple(0 if i in dims else slice(None) for i in range(x.ndim))]
 
@@ -237,7 +237,7 @@ def _infer_expand(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> t
         if isinstance(size, int) and size == -1:
             logical.append(axes.copy(axis))
         elif axis.is_broadcast and (axis.expanded is None or isinstance(axis.expanded, Scalar)):
-            # A symbolic size that an axis is expanded to may turn out to be 1; another is met when inputs are bound.
+            # A symbolic size of an expand may turn out to be 1; others are resolved when inputs are bound.
             logical.append(axes.fresh(1, IterType.BROADCAST, None if size == 1 else _as_extent(size)))
         elif axis.kind is IterType.SYMBOLIC:
             logical.append(axes.fresh(_as_extent(size), IterType.SYMBOLIC))

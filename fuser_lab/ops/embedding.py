@@ -1,4 +1,4 @@
-"""Rows of a table at positions that are data."""
+"""Rows of a table at data-dependent indices."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -93,7 +93,7 @@ def _library_embedding(torch: Any, index: Any, table: Any, *values: Any, options
     places = checked_positions_torch(torch, "embedding_fwd", index, table.shape[0])
     if "max_norm" not in given:
         return moved(torch, table, lambda data: data[places])
-    # torch scales the rows of the table itself; here operands are never written to.
+    # torch scales the rows of the table in place; here operands are never modified.
     limit, order = float(given["max_norm"]), float(given.get("norm_type", 2.0))
     return torch.nn.functional.embedding(places, table.clone(), max_norm=limit, norm_type=order)
 

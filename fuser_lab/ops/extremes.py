@@ -1,6 +1,6 @@
 """The larger and the smaller of numbers in NumPy: NaN propagates, and 0.0 is larger than -0.0 (IEEE 754-2019, 9.6).
 
-NumPy itself leaves open which of the two zeros it returns; kernels of both targets do as stated here.
+NumPy does not specify which of the two zeros it returns; kernels of both targets follow the rule here.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ def smaller(a: Any, b: Any) -> Array:
 
 
 def largest(x: Array, dims: tuple[int, ...], initial: float) -> Array:
-    """Return the maximum over axes, ``initial`` where there are no elements."""
+    """Return the maximum over axes, ``initial`` if there are no elements."""
     found = np.asarray(np.max(x, axis=dims, initial=initial))
     if found.dtype.kind != "f":
         return found
@@ -36,7 +36,7 @@ def largest(x: Array, dims: tuple[int, ...], initial: float) -> Array:
 
 
 def smallest(x: Array, dims: tuple[int, ...], initial: float) -> Array:
-    """Return the minimum over axes, ``initial`` where there are no elements."""
+    """Return the minimum over axes, ``initial`` if there are no elements."""
     if x.dtype.kind == "f":
         return -largest(-x, dims, -initial)
     return np.asarray(np.min(x, axis=dims, initial=initial))

@@ -128,16 +128,16 @@ def _iota(
         for given, argument, default in ((start, "start", 0), (step, "step", 1))
     ]
     if operands[1].value == 0:
-        msg = "iota: step is 0; it must not be."
+        msg = "iota: step is 0; it must be nonzero."
         raise DefinitionError(msg)
     return rec.emit(IOTA, operands, shape=rec.extents([size], "iota", "length"), dtype=wanted)[0]
 
 
 def _term_of_range(rec: Recorder, given: Operand, argument: str, dtype: DataType) -> Scalar:
-    """Return start or step, of the kind of the dtype and finite, in the type that the range is computed in."""
+    """Return start or step, checked for kind and finiteness, in the type that the range is computed in."""
     value = given_scalar(rec, given, "iota", argument)
     if value.dtype.kind is not dtype.kind:
-        msg = f"iota: {argument} has dtype {value.dtype!r}, which is not of the kind of dtype {dtype!r}."
+        msg = f"iota: {argument} has dtype {value.dtype!r}, which is of a different kind from dtype {dtype!r}."
         raise DefinitionError(msg)
     if isinstance(value.value, float) and not math.isfinite(value.value):
         msg = f"iota: {argument} is {shown(value.value)}; it must be finite."

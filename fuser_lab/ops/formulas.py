@@ -59,7 +59,7 @@ def _logical_right_shift(rec: Recorder, x: Operand, shift: Operand, /) -> Val:
     def number(n: int) -> Val:
         return convert(rec, rec.value(n, name, "x"), dtype, name, "x")
 
-    # After the first bit, without the copy of the sign that came in, the others are those of a number 0 or more.
+    # After the first bit, with the copied sign bit cleared, the rest is a shift of a nonnegative number.
     largest = (1 << (8 * dtype.itemsize - 1)) - 1
     halved = record(rec, "bitwise_and", record(rec, "bitwise_right_shift", value, number(1)), number(largest))
     moved = record(rec, "bitwise_right_shift", halved, record(rec, "sub", by, number(1)))

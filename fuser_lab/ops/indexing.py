@@ -1,4 +1,4 @@
-"""Reads at positions that are data: select, index_select, gather, take_along_axis."""
+"""Reads at data-dependent indices: select, index_select, gather, take_along_axis."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -47,7 +47,7 @@ from fuser_lab.ops.registry import (
 
 
 def _read(e: Element, place: Term, at: Sequence[Term], size: int) -> Term:
-    """Return the operand's element where ``place`` lies on its axis, else 0; nothing outside is read."""
+    """Return the operand's element if ``place`` is within its axis, otherwise 0; nothing out of range is read."""
     return t.select((place >= 0) & (place < size), e.read(0, tuple(at)), 0)
 
 
@@ -70,7 +70,7 @@ def _select(rec: Recorder, arg: Operand, index: Operand, dim: int) -> Val:
 
 
 def _from_the_front(rec: Recorder, place: Val, size: Extent) -> Val:
-    """Return a position; a number below 0 counts from the end, as torch's does."""
+    """Return an index; a negative number counts from the end, as in torch."""
     if not isinstance(place, Scalar) or place.value is None or place.value.real >= 0:
         return place
     if not isinstance(size, int):

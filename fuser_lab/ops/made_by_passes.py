@@ -1,4 +1,4 @@
-"""Ops of the IR that have no name in ``fd.ops``: only passes before the cut make them, as in nvFuser."""
+"""Ops of the IR that have no name in ``fd.ops``: only pre-segmentation passes create them, as in nvFuser."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -14,14 +14,14 @@ from fuser_lab.ops.registry import Array, Combine, OpDef, register_made_by_passe
 
 def _nameless(name: str) -> Callable[..., NoReturn]:
     def frontend(*_: object, **__: object) -> NoReturn:
-        msg = f"fd.ops has no op {name}; passes make it."
+        msg = f"fd.ops has no op {name}; only passes create it."
         raise UnknownNameError(msg)
 
     return frontend
 
 
 def _extreme(name: str, plain: OpDef, fold: Any) -> OpDef:
-    """Return a reduction like ``max`` or ``min`` that passes over NaN; of NaN alone it is the identity."""
+    """Return a reduction like ``max`` or ``min`` that skips NaN; if all elements are NaN, it is the identity."""
     if plain.combine is None:
         msg = f"{plain.name} is not a reduction."
         raise TypeError(msg)

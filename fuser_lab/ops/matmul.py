@@ -1,4 +1,4 @@
-"""Matrix products; no kernel is generated for them, the array library of the inputs evaluates them."""
+"""Matrix products; no kernel is generated for them; the array library of the inputs evaluates them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +45,7 @@ def _needs_axes(op: str, name: str, tensor: TensorView, least: int) -> None:
 
 
 def stored_copy(axis: IterDomain, axes: AxisFactory) -> IterDomain:
-    """Return a new axis of the same visible size; one that only repeats elements becomes one that has them all."""
+    """Return a new axis of the same visible size; an expanded axis becomes a stored one."""
     return axes.copy(axis) if axis.expanded is None else axes.fresh(axis.expanded)
 
 
@@ -62,7 +62,7 @@ def _contracted(op: str, a: IterDomain, b: IterDomain, axes: AxisFactory) -> Ite
 def joined_batch(
     op: str, operands: Sequence[Sequence[IterDomain]], axes: AxisFactory,
 ) -> list[IterDomain]:
-    """Return leading axes of operands, aligned from the right, as axes of a result; size 1 goes with anything."""
+    """Return leading axes of operands, aligned from the right, as axes of a result; size 1 broadcasts."""
     rank = max(map(len, operands))
     result = []
     for position in range(-rank, 0):
@@ -72,14 +72,14 @@ def joined_batch(
             if not same_extent(axis.visible_extent, wide[0].visible_extent):
                 msg = f"{op}: batch sizes {wide[0].visible_extent} and {axis.visible_extent} differ."
                 raise DefinitionError(msg)
-        # A copy keeps whether the axis may still turn out to broadcast.
+        # A copy preserves whether the axis may still turn out to be a broadcast axis.
         concrete = all(a.is_broadcast for a in here) and wide[0].expanded is not None
         result.append(axes.fresh(joined_extent(here, axes)) if concrete else axes.copy(wide[0]))
     return result
 
 
 def leading_positions(tensor: TensorView, wide: int, batch: int) -> Positions:
-    """Return the places of a tensor's ``wide`` leading axes among the ``batch`` leading axes of a result."""
+    """Return the positions of a tensor's ``wide`` leading axes among a result's ``batch`` leading axes."""
     return tuple((i, i + batch - wide) for i in range(wide) if tensor.ndim)
 
 
@@ -282,7 +282,7 @@ def _infer_grouped_mm(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) 
 
 
 def _grouped(zeros: Any, a: Any, b: Any, ends: Sequence[int]) -> Any:
-    """Fill ``zeros`` with the products of groups; what lies behind the last end stays zero."""
+    """Fill ``zeros`` with the products of groups; everything after the last end remains zero."""
     start = 0
     for group, end in enumerate(ends):
         part = slice(start, end)

@@ -61,7 +61,7 @@ Domain = tuple[tuple[float, float], ...]
 def _log1p(x: Array) -> Array:
     if not np.iscomplexobj(x):
         return np.asarray(np.log1p(x))
-    # NumPy's complex one is log(1 + x), which has no digits left near 0.
+    # NumPy's complex one is log(1 + x), which loses all digits near 0.
     a, b = np.real(x), np.imag(x)
     near = (np.abs(a) < 0.5) & (np.abs(b) < 0.5)
     above = np.array(x)
@@ -101,7 +101,7 @@ _TINY = 1e-20  # the gamma function of smaller numbers is 1 / x up to rounding
 
 
 def _log_gamma(x: Array) -> Array:
-    # SciPy's is -inf at -inf, between poles where it is +inf, and inf for subnormal numbers, which 1 / x is too.
+    # SciPy's is -inf at -inf, where the limit is +inf, and inf for subnormal numbers, as 1 / x is.
     found = special.gammaln(np.where(np.equal(x, -np.inf), -x, x))
     return np.asarray(np.where(np.abs(x) < _TINY, -np.log(np.abs(x)), found))
 
@@ -120,7 +120,7 @@ for _name, _reference, _doc, _domain in _REAL_FUNCTIONS:
 def _logistic(x: Array) -> Array:
     if not np.iscomplexobj(x):
         return np.asarray(special.expit(x))
-    left = np.real(x) < 0  # where exp(-x) may overflow
+    left = np.real(x) < 0  # if exp(-x) may overflow
     power = np.exp(np.where(left, x, -x))
     return np.asarray(np.where(left, power, 1) / (1 + power))
 
@@ -144,7 +144,7 @@ pointwise(
 
 
 def _as_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that computes with truth values as C++ does: as the integers 0 and 1."""
+    """Return a function that computes with Bool as in C++: as the integers 0 and 1."""
     return lambda *xs: function(*(np.asarray(x).astype(np.int64) if np.asarray(x).dtype.kind == "b" else x for x in xs))
 
 
@@ -171,7 +171,7 @@ pointwise(
 
 
 def _unless_whole(rounding: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Return a rounding that leaves integers alone: NumPy's may take them through float64."""
+    """Return a rounding that does not change integers, which NumPy's may convert to float64."""
     return lambda x: np.asarray(x) if np.asarray(x).dtype.kind in "biu" else rounding(x)
 
 
@@ -236,7 +236,7 @@ def _c_quotient(a: Array, b: Array) -> Array:
     a, b = np.broadcast_arrays(a, b)
     safe = np.where(b == 0, 1, b)
     quotient = np.floor_divide(a, safe)
-    # Floor to truncation: one step up where the signs differ and something is left over.
+    # From floor to truncation: one step up if the signs differ and there is a remainder.
     quotient = quotient + ((quotient < 0) & (quotient * safe != a))
     return np.asarray(np.where(b == 0, 0, quotient))
 
@@ -255,15 +255,15 @@ def _floor_remainder(a: Array, b: Array) -> Array:
 
 def _power(a: Array, b: Array) -> Array:
     if np.result_type(a, b).kind == "f":
-        # NumPy takes the root for 0.5, which differs from pow at -0.0 and minus infinity.
+        # NumPy uses sqrt for 0.5, which differs from pow at -0.0 and minus infinity.
         return np.asarray(np.where((b == 0.5) & ((a == 0) | np.isinf(a)), np.abs(a), np.power(a, b)))
     a, b = np.broadcast_arrays(a, b)
     if a.dtype.kind == "c":
-        # NumPy has NaN for powers that are not real.
+        # NumPy gives NaN for powers that are not real.
         return np.asarray(np.where((a == 0) & (b.real > 0), 0, np.power(a, b)))
     if a.dtype.kind == "u":
         return np.asarray(np.power(a, b))
-    # Integers have no fractions: what 1 / a**n truncates to.
+    # For integers, the truncated value of 1 / a**n.
     small = np.where(a == 1, 1, np.where(a == -1, np.where(b & 1, -1, 1), 0))
     return np.asarray(np.where(b < 0, small, np.power(a, np.maximum(b, 0))))
 
@@ -380,7 +380,7 @@ def _complex(rec: Recorder, real: Operand, imag: Operand) -> Val:
 
 
 def _joined(real: Array, imag: Array) -> Array:
-    """Return complex numbers; not by arithmetic, which would spread infinities and NaN."""
+    """Return complex numbers, not by arithmetic, which would propagate infinities and NaN."""
     real, imag = np.broadcast_arrays(real, imag)
     found = np.empty(real.shape, np.result_type(real, np.complex64))
     found.real, found.imag = real, imag
@@ -561,7 +561,7 @@ CLAMP = register(
         infer=infer_pointwise("clamp", ResultType.SAME),
         reference=_reference_clamp,
         scalar=_clamped,
-        doc="x limited to [min, max], in x's dtype; None leaves a side open.",
+        doc="x limited to [min, max], in x's dtype; None means no limit on that side.",
         samples=(
             *(
                 Sample(f"fd.ops.clamp(a, {bounds})", (Arg(shape, dtype),))
@@ -635,7 +635,7 @@ def _between(start: Term, end: Term, weight: Term) -> Term:
     near = start + weight * distance
     if not (weight.dtype.is_float or weight.dtype.is_complex):
         return near
-    # From the nearer end, so that both ends are met exactly.
+    # From the nearer end, so that both ends are exact.
     size = t.apply("abs", weight, dtype=weight.dtype.real)
     return t.select(size < 0.5, near, end - distance * (1 - weight))
 

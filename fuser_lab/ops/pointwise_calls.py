@@ -1,4 +1,4 @@
-"""Legal and illegal calls that every pointwise op has, made from the kinds of numbers that it takes."""
+"""Legal and illegal calls of every pointwise op, derived from the kinds of numbers that it accepts."""
 
 from collections.abc import Sequence
 
@@ -45,13 +45,13 @@ def _ends(domain: Domain, position: int) -> tuple[float, float]:
 
 
 def _number(kinds: Kinds, ends: tuple[float, float]) -> str:
-    """Return a number inside a domain, of a kind that is accepted."""
+    """Return a number within a domain, of an accepted kind."""
     number = 0.25 * ends[0] + 0.75 * ends[1]
     return f"{number:g}" if Kind.FLOAT in kinds else str(int(number))
 
 
 def unary_samples(name: str, kinds: Kinds, domain: Domain) -> tuple[Sample, ...]:
-    """Return calls with tensors of every kind that the op takes, and with a number."""
+    """Return calls with tensors of every kind that the op accepts, and with a number."""
     ends = _ends(domain, 0)
     found = [
         Sample(f"fd.ops.{name}(a)", (Arg(shape, dtype, *ends),)) for dtype, shape in _UNARY if dtype.kind in kinds
@@ -63,7 +63,7 @@ def unary_samples(name: str, kinds: Kinds, domain: Domain) -> tuple[Sample, ...]
 
 
 def binary_samples(name: str, kinds: Kinds, domain: Domain) -> tuple[Sample, ...]:
-    """Return calls with pairs of tensors of every kind that the op takes, and of tensors and numbers."""
+    """Return calls with pairs of tensors of every kind that the op accepts, and of tensors and numbers."""
     first, second = _ends(domain, 0), _ends(domain, 1)
     found = [
         Sample(f"fd.ops.{name}(a, b)", (Arg(shape, dtype, *first), Arg(other_shape, other, *second)))

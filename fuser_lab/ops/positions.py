@@ -1,8 +1,8 @@
-"""Positions that are data: what reads and writes at them checks them here.
+"""Data-dependent indices, and the checks for reads and writes at them.
 
-The position is an integer tensor or scalar. A position outside its axis is an error, negative ones too: the reference
-evaluation raises it, and so does a run whose positions are an input in host memory (`runtime.binding`). Positions that
-are computed, or that lie on a device, are looked at by the kernel alone, which reads nothing outside and gives 0.
+An index is an integer tensor or scalar. An index outside its axis is an error, and so is a negative one: the reference
+evaluation raises it, and so does a run whose indices are an input in host memory (`runtime.binding`). Indices that are
+computed, or that are on a device, are checked only by the kernel, which reads nothing out of range and gives 0.
 """
 
 from collections.abc import Callable
@@ -26,13 +26,13 @@ def dimension(dim: object, tensor: TensorView, op: str) -> int:
 
 
 def indexed_axis(attrs: Attrs) -> int:
-    """Return the axis of the first operand whose positions are data; embeddings read rows."""
+    """Return the indexed axis of the first operand; embeddings read rows."""
     dim = attrs.get("dim", 0)
     return dim if isinstance(dim, int) else 0
 
 
 def positions_operand(rec: Recorder, operand: Operand, op: str, argument: str = "index") -> TensorView:
-    """Return an operand that holds positions; a tensor of another dtype is refused."""
+    """Return an operand that contains indices; a tensor of another dtype is refused."""
     tensor = rec.tensor(operand, op, argument)
     if not tensor.dtype.is_integral:
         msg = f"{op}: {argument} must be an integer tensor, given {tensor.dtype!r}."
@@ -41,7 +41,7 @@ def positions_operand(rec: Recorder, operand: Operand, op: str, argument: str = 
 
 
 def same_rank(op: str, **operands: TensorView) -> None:
-    """Raise DefinitionError unless the operands, by argument, have equally many axes."""
+    """Raise DefinitionError unless the operands, by argument, have the same number of axes."""
     (first, a), *others = operands.items()
     for name, b in others:
         if a.ndim != b.ndim:
@@ -50,13 +50,13 @@ def same_rank(op: str, **operands: TensorView) -> None:
 
 
 def out_of_range(op: str, value: int, size: int, index: str = "index") -> str:
-    """Return the sentence for a position outside its axis."""
+    """Return the sentence for an index outside its axis."""
     places = f"0 to {size - 1}" if size else "no positions"
     return f"{op}: {index} has the value {value}, out of range: the indexed axis has size {size} ({places})."
 
 
 def checked_positions(op: str, index: Any, size: int) -> Array:
-    """Return positions as int64, or raise InputError if one is outside ``[0, size)``."""
+    """Return indices as int64, or raise InputError if one is outside ``[0, size)``."""
     found = np.asarray(index)
     if found.size:
         for value in (int(found.min()), int(found.max())):
@@ -66,9 +66,9 @@ def checked_positions(op: str, index: Any, size: int) -> Array:
 
 
 def checked_positions_torch(torch: Any, op: str, index: Any, size: int) -> Any:
-    """Return positions as int64, or raise InputError: torch itself would abort every later use of the device."""
+    """Return indices as int64, or raise InputError: torch would abort every later use of the device."""
     found = index.long()
-    capturing = found.is_cuda and torch.cuda.is_current_stream_capturing()  # then nothing can be looked at
+    capturing = found.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing can be checked then
     if found.numel() and not capturing:
         for value in map(int, torch.aminmax(found)):
             if not 0 <= value < size:
@@ -77,7 +77,7 @@ def checked_positions_torch(torch: Any, op: str, index: Any, size: int) -> Any:
 
 
 def moved(torch: Any, x: Any, move: Callable[..., Any], *others: Any) -> Any:
-    """Return ``move(x, *others)``, all of one dtype; what torch has no indexing for goes as integers of its size."""
+    """Return ``move(x, *others)``, all of one dtype; types that torch cannot index are passed as integers."""
     if x.dtype is torch.uint64 or "float8" in str(x.dtype):
         words = torch.int64 if x.dtype is torch.uint64 else torch.uint8
         return move(*(operand.contiguous().view(words) for operand in (x, *others))).view(x.dtype)
@@ -91,7 +91,7 @@ def new_axis(axis: IterDomain, axes: AxisFactory) -> IterDomain:
 
 
 def indexed_operands(expr: Expr) -> tuple[Val, int] | None:
-    """Return the operand that holds positions and the size of the axis that they are on; None for other ops."""
+    """Return the operand that contains indices and the size of the indexed axis; None for other ops."""
     if expr.kind not in {OpKind.INDEXING, OpKind.SCATTER}:
         return None
     if expr.op.name == "embedding_fwd":

@@ -1,4 +1,4 @@
-"""Type promotion, what pointwise ops share, and the cast op that promotion inserts."""
+"""Type promotion, the common parts of pointwise ops, and the cast op that promotion inserts."""
 
 import enum
 import math
@@ -39,7 +39,7 @@ from fuser_lab.ops.registry import (
 
 
 class Promotion(enum.Enum):
-    """Which dtype operands are converted to before the op (reference: nvFuser's TypePromotionConfig)."""
+    """The dtype to which operands are converted before the op (reference: nvFuser's TypePromotionConfig)."""
 
     DEFAULT = "default"
     FLOAT = "float"  # bool and integers become Float
@@ -89,7 +89,7 @@ def _joined_axis(op: str, position: int, operands: Sequence[IterDomain], axes: A
         return axes.fresh(1, IterType.BROADCAST, joined_extent(operands, axes) if sizes else None)
     if not any(axis.kind is IterType.SYMBOLIC for axis in operands):
         return axes.fresh(joined_extent(operands, axes))
-    # An axis whose size is not known yet broadcasts to the others if that size is 1.
+    # An axis of unknown size broadcasts to the others if its size turns out to be 1.
     plain = [axis.extent for axis in operands if axis.kind is IterType.ITERATION]
     if plain:
         return axes.fresh(next((s for s in plain if isinstance(s, int)), plain[0]))
@@ -113,7 +113,7 @@ def common_dtype(op: str, operands: Sequence[Val], promotion: Promotion, *, wide
     Raises
     ------
     DefinitionError
-        If they have none in common, or the op does not take it.
+        If they have none in common, or the op does not accept it.
     """
     try:
         found = promote(((v.dtype, category(v)) for v in operands), widen=widen)
@@ -144,7 +144,7 @@ def convert(rec: Recorder, value: Val, dtype: DataType, op: str, argument: str) 
         If a constant has no value of that dtype.
     """
     constant = isinstance(value, Scalar) and value.value is not None
-    # A constant of few bits is rounded here, however it was defined.
+    # A narrow constant is rounded here, however it was defined.
     if value.dtype is dtype and not (constant and dtype.is_reduced_float):
         return value
     if isinstance(value, Scalar) and value.value is not None:
@@ -198,7 +198,7 @@ def promoted(
     Raises
     ------
     DefinitionError
-        If the op does not take their dtypes.
+        If the op does not accept their dtypes.
     """
     operands = tuple(rec.value(v, op, name) for name, v in values.items())
     kinds, accepted = _ACCEPTED.get(promotion, (set(Kind), "any"))
@@ -254,13 +254,13 @@ def pointwise(
     scalar, reference
         The formula for one element, from terms of the converted operands, and the NumPy function.
     promotion, result
-        What operands are converted to, and the dtype of the result.
+        The dtype to which operands are converted, and the dtype of the result.
     arity
         1 or 2.
     takes_complex
         Whether the op has a meaning for complex numbers.
     domain
-        Ends of the values that samples are made with, per operand, where not -3 and 3.
+        Range of the values in samples, per operand, if it is not -3 to 3.
     """
     if arity == 1:
 

@@ -1,4 +1,4 @@
-"""Random numbers: each element's number depends on seed, offset and the element's place, and on nothing else."""
+"""Random numbers: each element's number depends only on seed, offset and the element's position."""
 
 import math
 from collections.abc import Sequence
@@ -115,7 +115,7 @@ def _end(rec: Recorder, op: str, given: Operand, argument: str, dtype: DataType)
 
 def _seed(rec: Recorder, op: str, given: Operand, argument: str) -> Val:
     if isinstance(given, bool | int | float | complex):
-        msg = f"{op}: {argument} must be a scalar of the definition, as fd.define_scalar makes, given {shown(given)}."
+        msg = f"{op}: {argument} must be a scalar of the definition (fd.define_scalar), given {shown(given)}."
         raise ArgumentTypeError(msg)
     value = given_scalar(rec, given, op, argument)
     if not value.dtype.is_integral:
@@ -144,12 +144,12 @@ def _reference_normal(
 
 def _require_seed(op: str, seed: object) -> None:
     if seed is None:
-        msg = f"{op}: rng_seed and rng_offset are not drawn yet; the pass explicit_seeds makes inputs of them."
+        msg = f"{op}: rng_seed and rng_offset are not drawn yet; the pass explicit_seeds turns them into inputs."
         raise DefinitionError(msg)
 
 
 def _ends_and_unit(e: Element) -> tuple[Term, Term, Any]:
-    """Return both ends, and the uniform number of an element as a function of its place."""
+    """Return both ends, and the uniform number of an element as a function of its position."""
     if len(e.inputs) < 4:
         _require_seed("uniform", None)
     first, second, seed, offset = (e.read(k, ()) for k in range(4))
@@ -170,7 +170,7 @@ def _element_normal(e: Element) -> Term:
     where = linear_index(e.index, e.out.shape)
     odd = t.apply("mod", where, 2)
     radius = t.apply("sqrt", -2.0 * t.apply("log", 1.0 - unit(where - odd)))
-    # The sine is a cosine a quarter turn back; this difference of a number of 24 bits is exact.
+    # The sine is a cosine shifted by a quarter turn; this difference of a 24-bit number is exact.
     turns = unit(where - odd + 1) - t.cast(odd, mean.dtype) * 0.25
     return t.cast(mean + std * (radius * t.apply("cos", turns * (2 * math.pi))), e.out.dtype)
 
@@ -302,5 +302,5 @@ for _name, _frontend, _doc in (
 
 
 def is_seedless(inputs: Sequence[Val]) -> bool:
-    """Whether a random expression with these operands still has to be given seed and offset."""
+    """Whether a random expression with these operands still needs seed and offset."""
     return len(inputs) == 2 and all(isinstance(v, Scalar) for v in inputs)

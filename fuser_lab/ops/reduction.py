@@ -33,20 +33,20 @@ from fuser_lab.ops.registry import (
 
 
 def reduced_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
-    """Return the axes a reduction argument names, sorted; all axes for None. A 0-d tensor has axes 0 and -1 as torch's.
+    """Return the axes that an argument names, sorted; all axes for None. A 0-d tensor has axes 0 and -1, as in torch.
 
     Raises
     ------
     ArgumentTypeError
         If it is neither an int nor a list of ints.
     DefinitionError
-        If the list is empty, or names an axis twice or one that is not there.
+        If the list is empty, or names an axis twice or one that does not exist.
     """
     if dims is None:
         return tuple(range(tensor.ndim))
     given = [dims] if is_whole(dims) else listed(dims, op, "dims")
     if not given:
-        msg = f"{op}: dims is empty; name at least one axis, or leave it out to reduce all."
+        msg = f"{op}: dims is empty; name at least one axis, or omit dims to reduce all."
         raise DefinitionError(msg)
     found = tuple(sorted(unique_dims(given, max(tensor.ndim, 1), op)))
     return found if tensor.ndim else ()
@@ -57,8 +57,8 @@ def without_broadcasts(
 ) -> tuple[TensorView, tuple[int, ...], tuple[Extent, ...]]:
     """Record a squeeze of the broadcast axes among reduced ones.
 
-    Returns the tensor, the positions of the reduced axes that are left, and the extents of the expanded ones that are
-    gone: as many times each element would have been met.
+    Returns the tensor, the positions of the remaining reduced axes, and the extents of the removed expanded ones: the
+    number of times each element would have been read.
     """
     axes = tensor.domain.axes
     gone = tuple(d for d in dims if axes[d].is_broadcast)
@@ -71,7 +71,7 @@ def without_broadcasts(
 
 
 def count_of(rec: Recorder, extents: Iterable[Extent]) -> Val | int:
-    """Return the product of extents: an int where all are known, else a scalar that is computed."""
+    """Return the product of extents: an int if all are known, otherwise a computed scalar."""
     count: Val | int = 1
     for extent in extents:
         if isinstance(count, int) and isinstance(extent, int):
@@ -82,7 +82,7 @@ def count_of(rec: Recorder, extents: Iterable[Extent]) -> Val | int:
 
 
 def unless_none(rec: Recorder, value: TensorView, repeats: Sequence[Extent], instead: Number) -> TensorView:
-    """Record ``instead`` for what is the same for any number of repeated elements, but has another value for none."""
+    """Record ``instead`` for a value that is the same for any number of repeats but differs for none."""
     if all(isinstance(n, int) and n > 0 for n in repeats):
         return value
     nothing = OPS["eq"].frontend(rec, count_of(rec, repeats), 0)
@@ -90,10 +90,10 @@ def unless_none(rec: Recorder, value: TensorView, repeats: Sequence[Extent], ins
 
 
 def has_no_elements(tensor: TensorView, dims: tuple[int, ...]) -> bool:
-    """Whether a reduced axis is known to have size 0, and the sizes that are kept are known as well.
+    """Whether a reduced axis is known to have size 0, and the kept sizes are known as well.
 
-    A symbolic size that is kept is assumed to be that of one operand of whatever computes the tensor. Only the inputs
-    tell whether it is, so that expression must stay; `RemoveEmpty` fills the result once sizes are known.
+    A symbolic size that is kept is assumed to be that of one operand of the tensor's producer. Only the inputs
+    determine whether it is, so that expression must stay; `RemoveEmpty` fills the result once sizes are known.
     """
     return any(tensor.extents[d] == 0 for d in dims) and all(isinstance(n, int) for n in kept_extents(tensor, dims))
 
@@ -120,9 +120,9 @@ def _reduction(
     name: str, combine: Combine, reference: Callable[..., Any], *, converts: bool, repeated: str = "", doc: str,
     misuses: tuple[Misuse, ...] = (),
 ) -> OpDef:
-    """Register a reduction: ``converts`` if a dtype may be asked for, ``repeated`` is the op that an expanded axis is.
+    """Register a reduction: ``converts`` if a dtype may be requested; ``repeated`` is the op for an expanded axis.
 
-    Bool and integers become Int where a dtype may be asked for and none is.
+    Bool and integers become Int if a dtype may be requested and none is.
     """
 
     def frontend(
@@ -169,7 +169,7 @@ def _reduction(
 
 
 def _operand(rec: Recorder, tensor: TensorView, dtype: object, op: str, *, converts: bool) -> TensorView:
-    """Return what is folded: the tensor, or its conversion."""
+    """Return the reduced operand: the tensor, or its conversion."""
     if not isinstance(dtype, DataType):
         msg = f"{op}: dtype must be a DataType, given {shown(dtype)}."
         raise ArgumentTypeError(msg)

@@ -1,7 +1,7 @@
 """The op record and the registry.
 
-One entry holds all that is known of an op: what its call looks like, its typing and shape rule, its NumPy meaning and
-the term for one element. Everything else (``fd.ops``, printing, tests, tables) is derived.
+One entry defines everything about an op: its call, its typing and shape rule, its NumPy meaning and the term for one
+element. Everything else (``fd.ops``, printing, tests, tables) is derived.
 """
 
 import inspect
@@ -25,7 +25,7 @@ Operand = TensorView | Any  # what a caller may pass: a tensor, a scalar value o
 
 
 class AxisFactory(Protocol):
-    """Makes axes with ids that are new in the fusion."""
+    """Creates axes with ids that are unused in the fusion."""
 
     def fresh(
         self, extent: Extent, kind: IterType = IterType.ITERATION, expanded: Extent | None = None,
@@ -48,7 +48,7 @@ class Result:
 
 
 class Recorder(Protocol):
-    """What a frontend function needs of the fusion under construction."""
+    """The interface of a fusion under construction for frontend functions."""
 
     def emit(self, op: "OpDef", inputs: Sequence[Val], **attrs: AttrValue) -> tuple[Val, ...]:
         """Append ``op(inputs)`` and return its results."""
@@ -68,7 +68,7 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Element:
-    """Everything a rule needs to write down one element of a result."""
+    """Everything a rule needs to write one element of a result."""
 
     index: tuple[Term, ...]
     read: Callable[[int, tuple[Term, ...]], Term]
@@ -81,7 +81,7 @@ class Element:
 class Combine:
     """How a reduction folds: an associative, commutative term function and its identity per dtype.
 
-    One that ``selects`` returns an element or the identity: integers stay in the type that they are stored in.
+    If it ``selects``, it returns an element or the identity, so integers keep their storage type.
     """
 
     fn: str
@@ -109,7 +109,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Misuse:
-    """An illegal call and part of the sentence it is answered with.
+    """An illegal call and part of its error message.
 
     ``call`` is Python over ``fd``, ``DataType`` and these inputs: ``x`` Float [3, 4], ``y`` Float [3, 5], ``v`` Float
     [4], ``s`` Float [], ``n`` Int [3, 4], ``m`` Bool [3, 4], ``h`` Half [3, 4], ``z`` ComplexFloat [3, 4], ``d`` a
@@ -136,21 +136,20 @@ Reference = Callable[..., Array | tuple[Array, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpDef:
-    """All there is to know about one op.
+    """The full record of one op.
 
     ``frontend(recorder, ...)`` is what ``fd.ops.<name>`` calls; its Python signature is the op's signature.
     ``reference(*arrays, **attrs)`` computes with NumPy in the arithmetic type. Exactly one of ``scalar`` (pointwise:
     operand terms to result term), ``element`` (views, factories and indexing: index to term) and ``combine``
     (reductions) is set, or none for ops that only a library evaluates. ``running`` is set for scans: how the elements
-    up to one are folded, in the dtype that results are computed in.
+    up to one are combined, in the dtype that results are computed in.
 
-    ``library(torch, *tensors, **attrs)`` is the same meaning in torch, for segments without a kernel whose tensors are
-    torch's; without it they are evaluated by ``reference`` on copies. ``into(torch, out, *tensors, **attrs)`` writes
-    its result into a tensor and returns whether torch does that for these operands; without it the result is copied.
-    ``axes(expr, result)`` gives, for each tensor
-    operand, the pairs (position in its axes, position in the root axes of that result) that are one axis; without it
-    operands and result correspond position by position. ``samples`` are legal calls and ``misuses`` illegal ones:
-    tests and tables are made from them.
+    ``library(torch, *tensors, **attrs)`` computes the same in torch, for segments without a kernel on torch tensors;
+    without it, ``reference`` evaluates copies. ``into(torch, out, *tensors, **attrs)`` writes the result into a tensor
+    and returns whether torch can do that for these operands; without it, the result is copied. ``axes(expr, result)``
+    gives, for each tensor operand, the pairs (position in its axes, position in the root axes of that result) that are
+    one axis; without it operands and result correspond position by position. ``samples`` are legal calls and
+    ``misuses`` illegal ones: tests and tables are generated from them.
     """
 
     name: str
@@ -185,7 +184,7 @@ class OpDef:
 class Composite:
     """A name in ``fd.ops`` that is written with other ops.
 
-    ``is_foreign`` says that nvFuser has no such name. A printed definition has the ops that the call recorded instead.
+    ``is_foreign`` says that nvFuser has no such name. A printed definition contains the recorded ops instead.
     """
 
     name: str
@@ -203,7 +202,7 @@ class Composite:
 
 
 class _Ops(dict[str, OpDef]):
-    """The ops of ``fd.ops`` by name; indexing finds those as well that only passes make."""
+    """The ops of ``fd.ops`` by name; indexing also finds those that only passes create."""
 
     def __missing__(self, name: str) -> OpDef:
         return MADE_BY_PASSES[name]
@@ -257,7 +256,7 @@ def tensor_at(inputs: Sequence[Val], position: int = 0) -> TensorView:
 
 
 def defined_scalar(rec: Recorder, operand: Operand, op: str, argument: str) -> Scalar:
-    """Return a scalar operand that nvFuser takes as a value of the definition only, not as a Python number.
+    """Return a scalar operand that nvFuser accepts only as a value of the definition, not as a Python number.
 
     Raises
     ------
@@ -317,7 +316,7 @@ def unique_dims(dims: object, ndim: int, op: str, argument: str = "dims") -> tup
 
 
 def same_extent(a: Extent, b: Extent) -> bool:
-    """Whether two extents may be equal: only two different ints may not."""
+    """Whether two extents may be equal: only two different ints cannot be."""
     return not (isinstance(a, int) and isinstance(b, int) and a != b)
 
 
@@ -329,8 +328,8 @@ def same_declared(a: Extent, b: Extent) -> bool:
 def joined_extent(operands: Sequence[IterDomain], axes: AxisFactory) -> Extent:
     """Return the size of the axis that some axes broadcast to.
 
-    A symbolic size of an expanded axis may turn out to be 1, which goes with any other size. So a size that is known,
-    or that of a plain axis, comes first; different symbols of expanded axes make a new symbol.
+    A symbolic size of an expanded axis may turn out to be 1, which is compatible with any other size. So a known size,
+    or that of a plain axis, takes precedence; different symbols of expanded axes give a new symbol.
     """
     plain = [axis.extent for axis in operands if not axis.is_broadcast]
     expanded = [axis.expanded for axis in operands if axis.expanded is not None]

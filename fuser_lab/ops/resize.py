@@ -51,7 +51,7 @@ def _resized(axis: IterDomain, left: Extent, right: Extent, axes: AxisFactory) -
         return axes.fresh(axes.symbol(), IterType.SYMBOLIC)
     if isinstance(extent, int):
         return sized_axis(extent + left + right, axes)
-    # Two more than any size cannot be 1.
+    # A size plus two cannot be 1.
     return axes.fresh(axes.symbol(), IterType.ITERATION if left + right > 1 else IterType.SYMBOLIC)
 
 
@@ -108,7 +108,7 @@ def _strided(
     rec: Recorder, tensor: TensorView, starts: Sequence[Extent], ends: Sequence[Extent], steps: Sequence[int], *,
     exact: bool,
 ) -> Val:
-    """Record a slice with steps: as nvFuser's has none, axes with a step above 1 are read at positions."""
+    """Record a slice with steps: since nvFuser's slice has no steps, axes with a step above 1 are read at indices."""
     strided = [axis for axis, step in enumerate(steps) if step != 1]
     sizes = tensor.extents
     if exact and all(isinstance(n, int) for n in (*sizes, *starts, *ends)):
@@ -138,7 +138,7 @@ def _is_whole_axis(tensor: TensorView, starts: Sequence[Extent], ends: Sequence[
 
 
 def _clamped(rec: Recorder, bound: Extent, size: Extent) -> Operand:
-    """Return a bound inside an axis; one that only inputs tell may count from the end."""
+    """Return a bound clamped to an axis; one that depends on inputs may count from the end."""
     if isinstance(bound, int):
         return min(bound, size) if isinstance(size, int) else OPS["minimum"].frontend(rec, bound, size)
     if bound == size:
@@ -151,8 +151,8 @@ def _clamped(rec: Recorder, bound: Extent, size: Extent) -> Operand:
 def _bounds(tensor: TensorView, attrs: Attrs) -> list[tuple[int, int]]:
     """Return [start, end) per axis of a tensor of known sizes.
 
-    Bounds count from the end where they are negative and are clamped, unless ``manual_normalization`` promises that
-    they fit as they are.
+    Negative bounds count from the end, and bounds are clamped, unless ``manual_normalization`` promises that they are
+    in range.
     """
     starts, ends = known_ints(attrs, "start_indices"), known_ints(attrs, "end_indices")
     pairs = []
@@ -161,7 +161,7 @@ def _bounds(tensor: TensorView, attrs: Attrs) -> list[tuple[int, int]]:
             if not 0 <= start <= end <= size:
                 msg = (
                     f"slice: axis {axis} of size {size} has bounds [{start}, {end}), which manual_normalization=True "
-                    "takes as they are; they must lie within the size."
+                    "does not adjust; they must be within the size."
                 )
                 raise DefinitionError(msg)
             pairs.append((start, end))
@@ -193,7 +193,7 @@ def _entries(value: object) -> tuple[Extent, ...]:
 
 
 def _amounts_before_binding(extent: Extent, start: Extent, end: Extent, axes: AxisFactory) -> tuple[Extent, Extent]:
-    """Return what a slice adds to an axis at both ends, new symbols where that is not known yet."""
+    """Return what a slice adds to an axis at both ends, as new symbols if it is not known yet."""
     if start == 0 and end == extent:
         return 0, 0
     if isinstance(extent, int) and isinstance(start, int) and isinstance(end, int):
@@ -205,7 +205,7 @@ def _amounts_before_binding(extent: Extent, start: Extent, end: Extent, axes: Ax
 def _reference_slice(
     x: Array, *, start_indices: tuple[int, ...], end_indices: tuple[int, ...], manual_normalization: bool,
 ) -> Array:
-    del manual_normalization  # where it holds, the bounds mean what they mean in Python
+    del manual_normalization  # if it holds, the bounds have the same meaning as in Python
     return x[tuple(slice(a, b) for a, b in zip(start_indices, end_indices, strict=True))]
 
 
@@ -292,7 +292,7 @@ def _pad(rec: Recorder, arg: Operand, pad_widths: Sequence[Operand], value: Oper
     widths = rec.extents(pad_widths, "pad", "pad_widths")
     if len(widths) % 2 or len(widths) > 2 * tensor.ndim:
         msg = (
-            f"pad: pad_widths has {len(widths)} entries; it takes pairs (left, right), innermost axis first, "
+            f"pad: pad_widths has {len(widths)} entries; it must have pairs (left, right), innermost axis first, "
             f"for at most {tensor.ndim} axes."
         )
         raise DefinitionError(msg)
@@ -301,7 +301,7 @@ def _pad(rec: Recorder, arg: Operand, pad_widths: Sequence[Operand], value: Oper
         msg = f"pad: value must be a scalar, given the tensor {fill.name}."
         raise ArgumentTypeError(msg)
     if value is not None and fill.dtype.kind is not tensor.dtype.kind:
-        msg = f"pad: value has dtype {fill.dtype!r}, which is of another kind than the tensor's {tensor.dtype!r}."
+        msg = f"pad: value has dtype {fill.dtype!r}, which is of a different kind from the tensor's {tensor.dtype!r}."
         raise DefinitionError(msg)
     return rec.emit(PAD, [tensor, convert(rec, fill, tensor.dtype, "pad", "value")], pad_widths=widths)[0]
 
@@ -393,7 +393,7 @@ PAD = register(
             Misuse("fd.ops.pad(x, [-3, -2])", "pad: axis 1 of size 4 cannot be padded by (-3, -2)"),
             Misuse(
                 "fd.ops.pad(n, [1, 1], 0.5)",
-                "pad: value has dtype DataType.Double, which is of another kind than the tensor's DataType.Int",
+                "pad: value has dtype DataType.Double, which is of a different kind from the tensor's DataType.Int",
             ),
             Misuse("fd.ops.pad(x, [1, 1], 1)", "pad: value has dtype DataType.Int, which is of another kind"),
             Misuse("fd.ops.pad(x, [1, 1], v)", "pad: value must be a scalar, given the tensor T2", ArgumentTypeError),
@@ -463,7 +463,7 @@ def _padded_for_cat(rec: Recorder, operands: Sequence[TensorView], axis: int) ->
 
 
 def _combined(rec: Recorder, op: str, a: Extent, b: Extent) -> Extent:
-    """Return the sum or difference of two sizes, recorded as scalar arithmetic where one is symbolic."""
+    """Return the sum or difference of two sizes, recorded as scalar arithmetic if one is symbolic."""
     if isinstance(a, int) and isinstance(b, int):
         return a + b if op == "add" else a - b
     if a == 0 and op == "add":
@@ -477,9 +477,9 @@ def _combined(rec: Recorder, op: str, a: Extent, b: Extent) -> Extent:
 
 
 def _cat_ends(operands: Sequence[TensorView], dim: int) -> list[int] | None:
-    """Return where each operand's range of the cat axis ends; None unless their pads say so, one after another.
+    """Return the end of each operand's range of the cat axis; None unless their pads define consecutive ranges.
 
-    A tensor that is not a pad's own result, but computed of it or read from memory, does not know what it fills.
+    A tensor that is not the direct result of a pad, but computed from one or read from memory, has no known range.
     """
     ends = []
     reached = 0
@@ -515,7 +515,7 @@ def _cat_result(axis: IterDomain, operands: Sequence[IterDomain], axes: AxisFact
     if axis.visible_extent == 1:
         return axes.copy(axis)
     if all(other.is_broadcast for other in operands):
-        # Expanded in each of them, and not along the axis of the cat, which pads make concrete.
+        # Expanded in all of them, and not along the cat axis, which pads make concrete.
         return axes.copy(axis)
     undecided = all(other.kind is IterType.SYMBOLIC for other in operands)
     return axes.fresh(axis.visible_extent, IterType.SYMBOLIC if undecided else IterType.ITERATION)
@@ -529,7 +529,7 @@ def _reference_cat(*padded: Array, dim: int) -> Array:
     for other in others:
         bits = (np.ascontiguousarray(x).view(word) for x in (total, other))
         either = np.bitwise_or(*bits).view(total.dtype)
-        # A zero outside may be negative, behind neg for one: its sign bit is not part of the other operand's value.
+        # A zero outside may be negative, for example after neg: its sign bit is not part of the other operand's value.
         total = either if _is_of_bits(total.dtype) else _first_but_zeros(total, other, either)
     return total
 
@@ -556,7 +556,7 @@ def _element_cat(e: Element) -> Term:
 
 
 def _laid_over(a: Term, b: Term) -> Term:
-    """Return the one of a and b that is in its range: the other is 0, without a sign."""
+    """Return whichever of a and b is in its range: the other is 0, without its sign."""
     if a.dtype.is_integral or a.dtype is DataType.Bool:
         return a | b
     zero = b if a.dtype.is_complex else t.apply("min", a, b)

@@ -55,7 +55,7 @@ def check_ordered(tensor: TensorView, op: str) -> None:
 
 
 def scanned_domain(tensor: TensorView, dim: int, axes: AxisFactory) -> TensorDomain:
-    """Return the axes of a result along whose axis ``dim`` elements differ even where the operand's repeat."""
+    """Return the axes of a result whose elements along axis ``dim`` differ even if the operand's repeat."""
     logical = [axes.copy(axis) for axis in tensor.domain.axes]
     axis = tensor.domain.axes[dim]
     if axis.expanded is not None:
@@ -81,12 +81,12 @@ def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Re
     return (Result(tensor.dtype, scanned_domain(tensor, _dim(attrs), axes)),)
 
 
-# Numbers that torch orders only after they are mapped to int64, which keeps their order.
+# Types that torch can order only after an order-preserving map to int64.
 _HIGH_BIT = -(1 << 63)
 
 
 def ordered(torch: Any, x: Any) -> Any:
-    """Return a torch tensor whose elements compare like those of ``x`` in all of torch's sorts and scans."""
+    """Return a torch tensor whose elements compare like those of ``x`` in all sorts and scans of torch."""
     return x.view(torch.int64) ^ _HIGH_BIT if x.dtype is torch.uint64 else x
 
 
@@ -112,7 +112,7 @@ def _torch_product(torch: Any, x: Any, dim: int) -> Any:
 
 
 def _torch_into(fn: str) -> Callable[..., bool]:
-    """Return what writes running sums or products into a tensor."""
+    """Return a function that writes running sums or products into a tensor."""
 
     def into(torch: Any, out: Any, x: Any, init: Any = None, *, dim: int) -> bool:
         if init is not None or x.dtype in {torch.bool, torch.uint64}:
@@ -151,7 +151,7 @@ def _scan(
 
     def reference(x: Array, init: Any = None, *, dim: int) -> Array:
         data = np.asarray(x)
-        # Along the axis, init stands before the first element.
+        # Along the axis, init precedes the first element.
         if init is not None:
             first = np.full((*data.shape[:dim], 1, *data.shape[dim + 1 :]), init, data.dtype)
             data = np.concatenate([first, data], axis=dim)

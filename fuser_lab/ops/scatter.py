@@ -1,4 +1,4 @@
-"""Writes at positions that are data."""
+"""Writes at data-dependent indices."""
 
 from typing import Any
 
@@ -113,7 +113,7 @@ def _library_scatter_add(torch: Any, x: Any, index: Any, source: Any, *, dim: in
 
 
 def _axes_scatter(expr: Expr, result: int) -> tuple[Positions, ...]:
-    """Return the axes of the first operand, and those beside the scattered one that the others have as long."""
+    """Return the axes of the first operand, and the unscattered ones that have the same length in the others."""
     del result
     tensor, *others = expr.tensor_inputs
     along = indexed_axis(dict(expr.attrs))

@@ -1,4 +1,4 @@
-"""Sorting along one axis; no kernel holds it. NaN counts as the largest number, as in torch."""
+"""Sorting along one axis, which no kernel contains. NaN counts as the largest number, as in torch."""
 
 from typing import Any
 
@@ -27,12 +27,12 @@ from fuser_lab.ops.scan import axes_of_first, axis_in_bounds, check_ordered, ord
 
 
 def _order(x: Array, dim: int, *, descending: bool) -> Array:
-    """Return the positions of elements in order; equal elements stay in theirs, and a single number is at 0."""
+    """Return the indices that sort elements; equal elements keep their order, and a single number has index 0."""
     if not x.ndim:
         return np.zeros((), np.int64)
     if not descending:
         return np.argsort(x, axis=dim, kind="stable")
-    # Reversed twice: the largest come first, and of equal ones the first comes first.
+    # Reversed twice: the largest come first, and among equal elements the first one does.
     order = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
     return np.asarray(np.flip(x.shape[dim] - 1 - order, dim))
 
@@ -70,7 +70,7 @@ def _reference_argsort(x: Array, *, dim: int, descending: bool, stable: bool) ->
 
 
 def _library_argsort(torch: Any, x: Any, *, dim: int, descending: bool, stable: bool) -> Any:
-    del stable  # always: where equal elements go must not depend on where they are sorted
+    del stable  # always: the order of equal elements must not depend on where they are sorted
     return torch.argsort(ordered(torch, x), dim=dim, descending=descending, stable=True)
 
 
@@ -130,7 +130,7 @@ def _infer_topk(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tup
     count = k if isinstance(k, int | Scalar) else 0
     size = tensor.extents[dim] if tensor.ndim else 1
     if isinstance(count, int) and not tensor.ndim and count != 1:
-        msg = f"topk: k is {count}; of a tensor without axes it must be 1."
+        msg = f"topk: k is {count}; it must be 1 for a tensor without axes."
         raise DefinitionError(msg)
     if isinstance(count, int) and (count < 0 or (isinstance(size, int) and count > size)):
         msg = f"topk: k is {count}, out of range for axis {dim} of size {size}."
@@ -159,7 +159,7 @@ def _reference_topk(x: Array, *, k: int, dim: int, largest: bool, sorted: bool) 
 
 
 def _library_topk(torch: Any, x: Any, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Any, Any]:
-    del sorted  # always: which of equal elements are found, and in which order, must not depend on where they lie
+    del sorted  # always: which equal elements are found, and in which order, must not depend on the device
     given = x.to(torch.uint8) if x.dtype is torch.bool else ordered(torch, x)
     found = torch.sort(given, dim=dim, descending=largest, stable=True)
     values, indices = (part.narrow(dim, 0, k).contiguous() if x.ndim else part for part in found)

@@ -1,4 +1,4 @@
-"""Mean and variance: Welford's three results in one reduction, and what is written with them."""
+"""Mean and variance: Welford's three results in one reduction, and ops written with them."""
 
 import math
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def _full(rec: Recorder, sizes: Sequence[Operand], value: Operand, dtype: DataTy
 
 
 def _named_axes(tensor: TensorView, dims: object, op: str) -> tuple[int, ...]:
-    """Return the axes to reduce; unlike those of a sum they have to be a list."""
+    """Return the axes to reduce, which must be a list, unlike those of a sum."""
     if dims is None or is_whole(dims):
         msg = f"{op}: dims must be a list of ints, given {shown(dims)}."
         raise ArgumentTypeError(msg)
@@ -81,7 +81,7 @@ def _moments(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...]) -> Mom
         return mean, _full(rec, sizes, 0, dtype), _full(rec, sizes, count, DataType.Int)
     mean, square, number = (tensor_at([v]) for v in rec.emit(WELFORD, [value], dims=left))
     if repeats:
-        # An expanded axis meets each element several times: that changes the sum and the number, not the mean.
+        # An expanded axis repeats each element, which changes the sum and the count, not the mean.
         mean = unless_none(rec, mean, repeats, float("nan"))
         square = tensor_at([convert(rec, _emit(rec, "mul", square, count), dtype, "welford", "arg")])
         number = _emit(rec, "mul", number, count)
@@ -105,7 +105,7 @@ def _infer_welford(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> 
 def _reference_welford(x: Array, *, dims: tuple[int, ...]) -> tuple[Array, ...]:
     count = int(np.prod([x.shape[d] for d in dims]))
     total = np.sum(x, axis=dims, dtype=x.dtype, keepdims=True)
-    # NaN, not an error, where there is nothing to take the mean of.
+    # NaN, not an error, if there are no elements.
     mean = np.divide(total, np.asarray(count, dtype=x.dtype))
     square = np.sum(np.square(x - mean), axis=dims, dtype=x.dtype)
     return np.asarray(np.squeeze(mean, axis=dims)), np.asarray(square), np.full(np.shape(square), count, np.int64)
@@ -157,7 +157,7 @@ def _prepared(
 
 
 def degrees(correction: object, op: str) -> float:
-    """Return what a variance takes from the number of elements: an int or, as torch has it, a float of 0 or more.
+    """Return the correction that a variance subtracts from the count: an int or, as in torch, a float, 0 or more.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def degrees(correction: object, op: str) -> float:
 
 
 def _freedom(rec: Recorder, tensor: TensorView, reduced: tuple[int, ...], correction: float) -> tuple[Operand, Operand]:
-    """Return how many elements there are per result, and how many of them are free: never fewer than none."""
+    """Return the number of elements per result, and the degrees of freedom, at least 0."""
     count = count_of(rec, (tensor.extents[i] for i in reduced))
     if isinstance(count, int):
         return count, max(count - correction, 0)
@@ -210,7 +210,7 @@ def _var_mean(
     tensor, reduced, less = _prepared(rec, "var_mean", arg, dims, correction)
     keeps = flag(keepdim, "var_mean", "keepdim")
     if tensor.dtype.is_reduced_float:
-        msg = f"var_mean: does not take {tensor.dtype!r}; please upcast to float."
+        msg = f"var_mean: arg must not be {tensor.dtype!r}; please upcast to float."
         raise DefinitionError(msg)
     if tensor.dtype.is_complex:
         parts = [_variance_and_mean(rec, _emit(rec, part, tensor), reduced, less) for part in ("real", "imag")]

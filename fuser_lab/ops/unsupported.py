@@ -13,5 +13,5 @@ UNSUPPORTED: dict[str, str] = {
 
 
 def refusal(name: str) -> str:
-    """Return the sentence with which a call of one of these is answered."""
+    """Return the error message for a call of one of these."""
     return f"fd.ops.{name} is not supported: {UNSUPPORTED[name]}."

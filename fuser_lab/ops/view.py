@@ -206,7 +206,7 @@ def _check_sizes(sizes: Sequence[Extent]) -> None:
         msg = f"reshape: a maximum of one value of -1 can be given, new_shape is {_shown(sizes)}."
         raise DefinitionError(msg)
     if any(s < -1 for s in known):
-        msg = f"reshape: new_shape is {_shown(sizes)}; its entries are sizes, 0 or more, or -1 for what is left."
+        msg = f"reshape: new_shape is {_shown(sizes)}; its entries are sizes, 0 or more, or -1 for the remaining size."
         raise DefinitionError(msg)
 
 
@@ -220,7 +220,7 @@ def _infer_reshape(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> 
     sizes = tuple(s for s in shape if isinstance(s, int | Scalar)) if isinstance(shape, tuple) else ()
     old = tensor.extents
     if not all(isinstance(s, int) for s in (*sizes, *old)):
-        # Sizes are not known yet: the decomposition is found when inputs are bound.
+        # Sizes are not known yet; the decomposition is determined when inputs are bound.
         root = tuple(axes.copy(axis) for axis in tensor.domain.axes)
         logical = tuple(sized_axis(axes.symbol() if size == -1 else size, axes) for size in sizes)
         return (Result(tensor.dtype, TensorDomain(root=root, logical=logical)),)
@@ -236,7 +236,7 @@ def sized_axis(size: Extent, axes: AxisFactory) -> IterDomain:
 
 
 def resolve_shape(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]:
-    """Return ``new`` with a -1 replaced by what is left of ``old``'s elements.
+    """Return ``new`` with -1 replaced by the size that matches ``old``'s elements.
 
     Raises
     ------
@@ -257,7 +257,7 @@ def resolve_shape(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]
 def reshape_domain(tensor: TensorView, new: tuple[int, ...], axes: AxisFactory) -> TensorDomain:
     """Return the result's axes with the merges and splits that lead from the operand's axes to them.
 
-    Axes of size 1 are dropped and made again; the rest is grouped into the shortest runs with equal products, each
+    Axes of size 1 are removed and added again; the rest is grouped into the shortest runs with equal products, each
     merged into one axis and split again.
     """
     root = tuple(axes.copy(axis) for axis in tensor.domain.axes)
@@ -310,7 +310,7 @@ def _element_reshape(e: Element) -> Term:
 
 
 def _map_index(old: tuple[int, ...], new: tuple[int, ...], index: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return the operand's index: every run of axes is linearized and taken apart on its own."""
+    """Return the operand's index: every run of axes is linearized and split separately."""
     if prod(old) == 0:
         return tuple(t.index(0) for _ in old)
     result: list[Term] = []

@@ -63,7 +63,7 @@ class LruCache(Generic[Payload]):
             return known.payload
 
     def num_fusions(self) -> int:
-        """Return how many fusions are kept."""
+        """Return the number of stored fusions."""
         with self._lock:
             return len(self._kept)
 

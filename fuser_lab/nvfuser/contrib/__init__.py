@@ -1,1 +1,1 @@
-"""Modules of torch that are computed by fusions."""
+"""torch modules that fusions compute."""

@@ -1,4 +1,4 @@
-"""Ops that PyTorch's users type first and nvFuser does not have: each records primitive ops, one file a family."""
+"""Common PyTorch ops that nvFuser does not have: each records primitive ops, with one file per family."""
 
 from fuser_lab.ops.composites import activations, losses, means, normalizations, positions, softmaxes
 

@@ -30,7 +30,7 @@ def _gelu(rec: Recorder, arg: Operand, approximate: str = "none") -> TensorView:
 
 def _swiglu(rec: Recorder, gate: Operand, up: Operand) -> TensorView:
     left, right = floating(rec, gate, "swiglu", "gate"), floating(rec, up, "swiglu", "up")
-    # Where the dtypes differ, the result has the one that mul gives their product before it widens.
+    # If the dtypes differ, the result has the dtype of their product before widening.
     dtype = left.dtype if left.dtype is right.dtype else None
     result = record(rec, "mul", record(rec, "silu", widened(rec, left)), widened(rec, right))
     return result if dtype is None else cast(rec, result, dtype)

@@ -33,7 +33,7 @@ def _cross_entropy(
     how, ignored = one_of(reduction, _REDUCTIONS, op, "reduction"), whole(ignore_index, op, "ignore_index")
     smoothing = plain_number(label_smoothing, op, "label_smoothing", 0, 1)
     if not tensor.ndim:
-        msg = f"{op}: arg has no axes; it needs one for the classes: axis 1, or axis 0 where it is the only one."
+        msg = f"{op}: arg has no axes; it needs one for the classes: axis 1, or axis 0 if it is the only one."
         raise DefinitionError(msg)
     dim = min(1, tensor.ndim - 1)
     classes = operand_of_shape(rec, weight, [tensor.extents[dim]], op, "weight")
@@ -49,7 +49,7 @@ def _of_classes(
     rec: Recorder, scores: TensorView, labels: TensorView, classes: TensorView | None, dim: int, ignored: int,
     how: str, smoothing: float,
 ) -> TensorView:
-    """Return the loss for targets that are numbers of classes."""
+    """Return the loss for targets that are class indices."""
     shape = tuple(extent for place, extent in enumerate(scores.extents) if place != dim)
     if labels.ndim != len(shape) or not all(map(same_declared, labels.extents, shape)):
         msg = (
@@ -59,7 +59,7 @@ def _of_classes(
         raise DefinitionError(msg)
     counted = record(rec, "ne", labels, ignored)
     places = record(rec, "where", counted, labels, 0)
-    # A lookup outside of its axis gives 0 in kernels, which would be the loss of a certain class.
+    # A lookup outside its axis gives 0 in kernels, which would be a valid loss.
     count = rec.value(scores.extents[dim], "cross_entropy", "arg")
     inside = record(rec, "logical_and", record(rec, "ge", places, 0), record(rec, "lt", places, count))
     own = record(rec, "where", inside, _picked(rec, scores, places, dim), math.nan)
@@ -83,13 +83,14 @@ def _of_shares(
     rec: Recorder, scores: TensorView, shares: TensorView, classes: TensorView | None, dim: int, how: str,
     smoothing: float,
 ) -> TensorView:
-    """Return the loss for targets that are the share of each class."""
+    """Return the loss for targets that are class probabilities."""
     if not shares.dtype.is_float or shares.ndim != scores.ndim or not all(
         map(same_declared, shares.extents, scores.extents),
     ):
         msg = (
             f"cross_entropy: target has dtype {shares.dtype!r} and shape {shape_text(shares.extents)}; it must be "
-            f"integers, the classes, or floating point of arg's shape {shape_text(scores.extents)}, their shares."
+            f"integers (class indices), or floating point of arg's shape {shape_text(scores.extents)} (class "
+            "probabilities)."
         )
         raise DefinitionError(msg)
     wanted = widened(rec, shares)
@@ -108,7 +109,7 @@ def _of_shares(
 
 
 def _picked(rec: Recorder, values: TensorView, places: TensorView, dim: int) -> TensorView:
-    """Return the element of each row that is meant by a class number."""
+    """Return the element of each row at a class index."""
     at = [place == dim for place in range(values.ndim)]
     index = record(rec, "broadcast", places, at)
     return record(rec, "squeeze", record(rec, "take_along_axis", values, index, dim), [dim])

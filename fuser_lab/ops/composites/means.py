@@ -18,7 +18,7 @@ Dims = int | Sequence[int] | None
 
 
 def _axes(tensor: TensorView, dims: Dims, dim: object, op: str) -> tuple[int, ...]:
-    """Return the axes to reduce: those of ``dims`` or ``dim``, all where neither is given."""
+    """Return the axes to reduce: those of ``dims`` or ``dim``, all if neither is given."""
     if dim is None:
         return reduced_axes(tensor, dims, op)
     if dims is not None:
@@ -76,7 +76,7 @@ def _norm(rec: Recorder, arg: Operand, p: float = 2, dims: Dims = None, keepdim:
         msg = f"norm: p must be a number, given {shown(p)}."
         raise ArgumentTypeError(msg)
     if math.isnan(p):
-        msg = "norm: p is nan; it must be a number, infinities included."
+        msg = "norm: p is nan; it must be a number, possibly infinite."
         raise DefinitionError(msg)
     reduced = reduced_axes(tensor, dims, "norm")
     result = cast(rec, _length(rec, widened(rec, tensor), float(p), list(reduced)), tensor.dtype.real)
@@ -91,7 +91,7 @@ def _length(rec: Recorder, x: TensorView, p: float, dims: list[int]) -> TensorVi
         return record(rec, "sqrt", total(record(rec, "mul", x, x)))
     size = record(rec, "abs", x)
     if p == math.inf:
-        # The largest of no elements is minus infinity, and their norm is 0.
+        # The maximum of no elements is minus infinity, and their norm is 0.
         return record(rec, "relu", tensor_at([MAX.frontend(rec, size, dims or None)]))
     if p == -math.inf:
         return tensor_at([MIN.frontend(rec, size, dims or None)])

@@ -24,7 +24,7 @@ from fuser_lab.ops.registry import COMPOSITES, OPS, Arg, Misuse, Operand, Record
 
 
 def _standardized(rec: Recorder, x: TensorView, axes: list[int], eps: Operand) -> TensorView:
-    """Return x less its mean over axes, divided by its standard deviation there."""
+    """Return x minus its mean over axes, divided by its standard deviation."""
     variance, mean = COMPOSITES["var_mean"].frontend(rec, x, axes, 0, True)
     return record(rec, "mul", record(rec, "sub", x, mean), _inverse_root(rec, variance, eps))
 
@@ -36,7 +36,7 @@ def _inverse_root(rec: Recorder, variance: TensorView, eps: Operand) -> TensorVi
 def _affine(
     rec: Recorder, x: TensorView, weight: TensorView | None, bias: TensorView | None,
 ) -> TensorView:
-    """Return x * weight + bias, of which each may be missing; fewer axes than x's are its last ones."""
+    """Return x * weight + bias, where each of the two may be missing; their axes are x's last ones."""
     scaled = x if weight is None else record(rec, "mul", x, weight)
     return scaled if bias is None else record(rec, "add", scaled, bias)
 
@@ -44,7 +44,7 @@ def _affine(
 def _inner_axes(
     rec: Recorder, tensor: TensorView, normalized_shape: Sequence[Operand], op: str,
 ) -> tuple[tuple[Extent, ...], list[int]]:
-    """Return the sizes of the axes to normalize over, the last ones of a tensor, and their places."""
+    """Return the sizes and positions of the axes to normalize over, a tensor's last ones."""
     shape = rec.extents(normalized_shape, op, "normalized_shape")
     inner = tensor.extents[tensor.ndim - len(shape) :] if shape else ()
     if not shape or len(shape) > tensor.ndim or not all(map(same_declared, shape, inner)):
@@ -95,7 +95,7 @@ def _group_norm(
     offset = operand_of_shape(rec, bias, [channels], "group_norm", "bias")
     small = real_number(rec, eps, "group_norm", "eps")
     outer, *inner = tensor.extents[:1] + tensor.extents[2:]
-    # Not -1: a reshape cannot tell what is left open where there are no elements.
+    # Not -1, because a reshape cannot infer a size if there are no elements.
     each = channels // groups if isinstance(channels, int) else OPS["div"].frontend(rec, channels, groups)
     parted = record(rec, "reshape", widened(rec, tensor), [outer, groups, each, *inner])
     standardized = _standardized(rec, parted, list(range(2, parted.ndim)), small)
@@ -106,7 +106,7 @@ def _group_norm(
 
 def _channels(tensor: TensorView, op: str, least: int) -> Extent:
     if tensor.ndim < least:
-        msg = f"{op}: arg has {tensor.ndim} axes; it needs at least {least}, channels being axis 1."
+        msg = f"{op}: arg has {tensor.ndim} axes; it needs at least {least}, with channels on axis 1."
         raise DefinitionError(msg)
     return tensor.extents[1]
 

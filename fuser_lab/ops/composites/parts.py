@@ -1,4 +1,4 @@
-"""What composites share: checks of their arguments, and recording by name."""
+"""Common parts of composites: checks of their arguments, and recording by name."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from fuser_lab.ops.registry import (
 
 
 def record(rec: Recorder, name: str, *operands: Any, **options: Any) -> TensorView:
-    """Return the tensor that the op called ``name`` makes of operands."""
+    """Return the result of the op called ``name``."""
     return tensor_at([OPS[name].frontend(rec, *operands, **options)])
 
 
@@ -62,7 +62,7 @@ def widened(rec: Recorder, tensor: TensorView) -> TensorView:
 
 
 def cast(rec: Recorder, tensor: TensorView, dtype: DataType) -> TensorView:
-    """Return a tensor in a dtype; nothing is recorded where it has that dtype already."""
+    """Return a tensor in a dtype; nothing is recorded if it already has that dtype."""
     return tensor_at([convert(rec, tensor, dtype, "cast", "arg")])
 
 
@@ -80,7 +80,7 @@ def real_number(rec: Recorder, given: Operand, op: str, argument: str) -> Val:
 
 
 def plain_number(given: object, op: str, argument: str, low: float, high: float) -> float:
-    """Return a Python number from ``low`` to ``high``, both included."""
+    """Return a Python number from ``low`` to ``high``, inclusive."""
     if not isinstance(given, float) and not is_whole(given):
         msg = f"{op}: {argument} must be a number from {low:g} to {high:g}, given {shown(given)}."
         raise ArgumentTypeError(msg)
@@ -104,7 +104,7 @@ def one_of(given: object, accepted: Sequence[str], op: str, argument: str) -> st
 def operand_of_shape(
     rec: Recorder, given: Operand, shape: Sequence[Extent], op: str, argument: str,
 ) -> TensorView | None:
-    """Return an optional floating-point operand in its compute dtype, or None where none is given.
+    """Return an optional floating-point operand in its compute dtype, or None if none is given.
 
     Raises
     ------
@@ -127,5 +127,5 @@ def shape_text(extents: Sequence[Extent]) -> str:
 
 
 def along(rec: Recorder, tensor: TensorView, dim: int, ndim: int) -> TensorView:
-    """Return a tensor of one axis as one of ``ndim`` axes whose other axes are broadcast."""
+    """Return a 1-d tensor with ``ndim`` axes, the others broadcast."""
     return broadcast(rec, tensor, [place != dim for place in range(ndim)])

@@ -1,4 +1,4 @@
-"""Reads and writes at positions: reversed axes, places of extremes, and torch's indexing by tensors."""
+"""Reads and writes at indices: reversed axes, indices of extremes, and torch's indexing by tensors."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -41,11 +41,11 @@ def _flip(rec: Recorder, arg: Operand, dims: int | Sequence[int]) -> TensorView:
     return record(rec, "set", tensor) if result is tensor else result
 
 
-# Extremes and where they are
+# Extremes and their indices
 
 
 def _extreme(rec: Recorder, op: str, fold: OpDef, arg: Operand, dim: int) -> tuple[TensorView, TensorView, int]:
-    """Return the extreme along an axis, its first place and the axis; a NaN counts as the extreme."""
+    """Return the extreme along an axis, its first index and the axis; a NaN counts as the extreme."""
     tensor = rec.tensor(arg, op, "arg")
     if tensor.dtype.is_complex:
         msg = f"{op}: complex numbers have no order, given {tensor.dtype!r}."
@@ -55,7 +55,7 @@ def _extreme(rec: Recorder, op: str, fold: OpDef, arg: Operand, dim: int) -> tup
         return record(rec, "set", tensor), record(rec, "full", [], 0, DataType.Int), axis
     size = tensor.extents[axis]
     if size == 0:
-        msg = f"{op}: axis {axis} has size 0; the extreme of no elements has no place."
+        msg = f"{op}: axis {axis} has size 0; the extreme of no elements has no index."
         raise DefinitionError(msg)
     value = tensor_at([fold.frontend(rec, tensor, [axis])])
     hit = record(rec, "eq", tensor, _put_back(rec, value, axis))
@@ -114,7 +114,7 @@ def _place(rec: Recorder, op: str, fold: OpDef, arg: Operand, dim: int | None, k
 
 
 class _Places(NamedTuple):
-    """A tensor whose indexed axes are its first one, the positions on it, and the shapes of what they replace."""
+    """A tensor whose first axis combines the indexed axes, the indices into it, and the shapes that they replace."""
 
     rows: TensorView
     moved: tuple[Extent, ...]  # shape of the tensor with its indexed axes in front
@@ -122,11 +122,11 @@ class _Places(NamedTuple):
     at: TensorView  # one axis
     common: tuple[Extent, ...]
     rest: tuple[Extent, ...]
-    before: int  # how many of the rest stand before the common axes in the result
+    before: int  # how many of the rest precede the common axes in the result
 
     @property
     def result_order(self) -> list[int]:
-        """The axes of the result, as places in ``common + rest``."""
+        """The axes of the result, as positions in ``common + rest``."""
         count = len(self.common)
         rest = range(count, count + len(self.rest))
         return [*rest[: self.before], *range(count), *rest[self.before :]]
@@ -138,7 +138,7 @@ def _places(rec: Recorder, op: str, arg: Operand, indices: object) -> _Places:
     if not axes or len(entries) > tensor.ndim:
         msg = (
             f"{op}: indices has {len(entries)} entries, {len(axes)} of them tensors, for a tensor with {tensor.ndim} "
-            "axes; it takes at least one tensor and at most one entry for each axis."
+            "axes; at least one tensor and at most one entry per axis are required."
         )
         raise DefinitionError(msg)
     given = [positions_operand(rec, entries[axis], op, f"indices[{axis}]") for axis in axes]
@@ -157,7 +157,7 @@ def _places(rec: Recorder, op: str, arg: Operand, indices: object) -> _Places:
 
 
 def _linear(rec: Recorder, indices: list[TensorView], sizes: list[Extent]) -> TensorView:
-    """Return the row-major position that several positions are together; outside all if one is outside its axis."""
+    """Return the row-major index for several indices; it is out of range if one of them is."""
     joined: TensorView | None = None
     inside: TensorView | None = None
     for index, size in zip(indices, sizes, strict=True):
@@ -214,7 +214,7 @@ def _index_put(
 
 
 def _new_values(rec: Recorder, op: str, rows: TensorView, found: _Places, values: Operand) -> Val:
-    """Return what is written: a scalar, or a tensor of the shape ``common + rest``."""
+    """Return the values to write: a scalar, or a tensor of the shape ``common + rest``."""
     given = rec.value(values, op, "values")
     if not isinstance(given, TensorView):
         return convert(rec, given, rows.dtype, op, "values")

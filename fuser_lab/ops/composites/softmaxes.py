@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, and the logarithm of the sum that both divide by."""
+"""Softmax, its logarithm, and the logarithm of the sum in both."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from fuser_lab.ops.registry import Arg, Misuse, Operand, Recorder, Sample, tenso
 
 
 def _shifted(rec: Recorder, arg: Operand, dim: int, op: str) -> tuple[TensorView, TensorView, int]:
-    """Return arg less its largest element along an axis, in the compute dtype; arg as it came; and the axis."""
+    """Return arg minus its largest element along an axis, in the compute dtype; the original arg; and the axis."""
     tensor = floating(rec, arg, op)
     axis = wrap_dim(dim, max(tensor.ndim, 1), op)
     x = widened(rec, tensor)
@@ -43,7 +43,7 @@ def _logsumexp(rec: Recorder, arg: Operand, dims: int | Sequence[int], keepdim: 
         return record(rec, "set", tensor)
     x = widened(rec, tensor)
     largest = tensor_at([MAX.frontend(rec, x, reduced)])
-    # An infinite largest element is not taken away: inf - inf would be NaN.
+    # An infinite largest element is not subtracted, because inf - inf would be NaN.
     finite = record(rec, "where", record(rec, "isfinite", largest), largest, 0.0)
     flags = [place in reduced for place in range(tensor.ndim)]
     shifted = record(rec, "sub", x, broadcast(rec, finite, flags))

@@ -243,7 +243,7 @@ def test_schedules_of_schedulers():
 
     with pytest.raises(DefinitionError, match=r"compute_heuristics: Scheduler .*pointwise.* \*\*\*rejected\*\*\*"):
         Wrong().execute([x])
-    with pytest.raises(StateError, match="schedulers are asked inside schedule"):
+    with pytest.raises(StateError, match="schedulers can be queried only inside schedule"):
         defined().sched.can_schedule(SchedulerType.pointwise)
 
 

@@ -1,4 +1,4 @@
-"""Layers of torch's that are computed by fusions; importing this needs torch."""
+"""torch layers that fusions compute; importing this needs torch."""
 
 from fuser_lab.nvfuser.contrib.nn.normalization import (
     InstanceNorm1dNVFuser,

@@ -79,7 +79,7 @@ class InstanceNormNVFuserFunction(torch.autograd.Function):  # type: ignore[misc
 
 
 class _Fused:
-    """What normalizes with the statistics of the input; running ones are updated as torch's module does."""
+    """Normalization with the statistics of the input; running statistics are updated as in torch's module."""
 
     def forward(self: Any, input: Any) -> Any:
         """Return the normalized input, of its shape and dtype."""
