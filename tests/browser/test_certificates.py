@@ -31,7 +31,7 @@ def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, t
     explorer.get_by_role("tab", name="Certificate").click()
     explorer.locator(".fx-panel").get_by_text("Searches for a plan with a lower cost").wait_for()
     expect(explorer.get_by_role("button", name="Cancel search")).to_have_count(0)
-    explorer.get_by_role("button", name="Look for a cheaper plan").click()
+    explorer.get_by_role("button", name="Search for a cheaper plan").click()
     explorer.locator(".fx-verdict").wait_for()
     expect(explorer.locator(".fx-verdict")).to_contain_text("no plan costs less")
     desk.settle()

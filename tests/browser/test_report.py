@@ -145,7 +145,7 @@ def test_the_log_is_stepped_through_until_the_groups_are_the_segments(open_repor
     joined = []
     for step in range(steps + 1):
         slider.fill(str(step))
-        said = f"Decision {step} of " if step else "No decision was taken yet"
+        said = f"Decision {step} of " if step else "No decision yet"
         expect(page.locator(".fx-status")).to_contain_text(said)
         joined.append(page.locator(".fl-edge.fx-joined").count())
         if step == steps // 2:
@@ -280,7 +280,7 @@ def test_a_link_leads_to_the_plan_the_selection_and_the_tab(open_report, plans):
     # The same link in a report without that plan: it says so, and shows the Python that makes the plan.
     other, _, problems = open_report(plans[0])
     other.goto(other.url + link[link.index("#") :])  # the page loads itself again
-    other.get_by_text("The link is to a plan that this report does not hold").wait_for()
+    other.get_by_text("The link refers to a plan that this report does not contain").wait_for()
     eventually(other.locator(".fx-inspector pre").inner_text, plans[1].to_python())
     assert [url for url in asked if not url.startswith(("file:", "about:", "blob:"))] == []
     assert errors == problems == []

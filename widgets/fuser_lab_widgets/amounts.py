@@ -46,7 +46,7 @@ def model_text(model: CostModel) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Amounts:
-    """Cost models of the target and of the device that ran, what was measured of whole plans, and how.
+    """Cost models of the target and of the device that ran, measurements of whole plans, and their conditions.
 
     ``measured`` has rows by the plan's hash, ``peers`` the rows of peers, ``certificates`` the certificates by the
     plan's hash.
@@ -61,12 +61,12 @@ class Amounts:
 
     @property
     def models(self) -> list[CostModel]:
-        """The models, each once: the device that ran may be the target."""
+        """The models without duplicates, because the device that ran may be the target."""
         both = [model for model in (self.target, self.machine) if model is not None]
         return both[:1] if len({model.device for model in both}) == 1 else both
 
     def facts(self, header: Header) -> list[list[str]]:
-        """Return the predicted times of a plan as numbers of the header: value, name, and what it means."""
+        """Return the predicted times of a plan as numbers of the header: value, name, and meaning."""
         return [
             [seconds_label(predicted(header, model)), f"predicted ({model.device})", model_text(model)]
             for model in self.models

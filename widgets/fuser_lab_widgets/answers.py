@@ -1,4 +1,4 @@
-"""What the inspector says about a selected edge, op, tensor or segment, as JSON-ready data."""
+"""The inspector's content for a selected edge, op, tensor or segment, as JSON-ready data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST_MOVES = 4  # segments that are tried while an op is selected
 _MOST_LINES = 6  # of the user's code, told of a segment
 _CUT = "Overrules the segmenter: the partition is cut here, regardless of nvFuser's rules"
 _AGAIN = "The segment computes the tensor again instead of reading it; values do not change"
-_NARROW = {"BFloat16": 256, "Half": 2048}  # dtypes of 16 bits; an element is rounded by one part of so many
+_NARROW = {"BFloat16": 256, "Half": 2048}  # 16-bit dtypes, with the reciprocal of the relative rounding error
 _ASKS = "Changes the definition and segments it again, as nvFuser would"
 
 
@@ -77,7 +77,7 @@ def _block(view: ViewModel, block: Block, *, editable: bool) -> Answer:
 
 
 def _module(view: ViewModel, selected: str, *, editable: bool) -> Answer:
-    """Return what is in the box of a module: its id names the module and the segment."""
+    """Return the contents of a module's box, whose id names the module and the segment."""
     path, _, place = selected.removeprefix("module:").rpartition("@")
     index = int(place.partition("#")[0])
     segment = next((s for s in view.segments if s.index == index), None)
@@ -125,9 +125,9 @@ def _previewed(plan: EditablePlan, view: ViewModel, edge: EdgeView, said: Answer
 
 
 def _rewriting(plan: EditablePlan, edge: EdgeView) -> list[Answer]:
-    """Return the edits of what kernels compute at a tensor that crosses: computing it again, or passing it in 16 bits.
+    """Return the edits of computations at a crossing tensor: computing it again, or passing it in 16 bits.
 
-    Which are legal is known once they are made: the reason is the answer then.
+    Their legality is known only once they are made; the answer then has the reason.
     """
     _, reader = edge.segments
     if edge.kind != "boundary" or reader is None or not hasattr(plan, "recompute"):
@@ -137,14 +137,14 @@ def _rewriting(plan: EditablePlan, edge: EdgeView) -> list[Answer]:
     }]
     tensor = cast("Any", plan).fusion.tensors.get(edge.tensor)
     for dtype, parts in _NARROW.items() if tensor is not None and tensor.dtype is DataType.Float else ():
-        title = f"Values change: each element is rounded by at most 1/{parts} of itself; the edit says what follows"
+        title = f"Values change: each element is rounded by at most 1/{parts} of itself; the edit reports the effect"
         label = f"Pass {edge.tensor} as {dtype}"
         found.append({"type": "narrow", "label": label, "id": edge.id, "dtype": dtype, "title": title})
     return found
 
 
 def refusal(plan: EditablePlan, view: ViewModel, selected: str, error: FuserLabError) -> Answer:
-    """Return why an edit of what is selected was refused: the sentence of the error, and each scheduler's answer."""
+    """Return why an edit of the selection was refused: the sentence of the error, and each scheduler's answer."""
     said = answer(plan, view, selected)
     verdicts = _verdicts(view_verdicts(getattr(error, "verdicts", None)))
     return said | {"sentence": str(error), "refused": True, "verdicts": verdicts or said.get("verdicts", [])}
@@ -172,10 +172,10 @@ def certificate(plan: EditablePlan) -> Answer:
 
 
 def decision_page(attempts: Sequence[Attempt], first: int = 0, count: int | None = DECISIONS) -> dict[str, Any]:
-    """Return ``count`` attempts from ``first`` on as rows, or all from there.
+    """Return ``count`` attempts, or all, from ``first`` on as rows.
 
-    A row has the names that it is about, its groups where it changed them, and the numbers of its verdicts among those
-    of the page, because schedulers say the same of many groups.
+    A row has the names that it concerns, its groups if it changed them, and indices into the page's verdicts, because
+    many groups get the same verdict.
     """
     verdicts: dict[VerdictView, int] = {}
     rows = [
@@ -223,7 +223,7 @@ def _edge(plan: EditablePlan, view: ViewModel, edge: EdgeView) -> Answer:
     said |= _why(plan, source.tensor, target.tensor)
     if edge.kind == "inside":
         size = bytes_label(edge.bytes)
-        saved = f"Inside one kernel {edge.tensor} stays in registers. A cut here writes and reads {size}."
+        saved = f"{edge.tensor} stays in registers inside one kernel. A cut here writes and reads {size}."
         said["actions"] = [{"type": "cut", "label": f"Cut at {edge.tensor}", "id": edge.id, "title": _CUT}]
         said["note"] = saved
     else:
@@ -318,7 +318,7 @@ def _removing(view: ViewModel, node: NodeView) -> list[Answer]:
 
 
 def _moves(plan: EditablePlan, view: ViewModel, node: NodeView) -> list[tuple[dict[str, Any], Answer | None]]:
-    """Return for each neighbouring segment whether the op may move there, what that costs or why not, and the edit."""
+    """Return for each neighbouring segment whether the op may move there, the cost or the reason, and the edit."""
     if node.kind != "op" or node.replica or not hasattr(plan, "move"):
         return []
     sides = (edge.segments for edge in view.edges if node.id in {edge.source, edge.target})

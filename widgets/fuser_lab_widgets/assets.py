@@ -8,7 +8,7 @@ from fuser_lab.report import theme
 
 
 def script() -> str:
-    """Return the ES module that drives an explorer: the bundle of what ``widgets/js/widget.js`` imports."""
+    """Return the ES module that drives an explorer: the bundle of ``widgets/js/widget.js``."""
     return _read("explorer.js")
 
 
@@ -34,7 +34,7 @@ def map_script() -> str:
 
 
 def map_style() -> str:
-    """Return the style sheet of the map of a model, with the explorer's, whose buttons and tables it has."""
+    """Return the style sheet of the map of a model, including the explorer's for its buttons and tables."""
     return style() + theme.MAP_RULES + _read("map.css")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.session import EditablePlan
 
 TARGETS: Final = ("cpu", "cuda")
-_MOST_LINKED: Final = 150  # ops of a plan, up to which a page holds linked lines and steps
+_MOST_LINKED: Final = 150  # maximum number of ops of a plan for linked lines and steps in a page
 _UNTIMED: Final = "The report contains no timings; fl.report(plans, path, fl.time(plans, inputs)) writes one that does."
 _UNSEARCHED: Final = {"problem": "The report contains no certificate; plan.certificate() computes one."}
 _HINT: Final = "Click an op, edge or segment for details; press ? for the keys."
@@ -33,8 +33,8 @@ def baked(
 ) -> dict[str, Any]:
     """Return what the report's script shows: each plan's drawings, answers, sources, decisions and tabs.
 
-    ``machine`` is the cost model of the device that the timings were taken on. Plans of up to ``followed`` segments
-    have the steps of their kernels. ``profile`` is shown beside the source of the plan that it is of.
+    ``machine`` is the cost model of the device on which the plans were timed. Plans of up to ``followed`` segments
+    have the steps of their kernels. ``profile`` is shown beside the source of its plan.
     """
     views = [view_plan(plan, title=title, decisions=False) for plan in plans]
     shapes = scenes.Shapes()
@@ -104,7 +104,7 @@ def _plan(
 def _source_views(
     segment: Any, target: str, profile: Any, *, linked: bool, followed: bool,
 ) -> dict[str, Any]:
-    """Return what the source tab shows of a segment, without PTX: its source, linked lines and steps if asked for."""
+    """Return the source tab's data of a segment without PTX: its source, and linked lines and steps if requested."""
     found: dict[str, Any] = {"source": _page_form(sources.source(segment, target))}
     if linked and hasattr(segment, "kernel"):
         found["beside"] = lines.beside(segment, target, compiled=False)

@@ -18,7 +18,7 @@ _KEPT: Final = 32  # layouts of plans that were shown
 
 
 class Canvas:
-    """The layouts of the plans that were shown, for the room that the page has."""
+    """The layouts of the plans that were shown, for the size of the canvas."""
 
     def __init__(self) -> None:
         self.room = ROOM
@@ -26,7 +26,7 @@ class Canvas:
         self._last: tuple[Hashable, Layout] | None = None
 
     def lay_out(self, view: ViewModel, family: Hashable) -> Layout:
-        """Return the layout of a view; it follows the one before if that was of the same ``family``."""
+        """Return the layout of a view, which follows the previous one if that had the same ``family``."""
         key = family, view.header.hash, tuple(node.id for node in view.nodes)
         found = self._known.pop(key, None)
         if found is None:

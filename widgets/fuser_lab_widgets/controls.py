@@ -1,4 +1,4 @@
-"""The switches of the explorer: strategies, and how the segmenter reads annotations, as JSON-ready data."""
+"""The switches of the explorer: strategies, and the meaning of annotations, as JSON-ready data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def told(switches: Mapping[str, Any]) -> str:
 
 
 def controls(session: Session, searching: str, mention: Alternative | None = None) -> list[Group]:
-    """Return the groups of switches: name, what stands before it, and buttons.
+    """Return the groups of switches: name, the text before it, and buttons.
 
     A button has its key, label, whether it is on and enabled, its explanation, and the event that it sends.
     """
@@ -58,7 +58,7 @@ def controls(session: Session, searching: str, mention: Alternative | None = Non
     if not state.switches:
         return groups
     on = dict(state.switches)
-    groups.append(["How segment_set is read", "segment_set is a", [
+    groups.append(["Meaning of segment_set", "segment_set is a", [
         [f"reading-{value}", value, on["segment_set"] == value, True, about, _event(segment_set=value)]
         for value, about in _READINGS.items()
     ]])

@@ -61,16 +61,16 @@ _TRAITS: Final = {
     "plan": _PLAN, "strategy": TEXT, "reading": one_of("hint", "cut", "ignore"), "whole_fusion": FLAG,
     "cut_reshape_inputs": FLAG, "cut_resize_inputs": FLAG, "selection": TEXT, "running": FLAG,
 }
-_COMPILED: Final = frozenset({("ptx", "source"), ("cuda", "beside")})  # what the source tab shows of machine code
+_COMPILED: Final = frozenset({("ptx", "source"), ("cuda", "beside")})  # views of the source tab with machine code
 _NOT_STRATEGIES: Final = frozenset({"start", "unannotated", "ruled", MINE})
-_KEEP_SECONDS: Final = 1.5  # without a change, after which what the notebook keeps is brought up to date
-_SEARCH_SECONDS: Final = 30.0  # a search in the background takes at most, where the plan's options set no limit
+_KEEP_SECONDS: Final = 1.5  # seconds without a change after which the saved form is updated
+_SEARCH_SECONDS: Final = 30.0  # seconds of a background search if the plan's options set no limit
 _SET: Final = {"reading": "segment_set", "whole_fusion": "whole_fusion", "cut_reshape_inputs": "cut_reshape_inputs",
                "cut_resize_inputs": "cut_resize_inputs", "strategy": "", "plan": "", "selection": "", "running": ""}
 _DETAILS: Final[dict[scenes.Detail, str]] = {
     "ops": "One box per op.",
     "segments": "One box per segment.",
-    "blocks": "One box for each run of segments that repeats, and for each other segment.",
+    "blocks": "One box for each run of repeated segments, and for each other segment.",
     "modules": "One box per module in each segment; open one in the inspector.",
 }
 _OF_TIMES: Final = tabs.following(tabs.Follows.TIMES)
@@ -81,53 +81,54 @@ class Explorer(anywidget.AnyWidget):
     """An explorer of a plan.
 
     It is a widget: it can be put into boxes, and its traits can be observed, set, and linked with those of other
-    widgets (``ipywidgets.link``; ``ipywidgets.jslink`` for all but ``plan`` and ``timings``, which stay in Python). A
-    trait that is set does what the page does: it can be undone, and where it is refused, it goes back and the status
-    line says why. Traits change after the picture was sent; those that a run changes do so in the run's thread.
+    widgets (``ipywidgets.link``; ``ipywidgets.jslink`` for all but ``plan`` and ``timings``, which stay in Python).
+    Setting a trait has the same effect as the control on the page: it can be undone, and if it is refused, the trait
+    reverts and the status line says why. Traits change after the picture was sent; those that a run changes do so in
+    the run's thread.
 
     Parameters
     ----------
     plan
-        The plan to begin with; timings compare with it.
+        The initial plan, with which timings are compared.
     inputs
-        What Run gives to the plans; it makes arrays of abstract ones. Without inputs Run says that it needs some.
+        The inputs of Run, which creates arrays for abstract ones. Without inputs, Run says that it needs some.
     strategies
-        Names of the strategies that the switch offers beside that of the plan.
+        Names of the strategies that the switch offers besides that of the plan.
     searched
-        Those of them that take long: their plans are made in the background, when somebody asks for them.
+        The slow ones among them, whose plans are made in the background on request.
     timer
-        What times plans; by default ``fuser_lab``'s own timer on this machine.
+        The timer of plans; by default ``fuser_lab``'s own on this machine.
     title
-        What stands in the header; by default the name of the plan that is shown.
+        The title in the header; by default the name of the plan on show.
     notes
-        Sentences below the header: what the inputs are, what was skipped when a script was loaded.
+        Sentences below the header about the inputs and the lines that were skipped when a script was loaded.
     profile
-        What `fuser_lab.profile` returned for this plan: the source tab shows it without profiling again.
+        The result of `fuser_lab.profile` for this plan, which the source tab shows without profiling again.
 
     Attributes
     ----------
     plan
-        The plan that is shown. One that is set is shown instead; strategies and annotations then start from it, and
-        timings compare with it if its definition or sizes are others.
+        The plan on show. Setting it shows another plan, from which strategies and annotations then start; if its
+        definition or sizes differ, timings are compared with it.
     strategy
-        Name of the strategy that the plan began with. Setting it segments the annotated definition by it; one of those
-        that are searched for becomes the trait's value when it was found.
+        Name of the plan's strategy. Setting it segments the annotated definition again; a strategy that needs a search
+        becomes the trait's value when its plan is found.
     reading
-        How ``segment_set`` is read: ``"hint"``, ``"cut"`` or ``"ignore"``.
+        The meaning of ``segment_set``: ``"hint"``, ``"cut"`` or ``"ignore"``.
     whole_fusion, cut_reshape_inputs, cut_resize_inputs
         The options of these names; the last two are for the strategy ``"top_down"`` only.
     selection
-        What is selected: a tensor's name, which stands for the op that computes it or for the fusion input, a tensor
-        on its way as ``"T2 -> T4"``, a segment as ``"S1"``, or ``""``.
+        The selection: a tensor's name, which stands for the op that computes it or for the fusion input, an edge such
+        as ``"T2 -> T4"``, a segment such as ``"S1"``, or ``""``.
     timings
-        What was measured last, a ``Timings``, with each row as it comes; None before.
+        The most recent ``Timings``, updated with each row; None before the first run.
     running
-        Whether a run is under way. Setting it starts or cancels one.
+        Whether a run is in progress. Setting it starts or cancels one.
 
     Raises
     ------
     traitlets.TraitError
-        If a trait is set to what it does not take.
+        If a trait is set to a value that it does not accept.
     InputError
         If the profile is that of another plan.
     """
@@ -149,11 +150,11 @@ class Explorer(anywidget.AnyWidget):
     certificate = traitlets.Dict().tag(sync=True)
     panels = traitlets.Dict().tag(sync=True)
     views = traitlets.List(tabs.views()).tag(sync=True)
-    foreseen = traitlets.Dict().tag(sync=True)  # what edits at the edges of the shown plan would give
+    foreseen = traitlets.Dict().tag(sync=True)  # previews of edits at the edges of the plan on show
     status = traitlets.Dict().tag(sync=True)
-    hides = traitlets.Unicode().tag(sync=True)  # the style sheet that hides what the notebook keeps of this explorer
+    hides = traitlets.Unicode().tag(sync=True)  # the style sheet that hides the saved form of this explorer
 
-    # What users observe, set and link, and `_TRAITS` describes; `plan` and `timings` stay in Python.
+    # The traits that users observe, set and link, which `_TRAITS` describes; `plan` and `timings` stay in Python.
     plan = traitlets.Any()
     timings = traitlets.Any(allow_none=True)
     strategy = traitlets.Any("").tag(sync=True)
@@ -164,10 +165,10 @@ class Explorer(anywidget.AnyWidget):
     selection = traitlets.Any("").tag(sync=True)
     running = traitlets.Any(False).tag(sync=True)
 
-    _workers: tuple[Runner | Background, ...] = ()  # none where the constructor has refused its arguments
+    _workers: tuple[Runner | Background, ...] = ()  # missing if the constructor refused its arguments
 
     @takes(
-        "Explorer", plan=_PLAN, profile=optional(having("rows", "statements", accepted="what fl.profile returns")),
+        "Explorer", plan=_PLAN, profile=optional(having("rows", "statements", accepted="the result of fl.profile")),
         inputs=optional(listed(ANYTHING, "a list of arrays and numbers")),
         strategies=listed(TEXT, "a list of names of strategies"), timer=optional(FUNCTION), title=optional(TEXT),
         searched=listed(TEXT, "names of strategies", lazy=True),
@@ -192,8 +193,8 @@ class Explorer(anywidget.AnyWidget):
         self._view: ViewModel | None = None
         self._drawn: EditablePlan | None = None
         self._drawn_last = Drawn()
-        self._searching = ""  # a strategy, or the certificate, while it is looked for
-        self._asked_for: object = None  # the search whose answer is waited for
+        self._searching = ""  # a strategy, or the certificate, during its search
+        self._asked_for: object = None  # the search in progress
         self._certificates: dict[str, dict[str, Any]] = {}  # by the plans' hashes
         self._searched = frozenset(searched)
         self._compared = ""  # the strategy whose plan the shown one is compared with
@@ -203,40 +204,40 @@ class Explorer(anywidget.AnyWidget):
             raise InputError(msg)
         self._profiles = {} if profile is None else {(plan.hash, profile.target): profile}
         self._profiling: tuple[str, str] | None = None  # the plan and target that are being profiled
-        self._source_asked: Event = {}  # what the source tab asked for last
-        self._detail: scenes.Detail | None = None  # None: as the size of the fusion suggests
+        self._source_asked: Event = {}  # the latest request of the source tab
+        self._detail: scenes.Detail | None = None  # None: depends on the size of the fusion
         self._opened: frozenset[int] = frozenset()
         self._unfolded: frozenset[str] = frozenset()
         self._modules: frozenset[str] = frozenset()  # paths of those that are open
         self._canvas = Canvas()
         self._shapes = scenes.Shapes()
         self._known = 0  # how many shapes the page has
-        self._log: Any = None  # the log of decisions that the page knows of
+        self._log: Any = None  # the log of decisions that the page has
         self._attempts: tuple[Attempt, ...] = ()  # in it
-        self._asked: Callable[[], str] | None = None  # what is to be answered for once the picture was sent
-        self._number = 0  # of the plan that is shown, as a button names it
-        self._answered: ViewModel | None = None  # what the answer on show is about
+        self._asked: Callable[[], str] | None = None  # the selection to answer for after the picture is sent
+        self._number = 0  # number of the plan on show, which buttons send
+        self._answered: ViewModel | None = None  # the subject of the answer on show
         self._rows: tuple[Any, ...] = ()
         self._timed_hashes: tuple[str, ...] = ()
         self._totals: dict[str, Any] = {}  # rows of whole plans, by hash: what was measured last
         self._peers: tuple[Any, ...] = ()  # rows of peers
         self._machine: Any = None  # the cost model of the device that ran
         self._key = secrets.token_hex(6)
-        self._kept: tuple[EditablePlan, Any, Any] | None = None  # plan, timings and profile kept, once displayed
+        self._kept: tuple[EditablePlan, Any, Any] | None = None  # the saved plan, timings and profile, once displayed
         self._compiler = Background()
         self._background = Background()
         self._keeper = Background()
-        self._beside = Background()  # looks for a cheaper plan to mention, while nobody waits for it
-        self._ahead = Background()  # looks at what edits would give
+        self._beside = Background()  # idle search for a cheaper plan to mention
+        self._ahead = Background()  # idle computation of previews
         self._best: tuple[EditablePlan, tuple[Any, ...]] | None = None  # a plan, and the edits that make it faster
         self._alternatives: tuple[Any, tuple[Alternative, ...]] = (None, ())  # and a plan that they stand beside
         self._runner = Runner(timer or default_timer, self._on_progress, default_model if timer is None else None)
         self._workers = (self._runner, self._background, self._beside, self._ahead, self._keeper)
-        self._told: dict[str, Any] = {}  # what the traits were told last; whatever else they are, somebody set
+        self._told: dict[str, Any] = {}  # the values last published to traits; any other value was set from outside
         self._measured_last: Any = None
         super().__init__()
         self.hides = hidden_by(self._key)
-        with self._lock, _uncollected():  # what a thread finds out is lost if it is told while the picture is sent
+        with self._lock, _uncollected():  # results that a thread reports while the picture is sent would be lost
             self._show()
             self._say("Click an edge to cut or glue there; press ? for the keys.")
         self._publish()
@@ -260,9 +261,9 @@ class Explorer(anywidget.AnyWidget):
             raise traitlets.TraitError(msg)
         return value
 
-    @takes("Explorer.wait", timeout=optional(number(0), "to wait to the end"))
+    @takes("Explorer.wait", timeout=optional(number(0), "to wait for"))
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until a run or a search that is under way has ended, for each at most ``timeout`` seconds."""
+        """Wait until a run and a search in progress have ended, each for at most ``timeout`` seconds."""
         seconds = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
         for worker in (*self._workers, self._compiler):
             worker.wait(seconds)
@@ -275,7 +276,7 @@ class Explorer(anywidget.AnyWidget):
         super().close()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """Return the live view, with a static picture and text for where widgets do not show."""
+        """Return the live view, with a static picture and text for frontends without widgets."""
         bundle = super()._repr_mimebundle_(**kwargs)
         data = bundle[0] if isinstance(bundle, tuple) else bundle
         if not isinstance(data, dict):
@@ -285,7 +286,7 @@ class Explorer(anywidget.AnyWidget):
         return bundle
 
     def _ipython_display_(self, **kwargs: Any) -> None:
-        """Display the live view, and before it what the notebook keeps, which the live view hides while it is there."""
+        """Display the live view, and before it the saved form, which the live view hides while it exists."""
         from IPython.core.display_functions import display
 
         self._kept = self._shown_last()
@@ -310,7 +311,7 @@ class Explorer(anywidget.AnyWidget):
         )
 
     def _keep(self) -> None:
-        """Bring what the notebook keeps up to date, once nothing has changed for a moment."""
+        """Update the saved form, once nothing has changed for a moment."""
         if self._kept is None or _are_same(self._kept, self._shown_last()):
             return
 
@@ -331,7 +332,7 @@ class Explorer(anywidget.AnyWidget):
         self._keeper.start(settled, tell)
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
-        """Return what is sent to the page: with a picture, the shapes in it that the page does not have yet."""
+        """Return the state for the page: with a picture, including its shapes that the page does not have yet."""
         state: dict[str, Any] = super().get_state(key, drop_defaults)
         if "scene" in state:
             shapes = self._shapes.all()
@@ -356,7 +357,7 @@ class Explorer(anywidget.AnyWidget):
         self._publish()
 
     def _answer_asked(self) -> None:
-        """Answer once the picture was sent: what is known of the selection may take longer."""
+        """Answer after the picture is sent, because details of the selection may take longer."""
         asked, self._asked = self._asked, None
         if asked is not None:
             with self.hold_sync():
@@ -392,7 +393,7 @@ class Explorer(anywidget.AnyWidget):
         self._work_on()
 
     def _work_on(self) -> None:
-        """Start what nobody waits for; not before the picture is sent, because threads take turns."""
+        """Start idle computations, not before the picture is sent, because threads share the interpreter."""
         with self._lock:
             self._foresee()
             self._look_beside()
@@ -402,14 +403,14 @@ class Explorer(anywidget.AnyWidget):
         name, value = change["name"], change["new"]
         with self._lock:
             if _same(value, self._told.get(name)) or not _same(value, getattr(self, name)):
-                return  # it is so already, or was set again meanwhile
+                return  # it already has this value, or was set again in the meantime
             with self.hold_sync():
                 self._guarded({"type": name}, lambda: self._take(name, value))
             self._answer_asked()
         self._publish()
 
     def _take(self, name: str, value: Any) -> None:
-        """Do what a trait was set for."""
+        """Carry out a change of a trait."""
         if name == "plan":
             self._session.show(value)
             self._show()
@@ -475,7 +476,7 @@ class Explorer(anywidget.AnyWidget):
         handlers[event["type"]](event)
 
     def _act(self, event: Event) -> None:
-        """Do what a click on an edge means: cut inside a segment, glue at a boundary, tell at an end."""
+        """Carry out a click on an edge: cut inside a segment, glue at a boundary, explain at an input or output."""
         edge = self._edge(event)
         if event.get("kind", edge.kind) != edge.kind:
             crosses = "crosses segments" if edge.kind == "boundary" else "stays in one segment"
@@ -524,12 +525,12 @@ class Explorer(anywidget.AnyWidget):
         self._edit(edge.id, "narrow", edge.tensor, str(event["dtype"]))
 
     def _listed_edit(self, event: Event) -> None:
-        """Make one of the edits that the list of the best ones offers."""
+        """Make one of the edits in the list of the best ones."""
         kind, *arguments = event["edit"]
         self._edit(str(self.answer.get("id", "")), str(kind), *arguments)
 
     def _preview(self, event: Event) -> None:
-        """Send what an edit at an edge would give, where nobody has looked at it yet."""
+        """Send the preview of an edit at an edge, unless it is already computed."""
         edge = self._edge(event)
         found = previews.of_edge(self._session.plan, self._current(), edge)
         if found is not None:
@@ -543,7 +544,7 @@ class Explorer(anywidget.AnyWidget):
         self._anew(edge.id, lambda: self._session.annotated(edge.tensor, reader), f"Inserted segment_set at {place}")
 
     def _unannotate(self, event: Event) -> None:
-        """Take the segment_set at an edge, or the one that an op is, out."""
+        """Remove the segment_set at an edge, or the selected one."""
         view, selected = self._current(), event.get("id")
         edge = view.edge(str(selected))
         found = next((one for one in view.annotations if one.node == selected), None)
@@ -556,7 +557,7 @@ class Explorer(anywidget.AnyWidget):
         self._anew(str(selected), lambda: self._session.without_annotation(hint), done)
 
     def _mark(self, event: Event) -> None:
-        """Insert a segment_set at an edge, or take the one that is there out."""
+        """Insert a segment_set at an edge, or remove the existing one."""
         there = answers.annotation_at(self._current(), self._edge(event))
         (self._annotate if there is None else self._unannotate)(event)
 
@@ -566,7 +567,7 @@ class Explorer(anywidget.AnyWidget):
         self._anew(selected, lambda: self._session.switched(changes, told(changes)), f"Segmented with {told(changes)}")
 
     def _lift(self, event: Event) -> None:
-        """Segment again without one rule of nvFuser, and compare with the plan that has it."""
+        """Segment again without one rule of nvFuser, and compare with the plan under all rules."""
         before, code = self._session.plan, str(event["rule"])
 
         def saved() -> str:
@@ -582,7 +583,7 @@ class Explorer(anywidget.AnyWidget):
     def _anew(
         self, selected: str, make: Callable[[], State], done: str, more: Callable[[], str] = str,
     ) -> None:
-        """Segment again and show the plan; by a strategy that takes long in the background."""
+        """Segment again and show the plan; for a slow strategy, in the background."""
         old, begun = self._current().header, self._session.state
 
         def go(state: State) -> None:
@@ -608,7 +609,7 @@ class Explorer(anywidget.AnyWidget):
         self._try(selected, lambda: go(make()))
 
     def _try(self, selected: str, edit: Callable[[], None]) -> bool:
-        """Do an edit and return True, or say why it is refused."""
+        """Make an edit and return True, or say why it is refused."""
         before, view = self._session.plan, self._current()
         try:
             edit()
@@ -621,7 +622,7 @@ class Explorer(anywidget.AnyWidget):
         return True
 
     def _change(self, old: Header) -> str:
-        """Return how many segments and bytes there are now against a plan before."""
+        """Return the change of segments and bytes relative to an earlier plan."""
         new = self._current().header
         moved = new.bytes_moved - old.bytes_moved
         more = f"{'+' if moved > 0 else '−'}{bytes_label(abs(moved))} moved" if moved else "as many bytes moved"
@@ -667,7 +668,7 @@ class Explorer(anywidget.AnyWidget):
         return plural(self._current().header.segments, "segment")
 
     def _search(self, strategy: str) -> None:
-        """Make a strategy's plan and its certificate in the background; show it if nothing was done meanwhile."""
+        """Make a strategy's plan and its certificate in the background; show it unless the user did something else."""
         begun = self._session.state
 
         def find() -> tuple[EditablePlan, dict[str, Any]]:
@@ -698,7 +699,7 @@ class Explorer(anywidget.AnyWidget):
 
     @property
     def _seconds(self) -> float | None:
-        """How long a search may take; None where the plan's options say it."""
+        """Time limit of a search; None if the plan's options set one."""
         options = getattr(self._session.plan, "options", None)
         return _SEARCH_SECONDS if getattr(options, "search_seconds", None) is None else None
 
@@ -710,7 +711,7 @@ class Explorer(anywidget.AnyWidget):
         self._certificates[certificate["hash"]] = self.certificate = certificate
 
     def _certify(self, event: Event) -> None:
-        """Ask for the certificate of the plan that is shown."""
+        """Request the certificate of the plan on show."""
         plan = self._session.plan
         if plan.hash in self._certificates:
             return
@@ -763,7 +764,7 @@ class Explorer(anywidget.AnyWidget):
             self._say(_DETAILS[self._detail])
 
     def _open(self, event: Event) -> None:
-        """Draw what one segment, block or module holds among the others, or close it again."""
+        """Expand one segment, block or module among the others, or collapse it again."""
         if "module" in event:
             path = str(event["module"])
             closed = frozenset(one for one in self._modules if one == path or one.startswith(f"{path}."))
@@ -779,16 +780,16 @@ class Explorer(anywidget.AnyWidget):
 
     def _panel(self, event: Event) -> None:
         name = str(event["name"])
-        self.panels = {**self.panels, name: {}}  # says that somebody looks at it
+        self.panels = {**self.panels, name: {}}  # a user is looking at it
         html = tabs.WRITTEN[name](self._on_show())
         self.panels = {**self.panels, name: {"hash": self._current().header.hash, "html": html}}
 
     def _decisions(self, event: Event) -> None:
-        """Send a page of the log: the page asks for the next one while it shows the log."""
+        """Send a page of the log; the script requests the next one while it shows the log."""
         self.decisions = {"log": self.decisions["log"], **answers.decision_page(self._attempts, int(event["first"]))}
 
     def _on_show(self) -> tabs.Shown:
-        """Return what tabs are written from."""
+        """Return the data from which tabs are written."""
         view, known = self._current(), self._compared in dict(self._others())
         return tabs.Shown(
             plan=self._session.plan, view=view, amounts=self._amounts, rows=self._rows,
@@ -799,7 +800,7 @@ class Explorer(anywidget.AnyWidget):
         )
 
     def _schedule(self, event: Event) -> None:
-        """Show the schedule of a segment, or run that segment by it, with one step changed, or automatically again."""
+        """Show a segment's schedule, run it, possibly with one step changed, or return to the automatic kernel."""
         self._scheduled = number = int(event["segment"])
         if "step" not in event and "given" not in event:
             self._panel({"name": "schedule"})
@@ -829,7 +830,7 @@ class Explorer(anywidget.AnyWidget):
         self._say(f"Compared with {dict(self._others())[chosen]}." if chosen else "The comparison is off.")
 
     def _others(self) -> list[tuple[str, str]]:
-        """Return what the shown plan can be compared with: key and words."""
+        """Return the plans with which the one on show can be compared: key and label."""
         edited = [("start", "the plan before the edits")] if self._session.state.edits else []
         if self._session.ruled is not None:
             edited.append(("ruled", f"the plan with {self._session.state.lifted}"))
@@ -866,7 +867,7 @@ class Explorer(anywidget.AnyWidget):
         ]
 
     def _beside_it(self) -> list[tuple[str, str, EditablePlan | None]]:
-        """Return the plans to compare with: None for one that has to be searched for first, or a large one to make."""
+        """Return the plans to compare with: None for one that needs a search, or a large one that is not made yet."""
         large = is_large(self._current())
 
         def at_hand(key: str) -> bool:
@@ -910,7 +911,7 @@ class Explorer(anywidget.AnyWidget):
         self._time(plans, "Timing the baseline plan." if len(plans) == 1 else "Timing the baseline and this plan.")
 
     def _run_all(self, _event: Event) -> None:
-        """Time all plans of the comparison that were made, and the ops one by one beside them."""
+        """Time all available plans of the comparison, and the ops one by one."""
         made = (plan for _, _, plan in self._beside_it())
         plans = {one.hash: one for one in (self._session.baseline, self._session.plan, *made) if one is not None}
         if self._inputs is None:
@@ -923,7 +924,7 @@ class Explorer(anywidget.AnyWidget):
         self, plans: list[EditablePlan], text: str, peers: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         if self._profiling is not None:
-            self._say("A plan is being profiled; run when it has ended.", "error")
+            self._say("A plan is being profiled; run again when it is done.", "error")
             return
         if self._inputs is None or not self._runner.start(plans, self._inputs, peers):
             self._say("A run is in progress; cancel it first, or wait for it to end.", "error")
@@ -967,7 +968,7 @@ class Explorer(anywidget.AnyWidget):
             self.source = said | {"problem": "Another segment is being compiled; try again in a moment."}
 
     def _profiled(self, segment: Any, target: str) -> dict[str, Any]:
-        """Return what is known of a segment's kernel by a profile, or that there is none yet."""
+        """Return the profile of a segment's kernel, or that there is none yet."""
         key = self._session.plan.hash, target
         if self._profiling == key:
             return {"waiting": "Profiling; the kernels are compiled first …"}
@@ -975,13 +976,13 @@ class Explorer(anywidget.AnyWidget):
         return {"unprofiled": True} if found is None else profiles.beside(segment, found)
 
     def _profile(self, event: Event) -> None:
-        """Profile the shown plan in the background; nothing else is measured or previewed meanwhile."""
+        """Profile the plan on show in the background; nothing else is measured or previewed in the meantime."""
         plan, target = self._session.plan, str(event["target"])
         if target not in profiling.TARGETS:
             msg = f"unknown target {target!r}; choose from {', '.join(profiling.TARGETS)}."
             raise InputError(msg)
         if self._runner.running:
-            self._say("A run is in progress; profile when it has ended.", "error")
+            self._say("A run is in progress; profile when it is done.", "error")
             return
 
         def tell(found: PlanProfile | None, problem: str) -> None:
@@ -1007,10 +1008,10 @@ class Explorer(anywidget.AnyWidget):
         self.code = {"n": event["n"], "form": form, "forms": FORMS, "text": self._session.plan.to_python(form)}
         self._say("Copied the plan as code to the clipboard.")
 
-    # ---- what edits would give
+    # ---- previews of edits
 
     def _foresee(self) -> None:
-        """Look at what edits of the shown plan would give, while nobody waits for it, and send it as it is found."""
+        """Compute previews of the plan on show while idle, and send them as they are found."""
         plan, view, number = self._session.plan, self._current(), self._number
         if self.foreseen.get("plan") == number:
             return
@@ -1020,7 +1021,7 @@ class Explorer(anywidget.AnyWidget):
             return
 
         def stopped() -> bool:
-            with self._lock:  # waits while a click is answered; what is timed has the cores to itself
+            with self._lock:  # waits while a click is answered, and while plans are timed
                 return self._session.plan is not plan or self._runner.running or self._profiling is not None
 
         def find() -> tuple[Any, ...] | None:
@@ -1044,7 +1045,7 @@ class Explorer(anywidget.AnyWidget):
             self.foreseen = {"plan": number, "edges": {**self.foreseen["edges"], **found}}
 
     def _best_edits(self) -> str:
-        """Return the ranked edits of the shown plan, or that they are looked for."""
+        """Return the ranked edits of the plan on show, or that the search is in progress."""
         plan = self._session.plan
         if not previews.can_preview(plan):
             return previews.best_html((), self._number)
@@ -1055,7 +1056,7 @@ class Explorer(anywidget.AnyWidget):
             self._foresee()
         return previews.best_html(None, self._number)
 
-    # ---- what is shown
+    # ---- the picture and its data
 
     def _edge(self, event: Event) -> EdgeView:
         edge = self._current().edge(str(event.get("id")))
@@ -1079,7 +1080,7 @@ class Explorer(anywidget.AnyWidget):
         self.answer = said | {"n": self.acked, "plan": self._number}
 
     def _show(self) -> None:
-        """Send the picture and the numbers of the current plan; of another log only how long it is."""
+        """Send the picture and the numbers of the current plan; of a new log only its length."""
         view = self._current()
         with self.hold_sync():
             detail = self._detail or scenes.first_detail(view)
@@ -1099,15 +1100,15 @@ class Explorer(anywidget.AnyWidget):
                 before = self._answered
                 self._asked = lambda: selections.again(before, view, selected)
             log = getattr(self._session.plan, "decisions", None) or ()
-            if log is not self._log:  # an edited plan has the log of the plan that it was made from
+            if log is not self._log:  # an edited plan has the log of its original plan
                 self._log, self._attempts = log, tuple(log)
                 self.decisions = {"log": self._number, "total": len(self._attempts)}
-            # What these say hangs on more than the plan.
+            # These depend on more than the plan.
             self.panels = {name: said for name, said in self.panels.items() if name not in _OF_THE_SESSION}
             self._show_history()
 
     def _show_history(self) -> None:
-        """Send what was done, what can be done next, and the switches."""
+        """Send the history, the possible actions, and the switches."""
         view, state = self._current(), self._session.state
         self.history = {
             "undo": self._session.can_undo,
@@ -1126,7 +1127,7 @@ class Explorer(anywidget.AnyWidget):
         }
 
     def _look_beside(self) -> None:
-        """Look for top-down plans with other cuts; not for large fusions, which would keep the kernel busy."""
+        """Search for top-down plans with other cuts, except for large fusions, which would keep the kernel busy."""
         plan: Any = self._session.plan
         if self._knows_alternatives() or not hasattr(plan, "definition") or is_large(self._current()):
             return
@@ -1139,7 +1140,7 @@ class Explorer(anywidget.AnyWidget):
         self._beside.start(lambda: presegmentation.alternatives(plan), tell, seconds=_SEARCH_SECONDS)
 
     def _knows_alternatives(self) -> bool:
-        """Whether the alternatives that were found are of the definition that is shown, read as it is."""
+        """Whether the alternatives found have the definition and the meaning of hints on show."""
         shown, known = self._session.plan, self._alternatives[0]
         if known is None or getattr(shown, "definition", None) is not known.definition:
             return False
@@ -1147,7 +1148,7 @@ class Explorer(anywidget.AnyWidget):
         return bool(both[0] == both[1])
 
     def _mention(self) -> Alternative | None:
-        """Return the top-down plan with the fewest bytes, if these are fewer than those of the plan that is shown."""
+        """Return the top-down plan with the fewest bytes, if it moves fewer than the plan on show."""
         found = self._alternatives[1] if self._knows_alternatives() else ()
         moved = self._current().header.bytes_moved
         if not found or not moved:
@@ -1200,7 +1201,7 @@ class Explorer(anywidget.AnyWidget):
         self._publish()
 
     def _measured(self) -> dict[str, list[str]]:
-        """Return the median of each plan that was timed, by its hash, as a number of the header."""
+        """Return the median of each timed plan, by its hash, as a number of the header."""
         about = "median of the whole plan; see Timings"
         return {
             plan: [seconds_label(row.median), f"measured ({place(row.device)})", about]
@@ -1208,14 +1209,14 @@ class Explorer(anywidget.AnyWidget):
         }
 
     def _say(self, text: str, kind: str = "info", *, action: dict[str, str] | None = None) -> None:
-        """Put a sentence into the status line, with a button that does what can be done about it."""
+        """Show a sentence in the status line, with a button for a possible action."""
         said = {"n": int(self.status.get("n", 0)) + 1, "kind": kind, "text": text[:1].upper() + text[1:]}
         self.status = said if action is None else said | {"action": action}
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Put off garbage collection until the picture is sent: with 3,000 ops a full one takes as long as the picture."""
+    """Delay garbage collection until the picture is sent: with 3,000 ops, it takes as long as the picture."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -1226,7 +1227,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _same(a: object, b: object) -> bool:
-    """Whether two values of a trait are the same; plans that are equal may be of different strategies."""
+    """Whether two values of a trait are the same; equal plans may have different strategies."""
     return a is b or (isinstance(a, str | bool) and a == b)
 
 
@@ -1235,7 +1236,7 @@ def _are_same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
 
 
 def _done(kind: str, arguments: Sequence[Any]) -> str:
-    """Return an edit that was made, in words."""
+    """Return the text of an edit that was made."""
     match kind:
         case "cut":
             return f"Cut at {' → '.join(map(str, arguments))}"
@@ -1249,7 +1250,7 @@ def _done(kind: str, arguments: Sequence[Any]) -> str:
 
 
 def _rewritten(kind: str, plan: object) -> tuple[str, ...]:
-    """Return what the log says of an edit that rewrites the fusion, as a sentence: the last attempt with a text."""
+    """Return the log's sentence about an edit that rewrites the fusion: that of the last attempt with a text."""
     if kind not in REWRITINGS:
         return ()
     said = [attempt.text for attempt in cast("Any", plan).decisions if attempt.accepted and attempt.text]

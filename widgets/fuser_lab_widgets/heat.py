@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def heat(plan: EditablePlan, view: ViewModel, rows: Iterable[Any]) -> dict[str, Any]:
     """Return, for each colouring, each segment's value as a fraction of the largest, and the meaning of the colours.
 
-    Times are measured ones if there is one for each segment, else those of the cost model; the distance from the roof
-    is how many times the least time that the target's data sheet allows a segment takes by the cost model, or by
-    measurement on that device.
+    Times are measured if there is one for each segment, otherwise those of the cost model; the distance from the roof
+    is the time of a segment, by the cost model or measured on the target, divided by the minimum time that the target's
+    data sheet allows.
     """
     taken = list(rows)
     moved = {s.index: s.bytes_in + s.bytes_out for s in view.segments}
@@ -42,7 +42,7 @@ def heat(plan: EditablePlan, view: ViewModel, rows: Iterable[Any]) -> dict[str, 
         found["time"] = _scale(times, seconds_label, by)
     least = {load.segment: least_seconds(load, device) for load in loads(plan)}
     away = {n: seconds / least[n] for n, seconds in times.items() if least.get(n, 0) > 0}
-    found["roof"] = _scale(away, lambda x: f"{three_digits(x)} ×", f"times the least time on {device.name}; {by}")
+    found["roof"] = _scale(away, lambda x: f"{three_digits(x)} ×", f"times the minimum time on {device.name}; {by}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What the source tab shows beside plain source: linked columns, and the steps of a kernel."""
+"""The source tab's contents besides plain source: linked columns, and the steps of a kernel."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from fuser_lab.codegen.kernel_steps import KernelStep, KernelSteps
     from fuser_lab.codegen.links import LinkedLine
 
-_MOST_NAMED: Final = 6  # elements of one touch
+_MOST_NAMED: Final = 6  # elements of one access
 
 
 def beside(segment: Any, target: str, *, compiled: bool = True) -> dict[str, Any]:
-    """Return source and schedule of a segment as linked columns, and for CUDA its PTX if it is to be compiled.
+    """Return source and schedule of a segment as linked columns, and for CUDA its PTX if requested.
 
-    Each column is a pair of a title and HTML. Where there is no kernel, ``problem`` says why; ``note`` says why PTX is
+    Each column is a pair of a title and HTML. If there is no kernel, ``problem`` says why; ``note`` says why PTX is
     missing.
     """
     try:
@@ -45,7 +45,7 @@ def beside(segment: Any, target: str, *, compiled: bool = True) -> dict[str, Any
 
 
 def steps(segment: Any, target: str) -> dict[str, Any]:
-    """Return the steps of a segment's kernel for the page, or the sentence of why there are none."""
+    """Return the steps of a segment's kernel for the page, or a sentence that says why there are none."""
     try:
         return {"steps": page_form(segment.steps(target))}
     except FuserLabError as error:
@@ -53,7 +53,7 @@ def steps(segment: Any, target: str) -> dict[str, Any]:
 
 
 def page_form(found: KernelSteps) -> dict[str, Any]:
-    """Return the steps of a kernel as the page's player takes them; all text in ``html`` is escaped."""
+    """Return the steps of a kernel in the form of the page's player; all text in ``html`` is escaped."""
     coloured = highlighted(found.source).rstrip("\n").split("\n")
     lines = (f'<span data-line="{n}">{text or " "}</span>' for n, text in enumerate(coloured, 1))
     return {
@@ -79,7 +79,7 @@ def _step(found: KernelSteps, step: KernelStep) -> dict[str, Any]:
 
 
 def _named(elements: Sequence[int]) -> str:
-    """Return elements in brackets: all of a few, else how many."""
+    """Return elements in brackets: all of them if there are few, otherwise their number."""
     distinct = sorted(set(elements))
     if len(distinct) > 1 and distinct == list(range(distinct[0], distinct[-1] + 1)):
         return f"[{distinct[0]}..{distinct[-1]}]"
@@ -90,9 +90,9 @@ def _named(elements: Sequence[int]) -> str:
 def listed(
     key: str, lines: Sequence[LinkedLine], language: str = "python", before: Callable[[int], str] | None = None,
 ) -> str:
-    """Return the lines as the options of a list, each with the statements that it stands for.
+    """Return the lines as the options of a list, each with the statements that it implements.
 
-    ``before`` gives the HTML that stands before the text of a line, by its number from 0.
+    ``before`` returns the HTML before the text of a line, by its number from 0.
     """
     coloured = highlighted("\n".join(line.text for line in lines), language).split("\n")
     return "".join(
@@ -105,7 +105,7 @@ def listed(
 
 
 def ranges(places: Collection[Place]) -> str:
-    """Return places as ``phase.first-last``, with a range for each run of neighbours."""
+    """Return positions as ``phase.first-last``, with a range for each run of neighbours."""
     runs: list[list[int]] = []
     for phase, place in sorted(places):
         if runs and runs[-1][0] == phase and runs[-1][2] == place - 1:

@@ -1,4 +1,4 @@
-"""The explorer of a captured model: its map by modules, what the cuts cost, and the explorer of an open region."""
+"""The explorer of a captured model: its map by modules, the cost of the cuts, and the explorer of an open region."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fuser_lab.bridge.captured import Captured
     from fuser_lab.bridge.costs import ModelCosts
 
-_FIRST_BOXES = 16  # that a map begins with, at most
+_FIRST_BOXES = 16  # maximum number of initial boxes of a map
 
 
 class ModelMap(anywidget.AnyWidget):
@@ -46,7 +46,7 @@ class ModelMap(anywidget.AnyWidget):
         self._asked = False
         self._costs: ModelCosts | None = None
         self._problem = ""
-        self._lock = threading.RLock()  # a thread that has found the costs draws too; the last to draw knows all
+        self._lock = threading.RLock()  # a thread that computes costs also draws; the last one to draw has all data
         self.on_msg(self._received)
         self._draw()
 
@@ -175,7 +175,7 @@ class ModelExplorer(ipywidgets.VBox):
         super().__init__([self.map])
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """Return the live view, with the picture and the text of the map for where widgets do not show."""
+        """Return the live view, with the picture and the text of the map for frontends without widgets."""
         bundle = super()._repr_mimebundle_(**kwargs)
         if isinstance(bundle, dict):
             bundle |= {"text/plain": repr(self._model), "text/html": self._model._repr_html_()}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.amounts import Amounts
     from fuser_lab_widgets.session import EditablePlan
 
-_MOST_OPEN = 3  # steps before the cut whose graphs are open at first
+_MOST_OPEN = 3  # steps before the cut whose graphs are initially open
 
 
 def graph(view: ViewModel) -> str:
@@ -39,8 +39,8 @@ def roofline(
 ) -> str:
     """Return the rooflines with arrows from the segments of another plan, and their numbers as a table.
 
-    Marks and roofs of a picture are of one device: what was measured elsewhere than on the target has a picture of its
-    own, with the roof of the ``machine`` that ran, or none where that is not known.
+    Marks and roofs of a picture belong to one device: measurements elsewhere than on the target have a separate
+    picture, with the roof of the ``machine`` that ran, or without one if it is not known.
     """
     device, rows = plots.device_of(plan), list(timed)
     found = plots.loads(plan, plots.measured_seconds(plan, rows))
@@ -83,7 +83,7 @@ def memory(plan: EditablePlan) -> str:
 
 
 def layouts(plan: EditablePlan, view: ViewModel) -> str:
-    """Return how the tensors that segments write lie in memory."""
+    """Return the memory layouts of the tensors that segments write."""
     found = plan.layouts() if hasattr(plan, "layouts") else ()
     shown = view_layouts(found)
     if not shown:
@@ -95,7 +95,7 @@ def layouts(plan: EditablePlan, view: ViewModel) -> str:
 
 
 def passes(plan: EditablePlan, view: ViewModel) -> str:
-    """Return the steps before the cut: those that changed something with two graphs side by side, then the others."""
+    """Return the steps before the cut: those that changed something as two graphs side by side, then the others."""
     rows = view_steps(plan)
     if not rows:
         return to_html(_note("This plan has no record of its passes."))
@@ -135,7 +135,7 @@ def _step(one: PassView, nodes: Mapping[str, str], *, shown: bool) -> Element:
 
 
 def certificate(found: Mapping[str, Any], *, searching: bool, known: bool) -> str:
-    """Return a certificate, or the button that asks for it; ``known`` says that it is that of the shown plan."""
+    """Return a certificate, or the button that asks for it; ``known`` says whether it is that of the plan on show."""
     if searching:
         status = element("p", "Searching … You can continue to work.", css="fx-empty")
         stop = json_text({"type": "stop"})
@@ -143,7 +143,7 @@ def certificate(found: Mapping[str, Any], *, searching: bool, known: bool) -> st
         return to_html(status) + to_html(element("div", cancel, css="fx-actions"))
     if not known:
         send = json_text({"type": "certificate"})
-        ask = element("button", "Look for a cheaper plan", css="fx-button", type="button", data_send=send)
+        ask = element("button", "Search for a cheaper plan", css="fx-button", type="button", data_send=send)
         about = "Searches for a plan with a lower cost in bytes and launches, or proves that there is none."
         return to_html(element("p", about, css="fx-empty")) + to_html(element("div", ask, css="fx-actions"))
     if found.get("problem"):
@@ -168,10 +168,10 @@ def comparison(
     plans: Sequence[tuple[str, str, ViewModel | None]], chosen: str, difference: PlanDiff | None, view: ViewModel,
     amounts: Amounts, *, fixed: bool = False,
 ) -> str:
-    """Return the plans' numbers beside each other, and how the shown one differs from the chosen one.
+    """Return the plans' numbers side by side, and how the plan on show differs from the chosen one.
 
-    ``plans`` are key, words and view of the others; a view is None where the plan was not made yet. ``amounts`` are
-    the times. ``fixed`` leaves out the choice, and the button that times all of them.
+    ``plans`` are key, label and view of the others; a view is None if the plan is not made yet. ``amounts`` are the
+    times. ``fixed`` omits the choice and the button that times all of them.
     """
     rows = [("this plan", view), *((words, other) for _, words, other in plans)]
     peers = [(row.plan, "", "", "", *amounts.peer_cells(row), "not a plan") for row in amounts.peers]
@@ -194,7 +194,7 @@ def comparison(
     choice = element("div", element("span", "Colour the graph by what differs from"), switch, css="fx-filters")
     everything = element(
         "button", "Time all of these", css="fx-button", type="button", data_send=json_text({"type": "run_all"}),
-        title="Time every available plan of this table, and the same ops one by one",
+        title="Time every available plan in this table, and the same ops one by one",
     )
     parts = [] if fixed else [choice, element("p", everything)]
     if difference is not None:

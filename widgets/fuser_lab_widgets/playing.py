@@ -1,4 +1,4 @@
-"""The player of a kernel's steps as a notebook keeps it: a page of its own, which needs no Python."""
+"""The player of a kernel's steps in a saved notebook: a separate page that needs no Python."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fuser_lab_widgets.lines import page_form
 if TYPE_CHECKING:
     from fuser_lab.codegen.kernel_steps import KernelSteps
 
-# Sanitizers take the frame and the style sheet away, and leave the text.
+# Sanitizers remove the frame and the style sheet, and leave the text.
 _STYLE: Final = ".fl-play>pre{display:none}.fl-play>iframe{width:100%;height:560px;border:0;resize:vertical}"
 
 
 def player_html(steps: KernelSteps, title: str) -> str:
-    """Return HTML with the player in a frame; where no script may run, the first steps are shown as text."""
+    """Return HTML with the player in a frame; if no script may run, the first steps are shown as text."""
     page = packed_page(page_form(steps), script=assets.play_script(), style=assets.style(), title=title)
     frame = (
         f'<iframe title="{escape(title)}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(page)}"></iframe>'

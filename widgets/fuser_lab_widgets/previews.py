@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.session import EditablePlan
 
 MOST: Final = 12  # edits in the ranked list
-SECONDS: Final = 3.0  # after which the list is cut short
-_STEPS: Final = (0.0, 0.05, 0.2)  # shares of the predicted time from which an edge has the next colour
+SECONDS: Final = 3.0  # after which the list is truncated
+_STEPS: Final = (0.0, 0.05, 0.2)  # shares of the predicted time above which an edge has the next colour
 _LONGEST: Final = 220  # characters of a refusal at the pointer; the inspector has all of it
 _BATCH: Final = 40  # edges that are sent together
 Told = list[Any]
 
 
 def can_preview(plan: EditablePlan) -> bool:
-    """Whether a plan says what its edits would give."""
+    """Whether a plan supports previews."""
     return hasattr(plan, "preview_cut")
 
 
@@ -39,7 +39,7 @@ def one_of_several(view: ViewModel, edge: EdgeView) -> str | None:
 
 
 def of_edge(plan: Any, view: ViewModel, edge: EdgeView) -> EditPreview | None:
-    """Return what a click on an edge would give; None at a fusion input or output, and for plans without previews."""
+    """Return the preview of a click on an edge; None at a fusion input or output, and for plans without previews."""
     if not can_preview(plan):
         return None
     a, b = edge.segments
@@ -53,7 +53,7 @@ def of_edge(plan: Any, view: ViewModel, edge: EdgeView) -> EditPreview | None:
 
 
 def because(plan: Any, kind: str, arguments: Sequence[Any]) -> tuple[str, ...]:
-    """Return why an edit changes more than it names; nothing for plans and edits without previews."""
+    """Return why an edit changes more than it names; empty for plans and edits without previews."""
     if not can_preview(plan) or kind in REWRITINGS:
         return ()
     if kind == "cut":
@@ -69,7 +69,7 @@ def best(plan: Any) -> tuple[EditPreview, ...]:
 
 
 def told(preview: EditPreview) -> Told:
-    """Return what the pointer shows at an edge: whether the edit is legal, a colour from 0 to 3, and the words."""
+    """Return the hint at an edge: whether the edit is legal, a colour from 0 to 3, and the text."""
     if preview.after is None:
         return [False, 0, preview.name, shorten(preview.rule.partition("\n")[0], _LONGEST, placeholder=" …")]
     saved = -preview.seconds / preview.before.seconds if preview.before.seconds else 0.0
@@ -77,7 +77,7 @@ def told(preview: EditPreview) -> Told:
 
 
 def answer_of(preview: EditPreview) -> dict[str, Any]:
-    """Return what the inspector shows of a preview."""
+    """Return the inspector's view of a preview."""
     return {
         "name": preview.name, "legal": preview.legal, "change": preview.change, "device": preview.device,
         "rule": preview.rule, "because": list(preview.because),
@@ -85,7 +85,7 @@ def answer_of(preview: EditPreview) -> dict[str, Any]:
 
 
 def in_batches(plan: EditablePlan, view: ViewModel, stopped: Callable[[], bool]) -> Iterator[dict[str, Told]]:
-    """Yield what the edges of a plan would give, boundaries first; of large fusions only these."""
+    """Yield the previews of a plan's edges, boundaries first; for large fusions only these."""
     boundaries = [edge for edge in edges_but(view.edges) if edge.kind == "boundary"]
     inside = [] if is_large(view) else [edge for edge in view.edges if edge.kind == "inside"]
     batch: dict[str, Told] = {}
@@ -104,7 +104,7 @@ def in_batches(plan: EditablePlan, view: ViewModel, stopped: Callable[[], bool])
 def best_html(best: tuple[EditPreview, ...] | None, number: int) -> str:
     """Return the ranked edits as a table with a button each; ``number`` is that of the plan that they are for.
 
-    None stands for edits that are still looked for.
+    None means that the search is still in progress.
     """
     if best is None:
         return to_html(element("p", "Searching for edits that save time …", css="fx-empty"))

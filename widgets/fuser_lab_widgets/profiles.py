@@ -1,4 +1,4 @@
-"""What the source tab shows of a profile: the kernel's lines with their bytes, and what bounds the kernel."""
+"""The source tab's view of a profile: the kernel's lines with their bytes, and what bounds the kernel."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
     from fuser_lab.codegen.generate import GeneratedKernel
 
-# What `fuser_lab.profile` returns; its module times plans, which nothing that draws a plan loads.
+# The result of `fuser_lab.profile`; its module times plans and must not be loaded to draw one.
 PlanProfile = Any
 ProfiledSegment = Any
 ProfiledStatement = Any
 _NO_COST: Final = '<span class="fx-cost"></span>'
-_SOME: Final = 0.01  # share of the bytes from which a line has a bar
+_SOME: Final = 0.01  # minimum share of the bytes for a line to have a bar
 
 
 def beside(segment: Any, profile: PlanProfile) -> dict[str, Any]:
-    """Return the source of a segment with the bytes of its lines, and what the profile says, as linked columns.
+    """Return the source of a segment with the bytes of its lines, and the profile's summary, as linked columns.
 
-    All text in the columns' HTML is escaped. Where there is no kernel, ``problem`` says why.
+    All text in the columns' HTML is escaped. If there is no kernel, ``problem`` says why.
     """
     row = next((one for one in profile.rows if one.segment == segment.index), None)
     try:
@@ -53,7 +53,7 @@ def _cost(statements: Sequence[ProfiledStatement]) -> str:
     share = sum(one.share for one in statements)
     moved = bytes_label(round(sum(one.bytes for one in statements)))
     bar = f'<i style="width:{100 * share:.0f}%"></i>' if share >= _SOME else ""
-    return f'<span class="fx-cost" title="{share:.0%} of the bytes that the kernel asks for">{bar}{moved}</span>'
+    return f'<span class="fx-cost" title="{share:.0%} of the bytes that the kernel requests">{bar}{moved}</span>'
 
 
 def _told(
@@ -78,7 +78,7 @@ def _told(
 
 
 def _facts(row: ProfiledSegment) -> str:
-    """Return the numbers of a segment that are known, beside those that its sentence gives."""
+    """Return the known numbers of a segment, besides those in its sentence."""
     numbers: tuple[tuple[str, float, Callable[[float], str]], ...] = (
         ("counted", row.bytes, _bytes), ("from memory, by counters", row.dram_bytes, _bytes),
         ("through L2", row.l2_bytes, _bytes), ("at best", row.predicted, seconds_label),

@@ -1,4 +1,4 @@
-"""The profile of the shown plan, made when somebody asks for it."""
+"""The profile of the plan on show, made on request."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TARGETS: Final = ("cpu", "cuda")
 
 
 def profiled(plan: Any, inputs: Sequence[Any] | None, target: str) -> PlanProfile:
-    """Return the profile of a plan's kernels for a target: run on the inputs where they are there, else compiled.
+    """Return the profile of a plan's kernels for a target: run on the inputs if there are any, otherwise compiled.
 
     Raises
     ------
     UnsupportedError
-        If the kernels are those of the CPU, and there are no inputs for it.
+        If the target is the CPU and there are no inputs for it.
     FuserLabError
         If the plan does not run, or its kernels do not compile.
     """

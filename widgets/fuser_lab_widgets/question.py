@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 class Asked(Protocol):
-    """A question that takes an answer."""
+    """A question that accepts an answer."""
 
     @property
     def predicted(self) -> Any:
-        """What stands in its place: None, or a dict with a None for each part."""
+        """The prediction: None, or a dict with a None for each part."""
 
     @property
     def choices(self) -> tuple[Any, ...] | None:
-        """What may be answered; None for anything."""
+        """The possible answers; None for any."""
 
     def answer(self, value: Any) -> None:
         """Take an answer."""
@@ -29,16 +29,16 @@ class Asked(Protocol):
 
 
 def question_control(question: Asked, key: str, shown: Callable[[Any], str]) -> ipywidgets.VBox:
-    """Return the control of a question, which hides the static note that carries the same key.
+    """Return the control of a question, which hides the static note with the same key.
 
     Parameters
     ----------
     question
-        What takes the answers.
+        The question that accepts the answers.
     key
         The value of ``data-question`` of the note.
     shown
-        Puts a choice into words.
+        Returns the text of a choice.
     """
     parts = question.predicted if isinstance(question.predicted, dict) and question.predicted else {"": None}
     fields = {name: _field(str(name), question.choices, shown) for name in parts}

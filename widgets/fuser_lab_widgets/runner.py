@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Timer(Protocol):
-    """Times plans; ``progress(done, total, timings)`` is called after each step with what is measured so far.
+    """Times plans; ``progress(done, total, timings)`` is called after each step with the measurements so far.
 
-    One that can time other functions beside plans has ``peers`` as well, as `fuser_lab.time` has.
+    A timer that can also time other functions has ``peers``, like `fuser_lab.time`.
     """
 
     def __call__(
@@ -33,7 +33,7 @@ class Timer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is; ``timings`` is what is measured so far, ``problem`` the sentence of a failure.
+    """The progress of a run; ``timings`` are the measurements so far, ``problem`` the sentence of a failure.
 
     ``model`` is the cost model of the device that ran, once it is known.
     """
@@ -63,13 +63,13 @@ class Runner:
 
     @property
     def running(self) -> bool:
-        """Whether a run is under way."""
+        """Whether a run is in progress."""
         return self._running
 
     def start(
         self, plans: Sequence[Any], inputs: Sequence[Any], peers: Mapping[str, Callable[..., Any]] | None = None,
     ) -> bool:
-        """Start a run and return True, or return False while one is under way; abstract inputs become arrays."""
+        """Start a run and return True, or return False while one is in progress; abstract inputs become arrays."""
         if self.running:
             return False
         self._running = True
@@ -131,18 +131,18 @@ def default_timer(
     peers: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Any:
     """Return ``fuser_lab.time`` of the plans."""
-    api: Any = importlib.import_module("fuser_lab.api")  # loads the runtime, which looking does not need
+    api: Any = importlib.import_module("fuser_lab.api")  # loads the runtime, which only a run needs
     return api.time(plans, inputs, peers=peers, progress=progress, cancelled=cancelled)
 
 
 def default_model(timings: Any, plan: Any) -> Any:
-    """Return the cost model of the device that the timings of a plan were taken on."""
+    """Return the cost model of the device on which a plan was timed."""
     calibration: Any = importlib.import_module("fuser_lab.calibration")
     return calibration.model_that_ran(timings, plan)
 
 
 def one_by_one(plan: Any, inputs: Sequence[Any]) -> dict[str, Callable[..., Any]]:
-    """Return a peer that evaluates each op of a plan's fusion by the array library of the inputs, by its name."""
+    """Return a peer, by name, that evaluates each op of a plan's fusion with the array library of the inputs."""
     if not hasattr(plan, "segmented"):
         return {}
     evaluate: Any = importlib.import_module("fuser_lab.runtime.evaluate")

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.session import EditablePlan
 
 MOST_CHARACTERS: Final = 300_000
-_MOST_FOLLOWED: Final = 1  # segments of a plan whose steps are kept: an explorer shall not open late for them
-_MOST_DRAWN: Final = 60_000  # characters of a picture of ops; a larger one has a box for each segment
-# While the live explorer is in the page, it hides this (`hidden_by`). It waits a moment, so that a cell that is run
-# does not show it first. JupyterLab puts one sentence where a widget has no kernel: the report takes its place.
+_MOST_FOLLOWED: Final = 1  # segments of a plan whose steps are saved; more would delay the explorer
+_MOST_DRAWN: Final = 60_000  # characters of a picture of ops; a larger one has one box per segment
+# While the live explorer is in the page, it hides this (`hidden_by`). It waits a moment, so that running a cell does
+# not show it first. JupyterLab shows a sentence in place of a widget without a kernel; the report replaces it.
 _STYLE: Final = """
 .fl-saved{animation:fl-saved .01s 1.2s backwards}
 .fl-saved>img{display:none}
@@ -34,7 +34,7 @@ _STYLE: Final = """
 
 
 def hidden_by(key: str) -> str:
-    """Return the style sheet with which the live explorer of this key hides what the notebook keeps of it."""
+    """Return the style sheet with which the live explorer of this key hides its saved form."""
     return f'.fl-saved[data-explorer="{key}"]{{display:none!important}}'
 
 
@@ -42,26 +42,26 @@ def saved(
     plans: Sequence[EditablePlan], key: str, *, timings: Any = None, title: str | None = None,
     machine: CostModel | None = None, profile: Any = None,
 ) -> str:
-    """Return HTML of the first plan, at most 300,000 characters of it where the picture is not larger by itself.
+    """Return HTML of the first plan, at most 300,000 characters unless the picture alone is larger.
 
-    A page in an ``iframe`` shows the plans, as `fuser_lab.report` does. Where a notebook is not trusted, and on pages
-    that let no script run, sanitizers take the frame and the style sheet away and leave the picture of the first plan.
-    Large fusions, and what would not fit, are the picture alone.
+    A page in an ``iframe`` shows the plans, as `fuser_lab.report` does. In a notebook that is not trusted, and on pages
+    that run no script, sanitizers remove the frame and the style sheet and leave the picture of the first plan. Large
+    fusions, and plans that would not fit, have only the picture.
 
     Parameters
     ----------
     plans
-        The plan that is shown, then others to compare it with; those that do not fit are left out, the last first.
+        The plan on show, then others to compare with it; those that do not fit are omitted, the last first.
     key
-        What the live explorer knows it by (`hidden_by`).
+        The key of the live explorer (`hidden_by`).
     timings
-        What was measured of these plans, or None.
+        Measurements of these plans, or None.
     title
-        What stands in the header.
+        The title in the header.
     machine
-        The cost model of the device that the timings were taken on.
+        The cost model of the device on which the plans were timed.
     profile
-        What `fuser_lab.profile` returned for the first plan; left out where it does not fit.
+        The result of `fuser_lab.profile` for the first plan; omitted if it does not fit.
     """
     view = view_plan(plans[0], title=title, decisions=False)
     drawing = view_svg(view)

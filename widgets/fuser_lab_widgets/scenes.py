@@ -1,4 +1,4 @@
-"""What the page draws of a plan, as JSON-ready data: the picture, its nodes and edges, the numbers, the marks."""
+"""The page's data of a plan, JSON-ready: the picture, its nodes and edges, the numbers, the marks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Detail = Literal["ops", "segments", "blocks", "modules"]
 
 
 class Shapes:
-    """The markup of drawn things by number: what is drawn alike in many places, or again, has one number."""
+    """The markup of drawn shapes by number: equal shapes have one number."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -46,15 +46,15 @@ def scene(
     unfolded: Collection[str] = (), modules: Collection[str] = (), place: Callable[[ViewModel], Layout] = lay_out,
     room: Room = ROOM,
 ) -> dict[str, Any]:
-    """Return the drawing and the data beside it; ``detail="segments"`` draws one node for each that is not opened.
+    """Return the drawing and its data; ``detail="segments"`` draws one node per segment that is not open.
 
     ``detail="blocks"`` draws one node for each run of segments that repeat, unless its id is among the ``unfolded``.
     ``detail="modules"`` draws one node for each module in a segment, unless its path is among the open ``modules``.
 
-    Whatever is drawn ends with where it stands, its classes, its hue and the number of its shape. Before these a node
-    has its id, kind, segment, the names of its tensors, what a search looks at, width and height; an edge its id, kind,
-    ends, tensor, and the segments on both sides; the header of a segment its number, its box width and height as well;
-    a label the id of its edge.
+    Each drawn item ends with its position, its classes, its hue and the number of its shape. Before these, a node has
+    its id, kind, segment, the names of its tensors, its search text, width and height; an edge its id, kind, ends,
+    tensor, and the segments on both sides; the header of a segment its number, and its box also width and height; a
+    label the id of its edge.
     """
     found = blocks(view)
     folded = [block for block in found if detail == "blocks" and block.id not in unfolded]
@@ -105,7 +105,7 @@ def scene(
 
 
 def first_detail(view: ViewModel) -> Detail:
-    """Return how much of a fusion is drawn first: all of a small one, else its blocks or its segments."""
+    """Return the initial level of detail of a fusion: ops if it is small, otherwise blocks or segments."""
     if not is_large(view):
         return "ops"
     return "blocks" if blocks(view) else "segments"
@@ -116,7 +116,7 @@ def _size(box: Box) -> tuple[int, int]:
 
 
 def facts(view: ViewModel) -> list[list[str]]:
-    """Return the numbers of the header: value, name, and what it means."""
+    """Return the numbers of the header: value, name, and meaning."""
     header = view.header
     return [
         [str(header.segments), "segment" if header.segments == 1 else "segments", "one kernel each"],
@@ -128,7 +128,7 @@ def facts(view: ViewModel) -> list[list[str]]:
 
 
 def marks(view: ViewModel, difference: PlanDiff) -> dict[str, list[str]]:
-    """Return what another plan has differently, by ids: ops in other company, tensors that cross only here or there."""
+    """Return the differences from another plan, by ids: regrouped ops, and tensors that cross in only one."""
     moved = {m.name for m in difference.moved} | set(difference.only_after)
     new = {c.name for c in difference.now_crossing}
     gone = {c.name for c in difference.no_longer_crossing}

@@ -29,7 +29,7 @@ def panel(plan: EditablePlan, chosen: int, number: int) -> str:
     chosen
         Number of the segment; the last one if there are fewer.
     number
-        The number that buttons send, so that those of a plan no longer on show do nothing.
+        The plan's number, which buttons send, so that those of a plan that is no longer on show do nothing.
     """
     if not hasattr(plan, "with_schedule"):
         return _note("This plan has no schedules.")
@@ -41,7 +41,7 @@ def panel(plan: EditablePlan, chosen: int, number: int) -> str:
     except FuserLabError as error:
         return to_html(element("div", *parts)) + _note(str(error))
     given = bool(segment.transforms)
-    about = "Given by hand; undo goes back." if given else "As the scheduler proposes it, not yet the kernel that runs."
+    about = "Set by hand; undo removes it." if given else "Proposed by the scheduler; not yet the kernel that runs."
     parts.append(element("p", f"{len(schedule.transforms)} steps. {about}", css="fx-note"))
     parts += [element("p", reason, css="fx-note") for reason in schedule.reasons]
     nests = schedule.nests()

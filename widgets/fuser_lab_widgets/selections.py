@@ -1,4 +1,4 @@
-"""What is selected, in words that users write: a tensor, a tensor on its way, or a segment."""
+"""Selections as text that users write: a tensor, an edge, or a segment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OUTPUT: Final = "output"
 
 
 def name(view: ViewModel, selected: str) -> str:
-    """Return the words for the id of a node, an edge or a segment; nothing if the plan has none such."""
+    """Return the text for the id of a node, an edge or a segment; empty if the plan does not have it."""
     node = view.node(selected)
     if node is not None:
         return node.tensor
@@ -24,9 +24,9 @@ def name(view: ViewModel, selected: str) -> str:
 
 
 def find(view: ViewModel, words: str) -> str:
-    """Return the id for words such as ``T2``, ``T2 -> T4``, ``T9 -> output`` and ``S1``; nothing if there is none such.
+    """Return the id for text such as ``T2``, ``T2 -> T4``, ``T9 -> output`` and ``S1``; empty if there is none.
 
-    A tensor stands for the op that computes it, or for the fusion input that it is.
+    A tensor stands for the op that computes it, or for the fusion input.
     """
     if "->" in words:
         tensor, _, reader = (part.strip() for part in words.partition("->"))
@@ -40,9 +40,9 @@ def find(view: ViewModel, words: str) -> str:
 
 
 def again(before: ViewModel, view: ViewModel, selected: str) -> str:
-    """Return the id in a view of what was selected in the one before; nothing if it is gone.
+    """Return the id of the previous view's selection in a new view; empty if it no longer exists.
 
-    An op and an edge are the same by their tensors, a segment by its ops: numbers of segments change with any edit.
+    Ops and edges are identified by their tensors, segments by their ops, because segment numbers change with any edit.
     """
     segment = next((s for s in before.segments if f"segment:{s.index}" == selected), None)
     if segment is None:

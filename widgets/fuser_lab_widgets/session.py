@@ -1,4 +1,4 @@
-"""One exploration: a plan, the annotations and edits made to it, how it is segmented, and the way back."""
+"""One exploration: a plan, its annotations and edits, how it is segmented, and the history."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
     from fuser_lab.plan import Plan
 
-MINE: Final = "mine"  # stands beside the strategies for the plan with the user's edits
+MINE: Final = "mine"  # the entry beside the strategies for the plan with the user's edits
 SWITCHES: Final = ("segment_set", "whole_fusion", "cut_reshape_inputs", "cut_resize_inputs")
 TOP_DOWN: Final = "top_down"
 TOP_DOWN_ONLY: Final = frozenset({"cut_reshape_inputs", "cut_resize_inputs"})
 
 
 class EditablePlan(PlanLike, Protocol):
-    """A plan that can be edited and asked; every edit gives a new plan or raises IllegalEdit."""
+    """A plan that can be edited and queried; every edit returns a new plan or raises IllegalEdit."""
 
     def cut(self, edge_or_tensor: Any, /) -> EditablePlan:
-        """Return the plan with a cut behind a tensor, or on one edge: a pair of the tensor and its consumer."""
+        """Return the plan with a cut after a tensor, or on one edge: a pair of the tensor and its consumer."""
 
     def glue(self, a: int, b: int, /) -> EditablePlan:
-        """Return the plan with two segments made one."""
+        """Return the plan with two segments merged."""
 
     def move(self, tensor: str, segment: int, /) -> EditablePlan:
         """Return the plan with an expression in another segment."""
@@ -57,12 +57,12 @@ class EditablePlan(PlanLike, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A plan, the strategy and the switches that it was segmented by, and the edits of its partition since.
+    """A plan, the strategy and switches by which it was segmented, and the edits of its partition since.
 
-    ``origin`` is the plan that somebody gave, ``annotated`` whether the definition has other annotations by now, and
-    ``lifted`` the code of a rule of nvFuser that the schedulers do without, and
-    ``baseline`` the plan that timings compare with. ``switches`` are as the user set them; those that the strategy does
-    not take are off in the plan. ``step`` is what made the state, and ``because`` why that changed more than it names.
+    ``origin`` is the plan that was passed, ``annotated`` whether the definition has other annotations now, ``lifted``
+    the code of a rule of nvFuser that the schedulers ignore, and ``baseline`` the plan with which timings are compared.
+    ``switches`` are as the user set them; those that the strategy does not accept are off in the plan. ``step`` is the
+    action that led to the state, and ``because`` says why it changed more than it names.
     """
 
     plan: EditablePlan
@@ -78,7 +78,7 @@ class State:
 
     @property
     def in_force(self) -> dict[str, Any]:
-        """The switches that the strategy takes."""
+        """The switches that the strategy accepts."""
         return {
             name: value for name, value in self.switches
             if self.strategy == TOP_DOWN or name not in TOP_DOWN_ONLY
@@ -88,7 +88,7 @@ class State:
 class Session:
     """States in order and the current one; a new edit drops what was undone.
 
-    Every strategy starts from the definition of the plan that is shown, with its annotations and the switches set.
+    Every strategy starts from the definition of the plan on show, with its annotations and the current switches.
     """
 
     def __init__(self, given: EditablePlan, offered: Sequence[str] = ()) -> None:
@@ -110,17 +110,17 @@ class Session:
 
     @property
     def baseline(self) -> EditablePlan:
-        """The plan that timings compare with."""
+        """The plan with which timings are compared."""
         return self.state.baseline
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """The strategies that can be switched to, that of the plan that was given first."""
+        """The available strategies, that of the given plan first."""
         return tuple(dict.fromkeys((self.state.origin.strategy, *self._offered)))
 
     @property
     def mine(self) -> State | None:
-        """The edited state that was shown last, or nothing while there are no edits to go back to."""
+        """The edited state that was shown last, or None if there are no edits."""
         return next((state for state in reversed(self._states[: self._at + 1]) if state.edits), None)
 
     @property
@@ -136,7 +136,7 @@ class Session:
     # ---- edits of the partition
 
     def cut(self, tensor: str, consumer: str | None = None, because: Sequence[str] = ()) -> None:
-        """Cut behind a tensor, or only on its way to one consumer."""
+        """Cut after a tensor, or only on the edge to one consumer."""
         where = tensor if consumer is None else (tensor, consumer)
         self._edit(self.plan.cut(where), f"cut({_way(tensor, consumer)})", because)
 
@@ -148,7 +148,7 @@ class Session:
         """Move the expression that computes a tensor to another segment."""
         self._edit(self.plan.move(tensor, segment), f"move({tensor}, S{segment})", because)
 
-    # ---- edits of what the kernels compute
+    # ---- edits of computations
 
     def recompute(self, tensor: str, segment: int, because: Sequence[str] = ()) -> None:
         """Compute a tensor again in a segment that reads it from memory."""
@@ -162,7 +162,7 @@ class Session:
     # ---- edits of the definition, and how it is segmented
 
     def annotated(self, tensor: str, reader: str | None = None) -> State:
-        """Return the state with a segment_set behind a tensor, or only on its way to one reader."""
+        """Return the state with a segment_set after a tensor, or only on the edge to one reader."""
         return self._defined(self.plan.annotate(tensor, reader), f"segment_set({_way(tensor, reader)})")
 
     def without_annotation(self, tensor: str) -> State:
@@ -170,14 +170,14 @@ class Session:
         return self._defined(self.plan.without_annotation(tensor), f"without segment_set({tensor})")
 
     def switched(self, changes: Mapping[str, Any], step: str) -> State:
-        """Return the state with other switches of the segmenter; edits of the partition stay behind in the history."""
+        """Return the state with other switches of the segmenter; edits of the partition remain in the history."""
         switches = tuple((dict(self.state.switches) | dict(changes)).items())
         wanted = replace(self.state, switches=switches, edits=(), because=(), step=step)
         asked = {name: value for name, value in changes.items() if value}  # refused by a strategy without it
         return replace(wanted, plan=self._made_by(wanted, **wanted.in_force | asked))
 
     def without_rule(self, code: str) -> State:
-        """Return the state without one rule of nvFuser; edits of the partition stay behind in the history."""
+        """Return the state without one rule of nvFuser; edits of the partition remain in the history."""
         plan = without_rule(cast("Plan", self.plan), code)
         shown = plan.renamed(f"{plan.name} without {code}")
         return replace(self.state, plan=shown, edits=(), because=(), lifted=code, step=f"lift {code}")
@@ -192,14 +192,14 @@ class Session:
         )
 
     def go(self, state: State) -> None:
-        """Go to a state; what was undone is dropped."""
+        """Go to a state; undone states are dropped."""
         self._states[self._at + 1 :] = [state]
         self._at += 1
         if not state.edits:
             self._made[self._key(state)] = state.plan
 
     def switch(self, strategy: str) -> None:
-        """Go to the plan of a strategy; edits stay behind in the history."""
+        """Go to the plan of a strategy; edits remain in the history."""
         step = f"switch to {strategy.replace('_', '-')}"
         wanted = replace(self.state, strategy=strategy, edits=(), because=(), step=step)
         self.go(replace(wanted, plan=self.get(strategy)))
@@ -213,34 +213,34 @@ class Session:
 
     @property
     def unannotated(self) -> EditablePlan:
-        """The plan of the current strategy and switches for the definition that was given."""
+        """The plan of the current strategy and switches for the given definition."""
         return self._plan_of(replace(self.state, plan=self.state.origin, lifted=""))
 
     @property
     def has_unannotated(self) -> bool:
-        """Whether the plan for the definition that was given was made already."""
+        """Whether the plan for the given definition is already made."""
         return self._key(replace(self.state, plan=self.state.origin, lifted="")) in self._made
 
     @property
     def ruled(self) -> EditablePlan | None:
-        """The plan with the rule that is lifted, if a rule is and this plan was made."""
+        """The plan under the lifted rule, if a rule is lifted and this plan is made."""
         return self._made.get(self._key(replace(self.state, lifted=""))) if self.state.lifted else None
 
     def get(self, strategy: str) -> EditablePlan:
-        """Return the plan of a strategy, made now if it was not yet."""
+        """Return the plan of a strategy, made now if necessary."""
         return self._plan_of(replace(self.state, strategy=strategy))
 
     def has(self, strategy: str) -> bool:
-        """Whether the plan of a strategy was made already."""
+        """Whether the plan of a strategy is already made."""
         return self._key(replace(self.state, strategy=strategy)) in self._made
 
     def make(self, strategy: str, state: State | None = None) -> EditablePlan:
-        """Return the plan of a strategy, made again; the session does not know it yet."""
+        """Return a new plan of a strategy, which the session does not store yet."""
         wanted = replace(state or self.state, strategy=strategy)
         return self._made_by(wanted, **wanted.in_force)
 
     def keep(self, strategy: str, plan: EditablePlan, state: State | None = None) -> None:
-        """Take note of the plan of a strategy, made for a state."""
+        """Store the plan of a strategy, made for a state."""
         self._made[self._key(replace(state or self.state, strategy=strategy))] = plan
 
     def _plan_of(self, wanted: State) -> EditablePlan:
@@ -262,29 +262,29 @@ class Session:
         changed = wanted.annotated or wanted.switches != _switches(origin)
         return plan.renamed(f"{plan.name}*") if changed and not plan.name.endswith("*") else plan
 
-    # ---- the way back
+    # ---- history
 
     def show(self, plan: EditablePlan) -> None:
-        """Go to a plan that was made elsewhere; of another definition or other sizes it is a separate baseline."""
+        """Go to a plan that was made elsewhere; with another definition or other sizes it becomes the baseline."""
         now = replace(_beginning(plan), step="another plan")
         if _of_one_fusion(plan, self.baseline):
             now = replace(now, baseline=self.baseline)
         self.go(now)
 
     def switch_to_mine(self) -> None:
-        """Go to the plan with the edits that were made last."""
+        """Go to the plan with the latest edits."""
         if self.mine is not None and not self.state.edits:
             self.go(replace(self.mine, step=f"switch to {MINE}"))
 
     def reset(self) -> None:
-        """Return to the plan of the current strategy without annotations and edits; this can be undone too."""
+        """Return to the plan of the current strategy without annotations and edits; this can be undone, too."""
         state = self.state
         if state.edits or state.annotated or state.lifted:
             plan = self.unannotated
             self.go(replace(state, plan=plan, edits=(), because=(), annotated=False, lifted="", step="reset"))
 
     def undo(self) -> str:
-        """Go back one state and return what was undone, or nothing where there is none."""
+        """Go back one state and return what was undone, or an empty text if there is none."""
         if not self.can_undo:
             return ""
         undone = self.state.step
@@ -292,7 +292,7 @@ class Session:
         return undone
 
     def redo(self) -> str:
-        """Go forward one state and return what was redone, or nothing where there is none."""
+        """Go forward one state and return what was redone, or an empty text if there is none."""
         if not self.can_redo:
             return ""
         self._at += 1

@@ -1,4 +1,4 @@
-"""Generated code as coloured lines, each of which knows which tensor it computes."""
+"""Generated code as coloured lines, each linked to the tensor that it computes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOCATION: Final = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
 
 
 def highlighted(source: str, language: str = "python") -> str:
-    """Return the source as HTML spans with Pygments' short class names, or only escaped where Pygments is missing."""
+    """Return the source as HTML spans with Pygments' short class names, or only escaped without Pygments."""
     if language != "python":
         return escape(source)
     try:
@@ -32,9 +32,9 @@ def highlighted(source: str, language: str = "python") -> str:
 
 
 def origins(source: str, names: Collection[str]) -> list[str]:
-    """Return for each line of a generated kernel the tensor that it computes or loads, or nothing.
+    """Return for each line of a generated kernel the tensor that it computes or loads, or an empty text.
 
-    The generator writes the expression above the lines that compute it; a variable is called after its tensor.
+    The generator writes the expression above the lines that compute it; a variable is named after its tensor.
     """
     lower = {name.lower(): name for name in names}
     found: list[str] = []
@@ -83,7 +83,7 @@ def linked(source: str, lines: Sequence[str], language: str = "python") -> str:
 
 
 def source(segment: Any, target: str) -> dict[str, str]:
-    """Return the generated kernel of a segment as text and as linked HTML, or the sentence of why there is none."""
+    """Return a segment's generated kernel as text and as linked HTML, or a sentence that says why there is none."""
     try:
         text = segment.source(target)
     except FuserLabError as error:
@@ -92,7 +92,7 @@ def source(segment: Any, target: str) -> dict[str, str]:
 
 
 def machine(segment: Any) -> dict[str, str]:
-    """Return the PTX of a segment for the device of numba-cuda's default target, linked as the source is.
+    """Return the PTX of a segment for the device of numba-cuda's default target, linked like the source.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The tabs below the graph, in their order: the one table that explorer and report send to the page.
 
-A tab with ``write`` is HTML that Python writes, from `panels` or a separate module; the page needs to know nothing more
-of it. One without is drawn by the class that ``widgets/js/tabs.js`` has under its name.
+A tab with ``write`` is HTML that Python writes, from `panels` or a separate module; the page needs nothing else. A tab
+without is drawn by the class of its name in ``widgets/js/tabs.js``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fuser_lab_widgets.session import EditablePlan
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What tabs are written from: the plan on show, and what is known beside it.
+    """The data from which tabs are written: the plan on show, and further results.
 
-    ``compared`` is the key of the plan that it is compared with, or ``""``, ``other`` that plan, and ``difference``
-    what is cut differently there; ``others`` gives key, words and view of all plans that it can be compared with.
-    ``certificate`` is None until it was asked for. ``scheduled`` is the segment whose schedule is shown, ``number`` the
-    plan's in messages. ``fixed`` says that nothing can be asked for: the page is a report.
+    ``compared`` is the key of the plan with which it is compared, or ``""``, ``other`` that plan, and ``difference``
+    their difference; ``others`` has key, label and view of all plans with which it can be compared. ``certificate`` is
+    None until it is requested. ``scheduled`` is the segment whose schedule is shown, ``number`` the plan's number in
+    messages. ``fixed`` says that nothing can be requested, because the page is a report.
     """
 
     plan: EditablePlan
@@ -46,7 +46,7 @@ class Shown:
 
 
 class Follows(Flag):
-    """What the contents of a tab depend on beside the plan."""
+    """What the contents of a tab depend on besides the plan."""
 
     PLAN = 0
     TIMES = auto()
@@ -55,7 +55,7 @@ class Follows(Flag):
 
 @dataclass(frozen=True)
 class Tab:
-    """A tab: its name, its label, how Python writes it, and when that has to be done again."""
+    """A tab: its name, its label, how Python writes it, and when it must be written again."""
 
     name: str
     label: str
@@ -100,10 +100,10 @@ WRITTEN: Final = {tab.name: tab.write for tab in TABS if tab.write is not None}
 
 
 def views(*, live: bool = True) -> list[list[str]]:
-    """Return name and label of each tab for the page; ``live=False`` leaves out those that need a kernel."""
+    """Return name and label of each tab for the page; ``live=False`` omits those that need a kernel."""
     return [[tab.name, tab.label] for tab in TABS if live or not tab.live_only]
 
 
 def following(what: Follows) -> frozenset[str]:
-    """Return the names of the tabs that have to be written again when ``what`` has changed."""
+    """Return the names of the tabs that must be written again when ``what`` has changed."""
     return frozenset(tab.name for tab in TABS if tab.follows & what)

@@ -1,4 +1,4 @@
-// The report's model: answers from what was written into the page, in the way in which Python answers the widget.
+// The report's model: it answers from data in the page, as Python answers the widget.
 
 export class Baked {
   /** A `link` names the plan that is shown first, and its level of detail. */
@@ -33,7 +33,7 @@ export class Baked {
     for (const run of this.listeners[`change:${name}`] || []) run();
   }
 
-  /** Answer later, as Python does: whoever asks is in the middle of drawing. */
+  /** Answer later, as Python does, because the caller is still drawing. */
   save_changes() {
     queueMicrotask(() => {
       for (const event of this.state.events.filter((e) => e.n > this.state.acked)) {
@@ -51,16 +51,16 @@ export class Baked {
     return this.data.plans.findIndex(({ scenes }) => scenes.ops.hash === hash);
   }
 
-  /** Whether the page can show the plan of a hash. */
+  /** Whether the page contains the plan with a hash. */
   holds(hash) {
     return this.indexOf(hash) >= 0;
   }
 
-  /** Show the code of a plan that the page does not hold. */
+  /** Show the code of a plan that the page does not contain. */
   offer(text) {
-    const makes = text ? "; this Python makes it, in a notebook" : "";
+    const makes = text ? "; this Python code makes it, in a notebook" : "";
     this.tell("code", { text, shown: true });
-    this.tell("status", { text: `The link is to a plan that this report does not hold${makes}.`, kind: "error" });
+    this.tell("status", { text: `The link refers to a plan that this report does not contain${makes}.`, kind: "error" });
   }
 
   show() {
@@ -87,7 +87,7 @@ export class Baked {
       source: () => {
         const { hash } = plan.scenes.ops;
         const { segment, target, view = "source" } = event;
-        const found = plan.sources[segment]?.[target]?.[view] || { problem: "The report leaves this out of a plan of this size; the explorer has it." };
+        const found = plan.sources[segment]?.[target]?.[view] || { problem: "The report omits this for a plan of this size; the explorer has it." };
         this.tell("source", { segment, target, view, hash, ...found });
       },
       code: () => this.tell("code", { text: plan.code }),

@@ -1,5 +1,5 @@
 // Bundles the modules of this folder into the scripts that the package carries: node build.mjs, or node build.mjs --check.
-// A bundle begins with a digest of what it was made from, by which a test without Node finds one that is out of date.
+// A bundle begins with a digest of its modules, by which a test without Node detects a stale one.
 
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
@@ -26,6 +26,6 @@ for (const [entry, output] of Object.entries(BUNDLES)) {
   else if (readFileSync(INTO + output, "utf8") !== text) stale.push(output);
 }
 if (stale.length) {
-  console.error(`${stale.join(", ")} differ from what the modules in widgets/js give: run make scripts and commit the result.`);
+  console.error(`${stale.join(", ")} differ from the modules in widgets/js: run make scripts and commit the result.`);
   process.exitCode = 1;
 }

@@ -1,4 +1,4 @@
-// The line to Python: what it has sent, and what the user does, in order and once each.
+// The connection to Python: its state, and the user's events, in order and exactly once.
 
 const PATIENCE = 4000; // milliseconds
 const sent = new WeakMap(); // model -> events that the kernel has not handled yet, shared by all views of the model
@@ -15,14 +15,14 @@ export class Channel {
     return this.model.get(name);
   }
 
-  /** Whether the plan can be edited: a report shows plans that are fixed. */
+  /** Whether the plan can be edited; plans in a report are fixed. */
   get editable() {
     return !this.get("history").fixed;
   }
 
   on(name, act) {
     const key = `change:${name}`;
-    const run = () => act(); // of its own, because all of them are taken off by identity
+    const run = () => act(); // a separate function, because listeners are removed by identity
     this.model.on(key, run);
     this.listeners.push([key, run]);
   }
@@ -48,12 +48,12 @@ export class Channel {
   }
 }
 
-/** Why the kernel has not answered, as far as the page can tell: JupyterLab says how its kernel is. */
+/** Why the kernel has not answered, as far as the page can tell from JupyterLab's kernel status. */
 function kernelText(model) {
   const status = model.widget_manager?.kernel?.status;
-  if (status === "busy") return ["The kernel is busy with a cell; it answers when that is done."];
+  if (status === "busy") return ["The kernel is busy with a cell and answers when it is done."];
   if (["dead", "terminating", "unknown"].includes(status)) return ["The kernel has ended; start it and run the cell again.", "error"];
   if (["starting", "restarting", "autorestarting"].includes(status)) return ["The kernel is starting; run the cell again.", "error"];
-  if (status === "idle") return ["The kernel was restarted and does not know this view; run the cell again.", "error"];
-  return ["No answer from the kernel yet: it is busy, or it was restarted and the cell has to run again.", "error"];
+  if (status === "idle") return ["The kernel was restarted and no longer has this view; run the cell again.", "error"];
+  return ["No answer from the kernel yet: it is busy, or it was restarted and the cell must be run again.", "error"];
 }

@@ -14,8 +14,8 @@ export class Decisions {
     this.channel = explorer.channel;
     this.log = null; // the number of the log that is shown
     this.total = 0; // decisions in it
-    this.taken = []; // those of them that Python has sent
-    this.step = null; // how many decisions are shown as taken, while the log is stepped through
+    this.taken = []; // the rows that Python has sent
+    this.step = null; // how many decisions are applied while stepping through the log
     this.playing = null;
     this.filter = { text: "", outcome: "all", mine: false };
     const named = (label, title, act) => {
@@ -27,10 +27,10 @@ export class Decisions {
     this.slider = h("input.fx-slider", { type: "range", min: 0, "aria-label": "Decisions taken", oninput: (e) => this.stepTo(Number(e.target.value)) });
     this.playButton = named("▶", "Play or pause (p)", () => this.play());
     this.stepCount = h("span.fx-note");
-    this.leave = named("Plan", "Leave the steps, show the plan (Esc)", () => this.stepTo(null));
+    this.leave = named("Plan", "End stepping and show the plan (Esc)", () => this.stepTo(null));
     this.player = h("div.fx-player", { role: "group", "aria-label": "Step through the decisions" }, named("◂", "One decision back (k)", () => this.stepBy(-1)), this.playButton,
-      named("▸", "One decision on (j)", () => this.stepBy(1)), this.slider, this.stepCount, this.leave);
-    this.mine = h("input", { type: "checkbox", title: "Only what is about the selection", onchange: (e) => this.filterBy("mine", e.target.checked) });
+      named("▸", "One decision forward (j)", () => this.stepBy(1)), this.slider, this.stepCount, this.leave);
+    this.mine = h("input", { type: "checkbox", title: "Only decisions about the selection", onchange: (e) => this.filterBy("mine", e.target.checked) });
     this.rows = h("ol.fx-decisions", { onclick: (e) => this.onClick(e) });
     this.filters = h("div.fx-filters", {},
       h("input.fx-search", { type: "search", placeholder: "T3, reduction, cycle …", "aria-label": "Filter decisions", oninput: (e) => this.filterBy("text", e.target.value.toLowerCase()) }),
@@ -45,7 +45,7 @@ export class Decisions {
 
   // ---- the list
 
-  /** Take what Python has sent: another log, or the next page of this one. */
+  /** Receive data from Python: another log, or the next page of this one. */
   draw() {
     const { log, total = 0, first, rows = [], verdicts: said = [] } = this.channel.get("decisions");
     if (log !== this.log) {
@@ -64,7 +64,7 @@ export class Decisions {
     this.refresh();
   }
 
-  /** Ask for the next decisions, unless all are here. */
+  /** Request the next decisions, unless all have arrived. */
   load() {
     const key = `${this.log} ${this.taken.length}`;
     if (this.taken.length >= this.total || this.asked === key) return;
@@ -86,7 +86,7 @@ export class Decisions {
       (!text || `${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
     this.count.textContent = this.total ? `${found.length} of ${this.total}` : "";
     const empty = !this.total ? "No decision led to this plan." : all.length < this.total ? "…" : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
-    // A window around the step at hand: a page of thousands of rows would be slow.
+    // A window around the current step, because a page of thousands of rows would be slow.
     const from = Math.max(0, Math.min((this.step || 1) - SHOWN / 2, found.length - SHOWN));
     const shown = found.slice(from, from + SHOWN).map((row) => item(row, (code) => this.explorer.lift(code)));
     this.rows.replaceChildren(...(shown.length ? shown : [h("li.fx-empty", {}, empty)]));
@@ -101,13 +101,13 @@ export class Decisions {
     return attempts.includes(row.seq) || Boolean(names.length && (names.length > 2 ? names.some((n) => row.names.includes(n)) : names.every((n) => row.names.includes(n))));
   }
 
-  /** Show what is about the selection, which has changed. */
+  /** Update for a new selection. */
   drawSelection() {
     if (this.filter.mine) this.drawRows();
     else this.markMine();
   }
 
-  /** Light up the decisions about the selection. */
+  /** Highlight the decisions about the selection. */
   markMine() {
     const rows = this.taken;
     for (const one of this.rows.children) {
@@ -155,18 +155,18 @@ export class Decisions {
     this.playButton.textContent = "▶";
   }
 
-  /** Show the groups as they are after so many decisions, or (null) the plan. */
+  /** Show the groups after a number of decisions, or (null) the plan. */
   stepTo(step) {
     const { explorer, channel } = this;
     if (step == null) this.stop();
     else if (!explorer.panels.log.shown) explorer.panels.log.toggle(true);
     this.step = step == null ? null : Math.min(Math.max(step, 0), this.total);
-    if (step != null && channel.get("scene").detail !== "ops") channel.send("detail", { detail: "ops", quiet: true }); // the step has the status line
+    if (step != null && channel.get("scene").detail !== "ops") channel.send("detail", { detail: "ops", quiet: true }); // the status line shows the step
     else this.showStep();
     this.drawPlayer();
   }
 
-  /** Show the step at hand in another picture. */
+  /** Show the current step in another picture. */
   refresh() {
     if (this.step != null) this.showStep();
   }
@@ -200,7 +200,7 @@ export class Decisions {
     }
     const later = this.channel.get("history").edits?.length ? " (before your edits)" : "";
     if (row) status.tell(`Decision ${this.step} of ${this.total}, ${row.ok ? "accepted" : "refused"}: ${row.of}. ${row.reason}${later}`);
-    else if (on) status.tell("No decision was taken yet: every op is a group of its own.");
+    else if (on) status.tell("No decision yet: every op is a separate group.");
   }
 
   drawPlayer() {
@@ -215,7 +215,7 @@ export class Decisions {
     if (!this.step) return;
     const find = () => this.rows.querySelector(`[data-step="${this.step}"]`);
     if (!find() && rows.length > SHOWN && !this.isRefilling) {
-      this.isRefilling = true; // the window of the log moves on; a filter may hide the row all the same
+      this.isRefilling = true; // the window of the log moves on; a filter may still hide the row
       this.drawRows();
       this.isRefilling = false;
     }

@@ -1,4 +1,4 @@
-// Elements, and what is done to them all over the explorer.
+// Elements, and common operations on them.
 
 /** Make an element: h("b.name", {title: "x"}, child, ...). Text is set as text, never as markup. */
 export function h(spec, attrs = {}, ...children) {
@@ -19,7 +19,7 @@ export function button(label, title, act, extra = "") {
   return h(`button.fx-button${extra}`, { title, onclick: act }, label);
 }
 
-/** Buttons of which one is chosen, or each is on or off. */
+/** Buttons, either with one chosen or each on or off. */
 export function choice(label, ...buttons) {
   return h("div.fx-switch", { role: "group", "aria-label": label }, ...buttons);
 }
@@ -36,12 +36,12 @@ export function flag(item, name, on) {
   item.classList.toggle(`fx-${name}`, Boolean(on));
 }
 
-/** Give something the focus without scrolling the page. */
+/** Focus an element without scrolling the page. */
 export function enter(item) {
   item?.focus({ preventScroll: true });
 }
 
-/** Draw a part of the page again: what has the focus in it keeps it, if what is drawn has the same control. */
+/** Draw a part of the page again; a focused control keeps the focus if the new part has the same control. */
 export function redraw(part, draw) {
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   draw();
@@ -50,28 +50,28 @@ export function redraw(part, draw) {
   enter([...part.querySelectorAll(focused.localName)].find((one) => controlText(one) === words));
 }
 
-/** What tells a control from others: what it sends, and its name. */
+/** The identity of a control: what it sends, and its name. */
 function controlText(item) {
   return JSON.stringify([{ ...item.dataset }, item.getAttribute("aria-label"), item.textContent]);
 }
 
-/** Whether something, or nothing at all, has the focus: whatever has it instead was chosen by the user. */
+/** Whether an element or nothing has the focus; any other focused element was chosen by the user. */
 export function mayEnter(part) {
   const { activeElement } = document;
   return activeElement === null || activeElement === document.body || part.contains(activeElement);
 }
 
-/** Scroll a list, and nothing around it, so that a line of it is well in view. */
+/** Scroll only a list, so that one of its lines is in view. */
 export function centre(list, line) {
   list.scrollTop += line.getBoundingClientRect().top - list.getBoundingClientRect().top - list.clientHeight / 3;
 }
 
-/** Do something after what is shown now has been drawn. */
+/** Call a function after the current frame is drawn. */
 export function soon(act) {
   requestAnimationFrame(() => setTimeout(act));
 }
 
-/** Whether the user asked for less motion. */
+/** Whether the user prefers reduced motion. */
 export function isStill() {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }

@@ -1,7 +1,7 @@
 // The explorer in the page: shows what Python sends, and sends back what the user does.
 //
-// The explorer holds what its parts share: the channel to Python and the selection. A part draws itself when it is told
-// to, and tells the explorer, or another part, what the user wants.
+// The explorer holds what its parts share: the channel to Python and the selection. A part draws itself on request, and
+// passes the user's actions to the explorer or to another part.
 
 import { Channel } from "./channel.js";
 import { Decisions } from "./decisions.js";
@@ -22,7 +22,7 @@ import { Toolbar } from "./toolbar.js";
 export class Explorer {
   constructor(model, el) {
     this.selected = null; // the id of an edge, a node, or "segment:0"
-    this.segment = 0; // the one that tabs show: that of the selection, or the last one
+    this.segment = 0; // the segment in tabs: that of the selection, or the last one
     this.root = h("div.fl-explorer", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1, onkeydown: (e) => this.keyboard.onKey(e) });
     this.status = new Status();
     this.channel = new Channel(model, (text, kind) => this.status.tell(text, kind));
@@ -81,7 +81,7 @@ export class Explorer {
     this.focus.dispose();
   }
 
-  /** Draw another picture, and everything that hangs on the plan. */
+  /** Draw another picture, and everything that depends on the plan. */
   drawScene() {
     const { root, channel } = this;
     const scene = channel.get("scene");
@@ -98,13 +98,13 @@ export class Explorer {
     root.dispatchEvent(new CustomEvent("fuser-lab-drawn", { bubbles: true, detail: scene.rev }));
   }
 
-  /** What is looked at, as a link names it. */
+  /** The view, as a link names it. */
   get looked() {
     const { hash, detail } = this.channel.get("scene");
     return { plan: hash, detail, select: this.selected, tab: this.panels.tables.shown ? this.tabs.current : "", step: this.decisions.step };
   }
 
-  /** Look at what a link names. */
+  /** Go to the view that a link names. */
   restore({ select, tab, step }) {
     if (select && this.graph.locate(select)) this.select(select);
     if (this.tabs.views.has(tab)) this.tabs.open(tab);
@@ -134,7 +134,7 @@ export class Explorer {
     this.setSelected(id);
   }
 
-  /** Show what is selected; Python knows it already, or is told by who calls. */
+  /** Show the selection; Python already has it, or the caller sends it. */
   setSelected(id) {
     const { graph, tabs } = this;
     this.selected = id;

@@ -1,14 +1,15 @@
-// The focus stays in the explorer when what has it is drawn anew or hidden: the next key would reach the notebook.
+// Keeps the focus in the explorer when the focused element is redrawn or hidden; otherwise the next key would reach the
+// notebook.
 
 import { enter } from "./dom.js";
 
 export class Focus {
   constructor(root) {
     this.root = root;
-    this.last = null; // what has the focus in the explorer, or had it when it vanished
+    this.last = null; // the element that has the focus, or had it when it was removed
     root.addEventListener("focusin", ({ target }) => (this.last = target));
     root.addEventListener("focusout", ({ target }) => setTimeout(() => this.leave(target)));
-    this.changes = new MutationObserver(() => this.hold()); // not every browser tells that what is removed loses the focus
+    this.changes = new MutationObserver(() => this.hold()); // not every browser reports that a removed element loses the focus
     this.changes.observe(root, { childList: true, subtree: true });
   }
 
@@ -16,7 +17,7 @@ export class Focus {
     this.changes.disconnect();
   }
 
-  /** Take the focus if it was lost with what had it. */
+  /** Take the focus if it was lost with its element. */
   hold() {
     if (document.activeElement !== document.body || !this.last || isShown(this.last)) return;
     this.last = null;
@@ -25,7 +26,7 @@ export class Focus {
 
   leave(item) {
     this.hold();
-    if (this.last === item && document.activeElement !== item) this.last = null; // the user went elsewhere
+    if (this.last === item && document.activeElement !== item) this.last = null; // the user moved it elsewhere
   }
 }
 

@@ -1,4 +1,4 @@
-// The graph on the canvas: draws scenes, marks what is selected, and takes clicks and keys in the picture.
+// The graph on the canvas: draws scenes, marks the selection, and handles clicks and keys in the picture.
 
 import { enter, flag, h, isStill, mayEnter } from "./dom.js";
 import { Heat } from "./heat.js";
@@ -8,8 +8,8 @@ import { Viewport } from "./viewport.js";
 import { Words } from "./words.js";
 
 const GLIDE = 220; // milliseconds
-const LARGE = 400; // items, beyond which nothing glides
-const STEP = 0.15; // between the sizes of canvases that pictures are laid out for, as a logarithm
+const LARGE = 400; // maximum number of items that are animated
+const STEP = 0.15; // step between the canvas sizes for which pictures are laid out, as a logarithm
 const ACTS = ["act", "mark", "select"]; // what a click on an edge sends, by the number of a mode
 
 export class Graph {
@@ -56,7 +56,7 @@ export class Graph {
 
   // ---- drawing
 
-  /** Draw a scene; what is selected and what has the focus stay where they are, as far as they are still there. */
+  /** Draw a scene; the selected and the focused element keep their place if they still exist. */
   draw(scene) {
     const { channel, selected, previews } = this.explorer;
     previews.hide();
@@ -104,15 +104,15 @@ export class Graph {
 
   keepFocus(focused) {
     if (!focused || document.activeElement?.dataset.id === focused) return;
-    // Focus makes the page lay out the picture: in a large one after it was shown.
+    // Focusing makes the browser lay out the picture, so a large one is shown first.
     if (this.items.length <= LARGE) this.focus(focused);
     else requestAnimationFrame(() => (document.activeElement === this.explorer.root || mayEnter(this.canvas)) && this.focus(focused));
   }
 
-  /** Let things glide from where they were, unless the user asked for less motion. */
+  /** Animate items from their old positions, unless the user prefers reduced motion. */
   animate(before) {
     if (!before || isStill() || this.items.length > LARGE) return;
-    this.canvas.classList.add("fx-gliding"); // what glides past takes no click that is meant for an edge
+    this.canvas.classList.add("fx-gliding"); // a moving item must not catch a click meant for an edge
     clearTimeout(this.gliding);
     this.gliding = setTimeout(() => this.canvas.classList.remove("fx-gliding"), GLIDE);
     for (const layer of this.picture.placed) {
@@ -145,7 +145,7 @@ export class Graph {
 
   // ---- places
 
-  /** The middle of something in the picture; asking the page for its box would make it lay out everything. */
+  /** The centre of an item in the picture; asking the browser for its box would lay out everything. */
   locate(id) {
     const edge = this.edges.get(id);
     const index = id?.startsWith("segment:") ? Number(id.slice(8)) : null; // its box, its node, or the block that it is in
@@ -195,14 +195,14 @@ export class Graph {
     this.focus(item.dataset.id);
   }
 
-  /** Do what a click on something means; `lookOnly` selects it and changes nothing. */
+  /** Handle a click on an item; `lookOnly` only selects it. */
   act(id, lookOnly = false) {
     const edge = this.edges.get(id);
     this.explorer.channel.send(ACTS[this.explorer.modes.at(edge, lookOnly)], { id, kind: edge?.kind }); // Python works while the page draws
     this.explorer.setSelected(id);
   }
 
-  /** Open a box into what it holds, or close the one around something; return whether there is such a box. */
+  /** Expand a box, or collapse the one around an item; return whether there is such a box. */
   open(id) {
     const { channel } = this.explorer;
     const node = this.nodes.get(id);
@@ -244,7 +244,7 @@ export class Graph {
     enter(this.canvas.querySelector("[tabindex='0']"));
   }
 
-  /** Go along edges (down, up) or to what stands beside. */
+  /** Follow edges (down, up) or move to neighbours. */
   walk(id, down, side) {
     const edge = this.edges.get(id);
     let next = null;
@@ -260,7 +260,7 @@ export class Graph {
     if (next) this.focus(next);
   }
 
-  /** Show what a search has found. */
+  /** Show a search result. */
   markFound(found, searching) {
     flag(this.canvas, "searching", searching);
     for (const item of this.items) flag(item, "found", found.has(item.dataset.id));

@@ -1,6 +1,6 @@
-// The groups that decisions make.
+// The groups that result from decisions.
 
-/** The groups that decisions make, as a map from a name to the set of names that it is with. */
+/** The groups that result from decisions, as a map from each name to its group. */
 export function groupsAfter(rows) {
   const homes = new Map();
   const join = (names) => {

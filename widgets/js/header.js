@@ -23,7 +23,7 @@ export class Header {
     this.undo.setAttribute("aria-label", "Undo");
     this.redo.setAttribute("aria-label", "Redo");
     this.reset = button("Reset", "Drop all edits", () => channel.send("reset"));
-    const copy = button("Code", "Copy Python that makes this plan (y)", () => channel.send("code"));
+    const copy = button("Code", "Copy the Python code of this plan (y)", () => channel.send("code"));
     copy.setAttribute("aria-label", "Copy as code");
     this.run = button("Run", "Time this plan and the baseline (r)", () => this.toggleRun(), ".fx-primary");
     this.bar = h("div.fx-bar");
@@ -39,7 +39,7 @@ export class Header {
     this.explorer.root.setAttribute("aria-label", `Fusion explorer: ${title}`);
   }
 
-  /** The numbers of the plan, and what was measured of it. */
+  /** The numbers of the plan, and its measurements. */
   drawFacts() {
     const { facts = [], hash } = this.channel.get("scene");
     const measured = this.channel.get("times").measured?.[hash];

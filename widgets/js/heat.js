@@ -1,4 +1,4 @@
-// Colours of segments and their ops by a number of theirs, from none to the greatest.
+// Colours of segments and their ops by a value, from zero to the largest.
 
 import { flag, h } from "./dom.js";
 
@@ -15,7 +15,7 @@ export class Heat {
   next() {
     this.choice.selectedIndex = (this.choice.selectedIndex + 1) % HEATS.length;
     this.choice.dispatchEvent(new Event("change"));
-    return this.choice.value ? this.legend.title : "Colours tell segments apart.";
+    return this.choice.value ? this.legend.title : "Colours distinguish segments.";
   }
 
   draw(root, graph, heat) {

@@ -1,4 +1,4 @@
-// The inspector: what Python answers about what is selected, and the plan as code.
+// The inspector: Python's answer about the selection, and the plan as code.
 
 import { button, choice, h, option, redraw } from "./dom.js";
 import { fragment } from "./link.js";
@@ -16,7 +16,7 @@ export class Inspector {
   draw() {
     const { id, plan } = this.channel.get("answer");
     if (id === this.shown?.id && plan === this.shown?.plan) redraw(this.element, () => this.write());
-    else this.write(); // a button of the same name would make another edit
+    else this.write(); // a button of the same name would make a different edit
     this.shown = { id, plan };
   }
 
@@ -25,7 +25,7 @@ export class Inspector {
     const answer = this.channel.get("answer");
     this.element.scrollTop = 0;
     if (!answer.id) {
-      this.element.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why it is there."),
+      this.element.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why."),
         !this.channel.editable ? "" : h("ul.fx-empty", {}, ...MODES.map(([label, title]) => h("li", {}, h("b", {}, label), `. ${title}.`))), previews.lastEdit());
       return;
     }
@@ -36,7 +36,7 @@ export class Inspector {
       previews.block(answer.preview),
       previews.lastEdit(),
       facts(answer.facts),
-      answer.layout?.length ? h("details", {}, h("summary", {}, "How it lies in memory"), facts(answer.layout)) : "",
+      answer.layout?.length ? h("details", {}, h("summary", {}, "Memory layout"), facts(answer.layout)) : "",
       answer.note ? h("p.fx-note", {}, answer.note) : "",
       answer.moves?.length ? h("h4", {}, "Moved to another segment") : "",
       answer.moves?.length ? verdicts(answer.moves) : "",
@@ -58,23 +58,23 @@ export class Inspector {
     return made;
   }
 
-  /** Show the plan as code, and copy it where somebody has asked for that. */
+  /** Show the plan as code, and copy it if requested. */
   drawCode() {
     const { text = "", form, forms = [], shown } = this.channel.get("code");
-    const link = button("Copy link", "Copy the address of this report with the plan and what is looked at", () => this.copyLink(text));
+    const link = button("Copy link", "Copy the address of this report with the plan and the view", () => this.copyLink(text));
     this.element.replaceChildren(h("h3", {}, "This plan as code"),
       choice("Written for", ...forms.map((f) => option(f, f === form, () => this.channel.send("code", { form: f })))),
       shown ? "" : h("div.fx-actions", {}, link),
       h("pre.fx-code", { tabindex: 0 }, text));
-    if (!shown) this.copy(text, "The browser gave no access to the clipboard; the code stands in the inspector.");
+    if (!shown) this.copy(text, "The browser gave no access to the clipboard; the inspector shows the code.");
   }
 
-  /** Copy the link to what is shown; a notebook has no address of its own, so that its link is to be put behind one. */
+  /** Copy the link to the view; a notebook has no address, so its link is only a fragment. */
   async copyLink(code) {
     const end = await fragment({ ...this.explorer.looked, code });
     const isPage = !this.channel.editable && window === window.top;
     if (isPage) history.replaceState(null, "", end);
-    this.explorer.status.tell(isPage ? "The link is in the clipboard, and in the address of this page." : "The link is in the clipboard: put it behind the address of a report of this fusion.");
+    this.explorer.status.tell(isPage ? "The link is in the clipboard, and in the address of this page." : "The link is in the clipboard: append it to the address of a report of this fusion.");
     await this.copy(isPage ? location.href : end, isPage ? "The link is in the address of this page." : "The browser gave no access to the clipboard.");
   }
 

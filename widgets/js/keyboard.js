@@ -5,9 +5,9 @@ import { enter, h } from "./dom.js";
 const KEYS = [
   ["Tab", "go into the graph"],
   ["↓ ↑", "follow edges down, up"],
-  ["← →", "go to the next op or edge beside"],
-  ["Enter", "edit at an edge, look at an op"],
-  ["Shift+Enter", "look at an edge without editing"],
+  ["← →", "go to the next op or edge beside it"],
+  ["Enter", "edit at an edge, select an op"],
+  ["Shift+Enter", "select an edge without editing"],
   ["/  n", "search the graph, next match"],
   ["j k p", "step through the decisions, play"],
   ["d i t", "decisions, inspector, tables"],
@@ -24,7 +24,7 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ];
 const MOVES = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-const TYPED = "input:not([type=range], [type=checkbox]), select, textarea, pre"; // what takes keys itself
+const TYPED = "input:not([type=range], [type=checkbox]), select, textarea, pre"; // elements that handle keys themselves
 
 /** The list of the keys, over the canvas. */
 export class Help {
@@ -99,7 +99,7 @@ export class Keyboard {
     event.stopPropagation();
   }
 
-  /** Do what a key says, and return whether it says something. */
+  /** Handle a key, and return whether it has a meaning. */
   handle({ key, target, shiftKey }) {
     const { channel, graph, tabs } = this.explorer;
     const { id } = target.dataset;

@@ -1,9 +1,9 @@
-// Columns of lines that are linked: a line under the pointer, or at the keys, marks those that stand for the same statements.
+// Linked columns of lines: a line under the pointer or with the focus marks the lines of the same statements.
 
 import { centre, flag, h } from "./dom.js";
 
 export class Linked {
-  /** Columns are pairs of a title and HTML, whose lines have role "option" and carry their links. */
+  /** Columns are pairs of a title and HTML, whose lines have role "option" and contain their links. */
   constructor(columns) {
     this.lists = columns.map(([title, html]) => {
       const list = h("div.fx-code.fx-list", { role: "listbox", tabindex: 0, "aria-label": title });
@@ -43,7 +43,7 @@ export class Linked {
     if (!list || !(event.key in steps)) return;
     const lines = [...list.children];
     const at = lines.indexOf(this.chosen);
-    const next = lines.slice(0); // in the direction of the key, the next line that is linked
+    const next = lines.slice(0); // the next linked line in the direction of the key
     const order = steps[event.key] > 0 ? next.slice(at + 1) : next.slice(0, at < 0 ? next.length : at).reverse();
     const line = order.find((one) => one.dataset.links);
     if (line) this.choose(line);
@@ -51,7 +51,7 @@ export class Linked {
     event.stopPropagation();
   }
 
-  /** Keep a line marked, and bring what it is linked with into view. */
+  /** Keep a line marked, and scroll its linked lines into view. */
   choose(line) {
     this.chosen?.setAttribute("aria-selected", "false");
     this.chosen = line;

@@ -1,13 +1,13 @@
-// The map of a model in the page: Python draws, this sends what the user clicks and keys, and keeps the focus.
+// The map of a model in the page: Python draws it, this module sends clicks and keys and keeps the focus.
 
 import { mayEnter, redraw } from "./dom.js";
 
 const PARTS = ["bar", "picture", "side", "below"];
 const LEAST = 11; // pixels: smaller words are not drawn
-const TALLEST = 25; // pixels of the drawing that a name may be enlarged to, so that it stays in its box
+const TALLEST = 25; // maximum size of a name in pixels of the drawing, so that it stays in its box
 const STEPS = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 };
 
-/** Keep words readable: as a map shrinks, names grow against it, to their first part if need be, and all else goes. */
+/** Keep text readable: as a map shrinks, names are enlarged, shortened if necessary, and all other text is hidden. */
 function drawWords(svg, scaled) {
   const words = [...svg.querySelectorAll("text")];
   for (const word of words) {
@@ -72,11 +72,11 @@ function render({ model, el }) {
     const scaled = Math.max(fit, 0.45) * zoom;
     svg.setAttribute("width", width * scaled);
     svg.setAttribute("height", height * scaled);
-    if (svg.isConnected) drawWords(svg, scaled); // has no styles before
+    if (svg.isConnected) drawWords(svg, scaled); // it has no styles before
   };
   const draw = () => {
     const view = model.get("view");
-    const follows = mayEnter(parts.picture); // else the user went on while Python worked
+    const follows = mayEnter(parts.picture); // otherwise the user continued while Python was working
     for (const name of PARTS) {
       if (shown[name] === view[name]) continue;
       shown[name] = view[name];

@@ -4,8 +4,8 @@ import { flag, option, press } from "./dom.js";
 
 export const MODES = [
   ["Cut", "A click on an edge cuts or glues: it overrules the segmenter"],
-  ["segment_set", "A click on an edge inserts it or removes it: it asks the segmenter"],
-  ["Look", "A click only selects, and so does Shift and a click"],
+  ["segment_set", "A click on an edge inserts or removes it: it asks the segmenter"],
+  ["Look", "A click only selects, and so does Shift+click"],
 ];
 const LOOK = 2;
 
@@ -15,7 +15,7 @@ export class Modes {
     this.buttons = MODES.map(([label, title], n) => option(label, false, () => this.set(n), { title: `${title} (e)` }));
   }
 
-  /** Marks a part of the page in the mode in which clicks edit nothing. */
+  /** Marks a part of the page in the mode in which clicks do not edit. */
   mark(root) {
     this.root = root;
     this.set(0);
@@ -31,7 +31,7 @@ export class Modes {
     this.set((this.mode + 1) % MODES.length);
   }
 
-  /** What a click on an edge, or on anything else (null), does now. */
+  /** The current effect of a click on an edge, or on any other item (null). */
   at(edge, lookOnly = false) {
     return edge && this.channel.editable && !lookOnly ? this.mode : LOOK;
   }

@@ -1,8 +1,8 @@
-// The overview: the whole picture, small, with a frame around the part that is seen.
+// The overview: the whole picture, small, with a frame around the visible part.
 
 import { h } from "./dom.js";
 
-const MOST_DOTS = 400; // nodes, beyond which only segments are drawn
+const MOST_DOTS = 400; // maximum number of nodes; beyond it, only segments are drawn
 
 export class Overview {
   constructor(viewport) {

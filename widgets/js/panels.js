@@ -1,4 +1,4 @@
-// Which panels stand beside and below the canvas, and the full screen.
+// The panels beside and below the canvas, and full screen.
 
 import { flag, option } from "./dom.js";
 
@@ -6,7 +6,7 @@ import { flag, option } from "./dom.js";
 class Panel {
   constructor(root, hidden, [label, title], shown = () => {}) {
     this.root = root;
-    this.hidden = hidden; // the flag of the root while it is not shown
+    this.hidden = hidden; // the flag of the root while the panel is hidden
     this.onShown = shown;
     this.button = option(label, false, () => this.toggle(), { title });
   }
@@ -44,7 +44,7 @@ export class Panels {
       if (document.fullscreenElement) await document.exitFullscreen();
       else await this.explorer.root.requestFullscreen();
     } catch {
-      this.explorer.status.tell("The browser does not allow a full screen here.", "error");
+      this.explorer.status.tell("The browser does not allow full screen here.", "error");
     }
   }
 }

@@ -1,10 +1,10 @@
-// The picture: pieces that stay in the page while an edit only moves them.
+// The picture: pieces that stay in the page if an edit only moves them.
 
 const LAYERS = ["boxes", "edges", "headers", "labels", "nodes"]; // the lowest first, so that nothing hides text
 
 export class Picture {
   constructor(canvas) {
-    this.name = "fl" + Math.random().toString(36).slice(2); // ids do not repeat in a page, which loads this module once for each widget
+    this.name = "fl" + Math.random().toString(36).slice(2); // ids must be unique in a page, which loads this module once per widget
     const groups = LAYERS.map((layer) => `<g class="fl-${layer}"></g>`).join("");
     canvas.innerHTML = `<svg class="fl-svg" role="graphics-document" aria-labelledby="${this.name}-t ${this.name}-d"><title id="${this.name}-t"></title><desc id="${this.name}-d"></desc><defs></defs>${groups}</svg>`;
     this.svg = canvas.firstChild;
@@ -21,16 +21,16 @@ export class Picture {
     }
     const centres = new Map(scene.nodes.map((node) => [node[0], node.slice(-5)]));
     const length = ([, , source, target]) => [0, 1].reduce((sum, axis) => sum + Math.abs(centres.get(source)[axis] - centres.get(target)[axis]), 0);
-    const edges = scene.edges.map((edge) => [length(edge), edge]).sort((a, b) => b[0] - a[0]).map(([, edge]) => edge); // short ones have the least to click
+    const edges = scene.edges.map((edge) => [length(edge), edge]).sort((a, b) => b[0] - a[0]).map(([, edge]) => edge); // short ones are the hardest to click
     LAYERS.forEach((layer, n) => this.put(n, layer === "edges" ? edges : scene[layer], shape));
   }
 
-  /** What is drawn in a layer, by id. */
+  /** The items of a layer, by id. */
   layer(name) {
     return this.placed[LAYERS.indexOf(name)];
   }
 
-  /** Show these pieces in a layer: those whose shape is there already are moved, only the others are made. */
+  /** Show these pieces in a layer: existing ones with the same shape are moved, only the others are created. */
   put(layer, pieces, shape) {
     const [group, old, placed, spare] = [this.groups[layer], this.placed[layer], new Map(), new Map()];
     for (const piece of pieces) {
@@ -64,7 +64,7 @@ export class Picture {
       element.dataset.id = typeof piece[0] === "number" ? `segment:${piece[0]}` : piece[0];
       if (one.hue !== hue) for (const part of element.querySelectorAll("rect, path")) part.classList.replace(`fl-h${one.hue}`, `fl-h${hue}`) || part.classList.add(`fl-h${hue}`);
       Object.assign(one, { x, y, hue, from: one.x == null ? null : [one.x, one.y] });
-      if (!element.parentNode) group.insertBefore(element, next); // what is kept is never put elsewhere: the page would lay it out again
+      if (!element.parentNode) group.insertBefore(element, next); // kept items are never reinserted, because the browser would lay them out again
       next = element;
     }
     this.placed[layer] = placed;

@@ -25,7 +25,7 @@ export function mark(ok) {
   return h(ok ? "span.fx-good" : "span.fx-bad", { role: "img", "aria-label": ok ? "accepted" : "refused" }, ok ? "✓" : "✗");
 }
 
-/** What schedulers said; `lift` gives a button for the rule of a refusal, or nothing. */
+/** The schedulers' verdicts; `lift` returns a button for the rule of a refusal, or nothing. */
 export function verdicts(list, lift = () => null) {
   return h("ul.fx-verdicts", {}, ...(list || []).map((v) => h("li", {}, mark(v.ok), h("b", {}, v.scheduler), h("span", {}, v.text), v.ok ? null : lift(v.code))));
 }

@@ -1,4 +1,4 @@
-// The page of a player in a notebook: the steps of a kernel that were written into the page.
+// The page of a player in a notebook, with the steps of a kernel in the page.
 
 import { unpacked } from "./link.js";
 import { Player } from "./player.js";

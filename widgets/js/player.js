@@ -1,18 +1,18 @@
-// A kernel step by step: what each statement touches, as grids of elements, with the line that does it.
+// A kernel step by step: the elements that each statement accesses, as grids, with its source line.
 
 import { button, centre, flag, h, isStill } from "./dom.js";
 
-const PACE = 350; // milliseconds of a step while it plays
-const LISTED = 64; // threads that can be chosen one by one
+const PACE = 350; // milliseconds per step during playback
+const LISTED = 64; // maximum number of threads in the selection list
 
 export class Player {
-  /** Data is what Python calls the page form of steps. */
+  /** `data` is the page form of steps from Python. */
   constructor(data) {
     this.data = data;
     this.at = 0;
     this.followed = ""; // the number of a thread, or "" for all of them
     const last = data.steps.length - 1;
-    this.play = button("Play", isStill() ? "Off, because the system asks for less motion: use the slider" : "Play or pause (space)", () => this.toggle());
+    this.play = button("Play", isStill() ? "Off, because the system prefers reduced motion: use the slider" : "Play or pause (space)", () => this.toggle());
     this.play.disabled = isStill();
     this.slider = h("input", { type: "range", min: 0, max: last, value: 0, "aria-label": "Step", oninput: () => this.goTo(Number(this.slider.value)) });
     this.threads = h("select", { "aria-label": "Threads", onchange: () => { this.followed = this.threads.value; this.draw(); } });
@@ -25,11 +25,11 @@ export class Player {
     const legend = h("p.fx-note.fx-marks", {}, h("i.fx-cell.fx-reads"), " read now ", h("i.fx-cell.fx-writes"), " written now ", h("i.fx-cell.fx-was"), " written before");
     this.element = h("div.fx-kernel-player", { role: "group", "aria-label": "Steps of the kernel", onkeydown: (e) => this.onKey(e) },
       h("div.fx-filters", {}, button("First", "First step", () => this.goTo(0)), button("Back", "One step back", () => this.goTo(this.at - 1)), this.play,
-        button("Next", "One step on", () => this.goTo(this.at + 1)), this.slider, this.count, this.threads),
+        button("Next", "One step forward", () => this.goTo(this.at + 1)), this.slider, this.count, this.threads),
       data.note ? h("p.fx-note", {}, data.note) : "", this.said,
       h("div.fx-followed", {}, this.code, h("div.fx-grids", { role: "group", "aria-label": "Elements of the tensors", tabindex: 0 }, legend, ...this.grids.map((one) => one.element))));
     this.draw();
-    requestAnimationFrame(() => this.draw()); // the line can be scrolled to once the source is in the page
+    requestAnimationFrame(() => this.draw()); // scroll to the line once the source is in the page
   }
 
   grid([name, role, shape, cells]) {
@@ -59,7 +59,7 @@ export class Player {
       if (!this.element.isConnected || this.at === this.data.steps.length - 1) this.pause();
       else this.goTo(this.at + 1);
     }, PACE);
-    this.said.setAttribute("aria-live", "off"); // it would be read aloud at every step
+    this.said.setAttribute("aria-live", "off"); // a screen reader would read it at every step
     this.play.textContent = "Pause";
   }
 
@@ -77,7 +77,7 @@ export class Player {
     event.stopPropagation();
   }
 
-  /** What a thread is called: "block 0, thread x 5". */
+  /** The name of a thread: "block 0, thread x 5". */
   threadName(number, axes) {
     const words = [];
     for (let n = axes.length - 1, rest = number; n >= 0; n--) {
@@ -96,7 +96,7 @@ export class Player {
     for (const line of this.code.querySelectorAll(".fx-doing")) flag(line, "doing", false);
     lines.forEach((n) => flag(this.lines.get(n), "doing", true));
     this.drawThreads(step);
-    // The page must not jump: only the source scrolls.
+    // Only the source scrolls, so that the page does not jump.
     const line = this.lines.get(lines[lines.length - 1]);
     if (line) centre(this.code, line);
     const shown = this.followed === "" ? null : Number(this.followed);
@@ -107,7 +107,7 @@ export class Player {
     this.slider.setAttribute("aria-valuetext", text);
   }
 
-  /** Those of the threads that do something: a block may have many more than a small example needs. */
+  /** The active threads: a block may have many more than a small example needs. */
   drawThreads({ axes }) {
     const key = JSON.stringify(axes);
     if (key === this.listed) return;

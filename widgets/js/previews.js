@@ -1,9 +1,9 @@
-// What an edit would give, before it is made: at the pointer, at the focused edge, in the inspector, and as colours.
+// Previews of edits: at the pointer, at the focused edge, in the inspector, and as colours.
 
 import { flag, h, split } from "./dom.js";
 import { reasons } from "./pieces.js";
 
-const WAIT = 60; // milliseconds that the pointer rests on an edge before Python is asked about it
+const WAIT = 60; // milliseconds that the pointer rests on an edge before its preview is requested
 const SAVES = ["", "fx-saves1", "fx-saves2", "fx-saves3"];
 const CANNOT = "fx-cannot";
 
@@ -20,16 +20,16 @@ export class Previews {
     clearTimeout(this.resting);
   }
 
-  /** What Python has found out about the edit at an edge: legal, colour, name and words. */
+  /** Python's preview of the edit at an edge: legality, colour, name and text. */
   known(id) {
     const { plan, edges } = this.channel.get("foreseen") || {};
     return plan === this.channel.get("scene").plan ? edges?.[id] : undefined;
   }
 
-  /** What a click on an edge does, and what that would give. */
+  /** The effect of a click on an edge, and its preview. */
   clickText(edge, mode) {
     const { tensor, kind, from, to, hint, id } = edge;
-    if (mode > 1) return `look at ${tensor}`;
+    if (mode > 1) return `select ${tensor}`;
     if (mode) return `${hint ? "remove" : "insert"} segment_set at ${tensor}`;
     const said = this.known(id);
     if (said) return `${said[0] ? "" : "cannot "}${said[2]}: ${said[3]}`;
@@ -38,7 +38,7 @@ export class Previews {
 
   // ---- at the pointer
 
-  /** Show what a click would do at a place of the page; ask for what is not known yet. */
+  /** Show the effect of a click at a position of the page; request an unknown preview. */
   show(edge, mode, place) {
     this.shown = { edge, mode, place };
     this.showHint(this.clickText(edge, mode), place);
@@ -53,7 +53,7 @@ export class Previews {
     }, WAIT);
   }
 
-  /** The same for an edge that has the focus of the keyboard. */
+  /** The same for an edge with keyboard focus. */
   showFocused(item, edge, mode) {
     const { left, top, width, height } = item.getBoundingClientRect();
     this.show(edge, mode, { clientX: left + width / 2, clientY: top + height / 2 });
@@ -73,7 +73,7 @@ export class Previews {
     this.hint.style.top = `${clientY - frame.top + 16}px`;
   }
 
-  // ---- what Python has found out
+  // ---- previews from Python
 
   draw() {
     const { graph } = this.explorer;
@@ -85,7 +85,7 @@ export class Previews {
     if (item?.hasAttribute("aria-description")) item.setAttribute("aria-description", `Enter: ${this.clickText(edge, mode)}.`);
   }
 
-  /** Colour boundaries by the time that gluing there would save; grey those that cannot be glued. */
+  /** Colour boundaries by the time that gluing there would save; grey out those that cannot be glued. */
   colourEdges() {
     const { graph } = this.explorer;
     for (const item of this.coloured) item.classList.remove(CANNOT, ...SAVES.slice(1));
@@ -102,14 +102,14 @@ export class Previews {
 
   // ---- in the inspector
 
-  /** A button that makes an edit of a plan; one whose edit is refused is greyed and says why. */
+  /** A button for an edit of a plan; a refused edit is greyed out with the reason. */
   button(action, plan) {
     const { refused, title, label } = action;
     if (!refused) return h("button.fx-button", { title, onclick: () => this.channel.send(...split({ ...action, plan })) }, label);
     return h("button.fx-button", { title: refused, "aria-disabled": "true", onclick: () => this.explorer.status.tell(refused, "error") }, label);
   }
 
-  /** What the edit of the selected edge would give. */
+  /** The preview of the edit at the selected edge. */
   block(preview) {
     if (!preview?.legal) return "";
     return h("div.fx-preview", {}, h("p", {}, h("b", {}, `${preview.name}: `), `${preview.change} (${preview.device}). ${preview.rule}`), reasons(preview.because));

@@ -1,4 +1,4 @@
-// The report: an explorer of what was written into the page, at the place that its address names.
+// The report: an explorer of the data in the page, at the view that its address names.
 
 import { Baked } from "./baked.js";
 import { Explorer } from "./explorer.js";

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 
 export class Search {
-  /** `select(id)` selects what a search goes to. */
+  /** `select(id)` selects a search result. */
   constructor(graph, select) {
     this.graph = graph;
     this.select = select;
@@ -35,7 +35,7 @@ export class Search {
     if (this.found.length) this.graph.reveal(this.found[0].id);
   }
 
-  /** Find again in another picture. */
+  /** Search again in another picture. */
   refresh() {
     if (this.input.value) this.find();
   }

@@ -1,4 +1,4 @@
-// The status line: one sentence, and a button that does what can be done about it.
+// The status line: one sentence, and a button for a possible action.
 
 import { flag, h, split } from "./dom.js";
 
@@ -9,7 +9,7 @@ export class Status {
   }
 
   tell(text, kind = "info") {
-    this.words.textContent = this.words.title = text; // two lines are seen; the canvas keeps its size
+    this.words.textContent = this.words.title = text; // two lines are visible; the canvas keeps its size
     this.element.replaceChildren(this.words);
     flag(this.element, "error", kind === "error");
   }

@@ -20,7 +20,7 @@ export class Tabs {
     this.panel = h("div.fx-panel", { role: "tabpanel", tabindex: 0, onclick: (e) => this.onClick(e) });
   }
 
-  /** Open a tab; clicked `again`, the open one is closed. */
+  /** Open a tab; if it is clicked `again`, close it. */
   open(name, again = false) {
     const { panels } = this.explorer;
     const isShut = !panels.tables.shown;
@@ -32,7 +32,7 @@ export class Tabs {
     if (isShut) panels.tables.toggle(true);
   }
 
-  /** Open the tab of a number, the first being 1. */
+  /** Open a tab by its number, from 1. */
   openNumber(number) {
     const view = this.list[number - 1];
     if (view) this.open(view[0]);
@@ -71,7 +71,7 @@ export class Tabs {
     this.open("source");
   }
 
-  /** Light up what the tab says about the selection. */
+  /** Highlight the selection in the tab. */
   mark() {
     const { selected, graph } = this.explorer;
     const names = graph.names(selected);

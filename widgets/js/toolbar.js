@@ -2,7 +2,7 @@
 
 import { button, choice, h, option, press } from "./dom.js";
 
-const DETAILS = [["ops", "Ops", "op"], ["segments", "Segments", "segment"], ["blocks", "Blocks", "run of segments that repeats"], ["modules", "Modules", "module in each segment"]];
+const DETAILS = [["ops", "Ops", "op"], ["segments", "Segments", "segment"], ["blocks", "Blocks", "run of repeated segments"], ["modules", "Modules", "module in each segment"]];
 
 export class Toolbar {
   /** Of the explorer it uses the channel, the modes of clicks, the graph, the search, the panels and the help. */

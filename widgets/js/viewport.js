@@ -1,11 +1,11 @@
-// What part of the picture is seen, and how large.
+// The visible part of the picture, and its scale.
 
 const MARGIN = 6; // pixels around a picture that fits
-const CLOSEST = 4; // times larger than drawn
-const DRAG = 4; // pixels that tell a drag from a click
+const CLOSEST = 4; // maximum scale
+const DRAG = 4; // pixels that distinguish a drag from a click
 
 export class Viewport {
-  /** `moved()` is called after each change of the part that is seen. */
+  /** `moved()` is called after each change of the visible part. */
   constructor(canvas, moved) {
     this.canvas = canvas;
     this.moved = moved;
@@ -15,18 +15,18 @@ export class Viewport {
     canvas.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
   }
 
-  /** How much larger than drawn the picture is shown. */
+  /** The scale at which the picture is shown. */
   get scale() {
     return this.room.w / this.box.w;
   }
 
-  /** Look at another picture; where it is shown is decided by `fit` or `hold`. */
+  /** Show another picture; `fit` or `hold` decides its position. */
   look(svg, [w, h]) {
     this.svg = svg;
     this.size = { w, h };
   }
 
-  /** Show the whole picture, as large as it goes. */
+  /** Show the whole picture as large as possible. */
   fit() {
     if (!this.svg || !this.room?.w) return;
     const { w, h } = this.room;
@@ -51,10 +51,10 @@ export class Viewport {
     this.apply();
   }
 
-  /** Show the picture as it is while the canvas has another size. */
+  /** Keep the picture's position and scale when the canvas changes its size. */
   resize({ width, height }) {
     const before = this.room;
-    this.room = { w: width, h: height }; // asking the page itself would make it lay out everything
+    this.room = { w: width, h: height }; // asking the browser would make it lay out everything
     if (!this.svg || !width || !height) return false;
     if (this.fitted || !this.box) this.fit();
     else {
@@ -65,7 +65,7 @@ export class Viewport {
     return true;
   }
 
-  /** Move the picture so that what was at one place and is now at another stays where it is on the screen. */
+  /** Move the picture so that an item that moved within it stays where it is on the screen. */
   hold(old, now) {
     if (!this.box || !now) return false;
     this.box.x += now.x - old.x;
@@ -80,7 +80,7 @@ export class Viewport {
     this.apply();
   }
 
-  /** Move the picture so that a place is seen. */
+  /** Move the picture so that a position is visible. */
   reveal(at) {
     if (!this.box || !at) return;
     const { x, y, w, h } = this.box;
@@ -89,7 +89,7 @@ export class Viewport {
   }
 
   apply() {
-    // The picture as a whole is moved and scaled: with another viewBox the page would lay out all text again.
+    // The picture is moved and scaled as a whole, because another viewBox would lay out all text again.
     this.svg.style.transform = `scale(${this.scale}) translate(${-this.box.x}px, ${-this.box.y}px)`;
     this.moved();
   }
@@ -118,7 +118,7 @@ export class Viewport {
   }
 
   onWheel(event) {
-    // A plain wheel scrolls the notebook, as everywhere; with Ctrl, or pinched on a touchpad, it zooms.
+    // A plain wheel scrolls the notebook; with Ctrl, or with a pinch on a touchpad, it zooms.
     if (!(event.ctrlKey || event.metaKey) || !this.svg) return;
     event.preventDefault();
     const frame = this.canvas.getBoundingClientRect();

@@ -1,4 +1,4 @@
-// What anywidget loads: an explorer for a model of the notebook.
+// The module that anywidget loads: an explorer for a model of the notebook.
 
 import { Explorer } from "./explorer.js";
 

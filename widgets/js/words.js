@@ -1,17 +1,17 @@
-// The words in the picture: those that can be read at its scale.
+// The text in the picture that is readable at its scale.
 
 import { flag } from "./dom.js";
 
-const LEAST_TEXT = 11; // pixels on the screen; smaller words are not drawn
+const LEAST_TEXT = 11; // pixels on the screen; smaller text is not drawn
 const NAME = 13; // pixels: the size of a node's name in the picture
-const LEAST_LETTERS = 3; // of a name that is cut short
+const LEAST_LETTERS = 3; // minimum length of a truncated name
 const LABEL = 11; // pixels: labels of edges and details
-const GROWN = 1.25; // how much larger than drawn the label of an edge may be without touching the next
+const GROWN = 1.25; // maximum enlargement of an edge label that does not touch the next one
 const HEADER = 36; // pixels above the ops of a segment
 const pen = document.createElement("canvas").getContext("2d");
-const widths = new Map(); // of words at 100 px, which no scale changes
+const widths = new Map(); // width of text at 100 px, independent of the scale
 
-/** The width of bold words at a size. */
+/** The width of bold text at a size. */
 function measured(words, size) {
   if (!widths.has(words)) {
     pen.font = `600 100px Inter, "Helvetica Neue", Arial, "Liberation Sans", sans-serif`;
@@ -25,7 +25,7 @@ export class Words {
     this.canvas = canvas;
   }
 
-  /** Draw the words of a graph that can be read at a scale: all of them, names alone, segments alone. */
+  /** Draw the readable text of a graph at a scale: all of it, only names, or only segments. */
   draw(graph, scale) {
     const rounded = Math.round(scale * 50) / 50 || scale;
     if (this.at === rounded && this.of === graph.nodes) return;
@@ -39,13 +39,13 @@ export class Words {
     flag(this.canvas, "unlabelled", LEAST_TEXT / scale > LABEL * GROWN);
     let readable = 0;
     for (const [id, { element }] of graph.picture.layer("nodes")) readable += drawName(element, graph.nodes.get(id), near, size);
-    const alone = size > HEADER && readable < graph.nodes.size / 2; // no words on ops, so that segments may have theirs there
+    const alone = size > HEADER && readable < graph.nodes.size / 2; // no text on ops, so that segment names can be there
     flag(this.canvas, "tiny", alone);
     for (const [index, { element }] of graph.picture.layer("headers")) drawHeader(element, graph.boxes.get(index), { near, alone, scale });
   }
 }
 
-/** Draw the name of a node and return whether there is one to read. */
+/** Draw the name of a node and return whether it is readable. */
 function drawName(element, node, near, size) {
   const text = element.querySelector(".fl-name");
   const { dataset } = text;
@@ -61,7 +61,7 @@ function drawName(element, node, near, size) {
   return Boolean(words);
 }
 
-/** The longest beginning of a word that fits, or nothing where it would be too short to tell ops apart. */
+/** The longest prefix of a name that fits, or nothing if it is too short to identify an op. */
 function shortened(words, fits) {
   for (let kept = words.length - 2; kept >= LEAST_LETTERS; kept--) if (fits(`${words.slice(0, kept)}…`)) return `${words.slice(0, kept)}…`;
   return "";

@@ -82,7 +82,7 @@ def test_while_it_searches_the_plan_can_be_edited_and_a_second_search_is_refused
     page.send("undo")
     assert explorer.plan is edited
     page.send("panel", name="certificate")
-    assert "Look for a cheaper plan" in explorer.panels["certificate"]["html"]
+    assert "Search for a cheaper plan" in explorer.panels["certificate"]["html"]
 
 
 @pytest.mark.parametrize("what", ["optimal", "certificate"])
@@ -110,7 +110,7 @@ def test_a_search_can_be_cancelled(page, monkeypatch, what):
     assert explorer.plan is before
     gate.set()
     thread.join(300)
-    assert ended.is_set(), "what is searched for is told that nobody waits for it any more"
+    assert ended.is_set(), "a search is cancelled when no one waits for its result"
     assert explorer.plan is before
     assert not explorer.certificate
     assert explorer.status["text"] == "The search was cancelled."

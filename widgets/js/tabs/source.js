@@ -1,4 +1,4 @@
-// The tab of the generated kernel of a segment: its source, its schedule and PTX beside it, its steps.
+// The tab of a segment's generated kernel: its source, with schedule and PTX beside it, and its steps.
 
 import { centre, choice, h, option, soon } from "../dom.js";
 import { Linked } from "../linked.js";
@@ -8,7 +8,7 @@ const TARGETS = [["cpu", "CPU"], ["cuda", "CUDA"], ["ptx", "PTX"]];
 const VIEWS = [["source", "Source", "The generated source"], ["beside", "Side by side", "Source, schedule and PTX, linked line by line"],
   ["steps", "Steps", "What each statement reads and writes, on a small example"],
   ["profile", "Profile", "What bounds the kernel, and the bytes of each line that reads or writes memory"]];
-const WAITING = { source: "Generating …", beside: "Generating and compiling …", steps: "Following the kernel …", profile: "Looking for a profile …" };
+const WAITING = { source: "Generating …", beside: "Generating and compiling …", steps: "Stepping through the kernel …", profile: "Searching for a profile …" };
 
 export class SourceTab {
   constructor(explorer) {
@@ -30,7 +30,7 @@ export class SourceTab {
     const offered = TARGETS.filter(([name]) => name !== "ptx" || (channel.editable && this.view === "source"));
     const targets = offered.map(([name, words]) => option(words, this.target === name, () => { this.target = name; tabs.draw(); }));
     const views = VIEWS.filter(([name]) => name !== "profile" || channel.editable || channel.get("history").profiled).map(([name, words, title]) => option(words, this.view === name, () => this.choose(name), { title }));
-    const hints = { source: "Click a line to see its op; select an op to see its lines.", beside: "Point at a line, or use ↓ and ↑, to see the lines of the same statements.", profile: "Point at a line, or use ↓ and ↑, to see what it accesses." };
+    const hints = { source: "Click a line to see its op; select an op to see its lines.", beside: "Hover over a line, or use ↓ and ↑, to see the lines of the same statements.", profile: "Hover over a line, or use ↓ and ↑, to see what it accesses." };
     const head = h("div.fx-filters", {}, pick, choice("Target", ...targets), choice("View", ...views), h("span.fx-note", {}, hints[this.view] || ""));
     if (!current) return [head, h("p.fx-empty", {}, this.target === "ptx" ? "Compiling …" : WAITING[this.view])];
     if (source.problem) return [head, h("p.fx-why.fx-refused", {}, source.problem)];
@@ -60,7 +60,7 @@ export class SourceTab {
   profile(source) {
     const made = this.beside(source);
     const list = made.querySelector(".fx-list");
-    soon(() => { // the first line with bytes stands far below the head
+    soon(() => { // the first line with bytes is far below the header
       const first = list.isConnected && list.querySelector(".fx-cost:not(:empty)");
       if (first) centre(list, first.parentNode);
     });
@@ -69,7 +69,7 @@ export class SourceTab {
 
   unprofiled() {
     const { plan } = this.explorer.channel.get("scene");
-    const what = this.target === "cuda" ? "Compiles the kernels for CUDA; with inputs on a GPU it also runs and counts." : "Runs the plan on this CPU and compares it with the roofline.";
+    const what = this.target === "cuda" ? "Compiles the kernels for CUDA; with inputs on a GPU it also runs them and reads counters." : "Runs the plan on this CPU and compares it with the roofline.";
     return h("div.fx-filters", {}, h("button.fx-button", { "data-send": JSON.stringify({ type: "profile", target: this.target, plan }) }, "Profile this plan"), h("span.fx-note", {}, what));
   }
 

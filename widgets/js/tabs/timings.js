@@ -1,4 +1,4 @@
-// The tab of what was measured.
+// The tab of measured times.
 
 import { h } from "../dom.js";
 import { table } from "../pieces.js";

@@ -12,7 +12,7 @@ export class WrittenTab {
     this.opened = [];
   }
 
-  /** What is shown in the panel, or null where that is on show already. */
+  /** The contents of the panel, or null if they are already shown. */
   draw(panel) {
     const { hash } = this.channel.get("scene");
     const said = this.channel.get("panels")[this.name];
@@ -23,7 +23,7 @@ export class WrittenTab {
       if (isShown && said === this.said) return null;
       panel.innerHTML = said.html; // made in Python, which escapes every name
       [this.said, this.first] = [said, panel.firstChild];
-      // What a reader has opened stays open where it is still there.
+      // Sections that the reader has opened stay open if they still exist.
       for (const one of panel.querySelectorAll("details")) one.open ||= this.opened.includes(title(one));
       return null;
     }
@@ -35,7 +35,7 @@ export class WrittenTab {
     return [h("p.fx-empty", {}, "…")];
   }
 
-  /** The tab gives way to another: what it asks for next may be the same again. */
+  /** The tab is closed: its next request may be the same again. */
   leave() {
     this.asked = null;
     this.opened = [];
