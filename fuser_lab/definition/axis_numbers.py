@@ -5,7 +5,7 @@ from fuser_lab.ir import Extent, IterDomain, IterType, Scalar
 
 
 class AxisNumbers:
-    """Makes axes and size symbols with numbers that are new in one fusion."""
+    """Creates axes and size symbols with numbers that are unused in one fusion."""
 
     def __init__(self) -> None:
         self._axes = 0
@@ -28,7 +28,7 @@ class AxisNumbers:
         return self.scalar(DataType.Int)
 
     def scalar(self, dtype: DataType) -> Scalar:
-        """Return a new scalar; the letter of its name tells its kind as in IR text."""
+        """Return a new scalar; the letter of its name indicates its kind, as in IR text."""
         letter = "bifc"[dtype.kind] if dtype is not DataType.Double else "d"
         scalar = Scalar(name=f"{letter}{self._symbols}", dtype=dtype)
         self._symbols += 1

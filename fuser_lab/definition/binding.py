@@ -1,4 +1,4 @@
-"""Do these inputs fit this fusion? One clear sentence if not."""
+"""Checks that inputs fit a fusion, with one clear sentence if they do not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def _check_sizes(fusion: Fusion) -> None:
         if output.shape != target.shape:
             msg = (
                 f"{output.name} has the shape {list(output.shape)} and is written over the input {target.name}, which "
-                f"has {list(target.shape)}; an update in place needs the same."
+                f"has {list(target.shape)}; an in-place update needs the same shape."
             )
             raise InputError(msg)
 
@@ -85,8 +85,8 @@ def check_count(expected: Sequence[Val], given: object) -> None:
         inputs = f"{len(expected)} input{'s' * (len(expected) != 1)}"
         found = str(len(given))
         if given and all(isinstance(v, Number) for v in given) and any(isinstance(v, TensorView) for v in expected):
-            found += " numbers; lists are taken apart, so a tensor must be given as an array, as numpy.array makes it"
-        msg = f"the fusion takes {inputs} ({names or 'none'}), given {found}."
+            found += " numbers; lists are flattened, so a tensor must be given as an array, such as numpy.array(...)"
+        msg = f"the fusion has {inputs} ({names or 'none'}), given {found}."
         raise InputError(msg)
 
 
@@ -151,14 +151,14 @@ def check_scalar(position: int, value: Scalar, given: Described) -> Number:
 
 
 def _as_cpp(number: Number) -> str:
-    """Return a number as nvFuser's sentences show it: complex ones as ``(2,1)``."""
+    """Return a number as nvFuser's messages show it: complex ones as ``(2,1)``."""
     return f"({number.real:g},{number.imag:g})" if isinstance(number, complex) else str(shown(number))
 
 
 def example_line(fusion: Fusion) -> str:
-    """Return how inputs can be described, as the end of a sentence: one size stands for all that are symbolic."""
+    """Return how inputs can be described, as the end of a sentence, with one size for all symbolic ones."""
     shown = ", ".join(_example(value) for value in fusion.inputs)
-    return f"say which, as in this line with sizes of your own: inputs = [{shown}]"
+    return f"give them, as in this line with your own sizes: inputs = [{shown}]"
 
 
 def _example(value: Val) -> str:
@@ -172,7 +172,7 @@ def _example(value: Val) -> str:
 
 
 def described_as_defined(value: TensorView, shape: Sequence[int]) -> TensorSpec:
-    """Return an input of a shape, stored in the order that a definition gives its axes, without gaps."""
+    """Return an input of a shape, stored densely in the order that a definition gives its axes."""
     strides, step = [0] * value.ndim, 1
     for axis in reversed(value.domain.allocation_order):
         if value.domain.axes[axis].expanded is None:

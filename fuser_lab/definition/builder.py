@@ -1,6 +1,6 @@
 """Recording a fusion with nvFuser's Python API.
 
-``FusionBuilder`` only records. The public ``FusionDefinition`` (`fuser_lab.api`) adds what runs.
+``FusionBuilder`` only records. The public ``FusionDefinition`` (`fuser_lab.api`) adds execution.
 """
 
 import functools
@@ -56,7 +56,7 @@ _VECTOR_SIZE = arguments.whole(0, 1 << 16)
 
 
 def _axes(given: object, argument: str) -> list[int]:
-    """Return one int for each axis of an input, or raise DefinitionError where no array has so many."""
+    """Return one int per axis of an input, or raise DefinitionError if no array can have so many."""
     _check_axes("define_tensor", argument, len(listed(given, "define_tensor", argument)))
     return wholes(given, "define_tensor", argument)
 
@@ -92,14 +92,14 @@ class FusionBuilder(Recording):
     Parameters
     ----------
     cache
-        Where equal definitions are looked up and kept; while all calls are known to it, nothing is built.
+        The cache in which equal definitions are looked up and stored; while it knows all calls, nothing is built.
     """
 
-    # The class of the definitions that users hold, once it exists: what stands below it makes definitions as well.
+    # The class of users' definitions, once it exists, because modules of lower rank also create definitions.
     public: ClassVar["type[FusionBuilder] | None"] = None
 
     def __init_subclass__(cls, *, public: bool = False) -> None:
-        """Note which class is the public one."""
+        """Record which class is the public one."""
         super().__init_subclass__()
         if public:
             FusionBuilder.public = cls
@@ -116,7 +116,7 @@ class FusionBuilder(Recording):
         self._returned: set[TensorView] = set()
         self._stride_orders: dict[str, tuple[int, ...]] = {}  # required of results, by name
         self._known: set[Val] = set()
-        self._sized: dict[int, list[Scalar]] = {}  # sizes that an expression decides first, by its place
+        self._sized: dict[int, list[Scalar]] = {}  # sizes that an expression determines first, by its position
         self._open: bool | None = None
         self._left_by: str | None = None  # the exception that ended the block
         self._fusion: Fusion | None = None
@@ -137,9 +137,9 @@ class FusionBuilder(Recording):
         ]
         return made
 
-    # What `load_repro` skipped or assumed in the script that the definition comes from.
+    # Notes of `load_repro` about skipped or assumed parts of the definition's script.
     notes: tuple[str, ...] = ()
-    # Names of values, and the lines of that script that define them under other names.
+    # Names of values, with the script's lines that define them under other names.
     sources: tuple[tuple[str, str], ...] = ()
 
     @functools.cached_property
@@ -156,7 +156,7 @@ class FusionBuilder(Recording):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close the definition; an exception inside it propagates, and what it left half made is not a fusion."""
+        """Close the definition; an exception inside it propagates, and the incomplete definition is not a fusion."""
         self._open = False
         self._left_by = next((kind.__name__ for kind in exception[:1] if isinstance(kind, type)), None)
         if self._walk is not None and not any(exception):
@@ -200,7 +200,7 @@ class FusionBuilder(Recording):
             raise EmptyDefinitionError(msg)
         if self._fusion is None:
             if not self._outputs:
-                msg = "Fusion is empty! It has no outputs; call fd.add_output on what it should return."
+                msg = "Fusion is empty! It has no outputs; call fd.add_output on the values that it should return."
                 raise EmptyDefinitionError(msg)
             self._fusion = self.placed(
                 Fusion(
@@ -225,7 +225,7 @@ class FusionBuilder(Recording):
         return self._exprs
 
     def _live_exprs(self) -> tuple[Expr, ...]:
-        """Return the expressions that an output depends on; nvFuser forgets the others as well."""
+        """Return the expressions that an output depends on; nvFuser also drops the others."""
         wanted: set[Val] = set(self._outputs)
         live: list[Expr] = []
         for place in range(len(self._exprs) - 1, -1, -1):
@@ -280,7 +280,7 @@ class FusionBuilder(Recording):
             Sizes and strides in elements of an example: contiguity and stride order are those of its layout, and
             sizes above 1 become symbolic.
         static_sizes
-            Whether sizes above 1 stay as they are.
+            Whether sizes above 1 are static.
         """
         self.require_open("define_tensor")
         tensor: Tensor = self.recorded("define_tensor", self._tensor_input, args, kwargs)
@@ -309,10 +309,10 @@ class FusionBuilder(Recording):
         Parameters
         ----------
         described
-            What `fuser_lab.runtime.arrays.describe` or `fl.spec` gives. Strides may be negative: such axes are not
+            The result of `fuser_lab.runtime.arrays.describe` or `fl.spec`. Strides may be negative: such axes are not
             contiguous.
         static_sizes
-            Whether sizes above 1 stay as they are; else they become symbolic. Sizes of 1 become broadcast axes.
+            Whether sizes above 1 are static; otherwise they become symbolic. Sizes of 1 become broadcast axes.
         is_cpu
             A 0-d tensor that stays on the CPU beside GPU tensors.
 
@@ -348,12 +348,12 @@ class FusionBuilder(Recording):
         if stride_order and sorted(stride_order) != list(range(len(shape))):
             msg = f"define_tensor: stride_order={list(stride_order)} is not a permutation of 0..{len(shape) - 1}."
             raise DefinitionError(msg)
-        # Row-major order is the same definition whether it is said or not.
+        # Row-major order gives the same definition whether it is explicit or not.
         in_order = not stride_order or list(stride_order) == list(reversed(range(len(shape))))
         allocation = None if in_order else allocation_of(stride_order)
         order = allocation or tuple(range(len(shape)))
         contiguous = self._contiguity(shape, contiguity, order)
-        # None on an axis of another size than 1 says that the axis is expanded: it has stride 0.
+        # None on an axis of a size other than 1 means that the axis is expanded, with stride 0.
         expanded = {axis for axis, known in zip(order, contiguous, strict=True) if known is None and shape[axis] != 1}
         logical = tuple(self._input_axis(i, size, expanded=i in expanded) for i, size in enumerate(shape))
         try:
@@ -419,7 +419,7 @@ class FusionBuilder(Recording):
     def define_vector(self, size: int | Sequence[Handle | int], dtype: DataType = DataType.Int) -> list[Handle]:
         """Add ``size`` integer scalar inputs, or return integers and integer scalars as a vector.
 
-        Vectors hold sizes, so that ``dtype`` must be ``DataType.Int``.
+        Vectors contain sizes, so ``dtype`` must be ``DataType.Int``.
         """
         self.require_open("define_vector")
         if dtype is not DataType.Int:
@@ -443,7 +443,7 @@ class FusionBuilder(Recording):
     ) -> None:
         """Make ``output`` a result, or write it over ``alias_input`` in place (then it is not returned).
 
-        A tensor that is a result already is one value that is returned twice. ``stride_order`` is the layout of the
+        A tensor that is already a result is returned twice. ``stride_order`` is the layout of the
         result: the rank of each axis counted from the fastest.
         """
         self.require_open("add_output")
@@ -468,17 +468,17 @@ class FusionBuilder(Recording):
             if tensor.ndim != target.ndim:
                 msg = (
                     f"add_output: output {tensor.name} has {tensor.ndim} axes and alias_input {target.name} "
-                    f"{target.ndim}; an update in place needs the same number."
+                    f"{target.ndim}; an in-place update needs the same number."
                 )
                 raise DefinitionError(msg)
             if tensor.dtype is not target.dtype:
-                # What is written over the input has the input's type, as in nvFuser.
+                # A result that is written over an input has the input's type, as in nvFuser.
                 tensor = self.tensor(self.ops.cast(tensor, target.dtype), "add_output", "output")
             for other, overwritten in self._aliases:
                 if overwritten == target:
                     msg = (
-                        f"add_output: {tensor.name} cannot be written over the input {target.name}, over which "
-                        f"{other.name} is already written; only one output may alias an input."
+                        f"add_output: {tensor.name} cannot be written over the input {target.name}, because "
+                        f"{other.name} already is; only one output may alias an input."
                     )
                     raise DefinitionError(msg)
             self._aliases.append((tensor, target))
@@ -486,7 +486,7 @@ class FusionBuilder(Recording):
                 self._outputs.append(tensor)
             return
         if tensor in self._outputs and tensor not in self._returned:
-            # Results come in the order in which they are named here, not in that of the aliases.
+            # Results are in the order of these calls, not in that of the aliases.
             self._outputs.remove(tensor)
         self._returned.add(tensor)
         self._outputs.append(tensor)
@@ -494,14 +494,15 @@ class FusionBuilder(Recording):
     def set_output_stride_order(self, output: Tensor, stride_order: Sequence[int]) -> None:
         """Require a layout of a result: the rank of each axis counted from the fastest; see `Fusion`'s method.
 
-        Unlike ``add_output(..., stride_order=...)`` this adds no copy: what computes the result writes it so.
+        Unlike ``add_output(..., stride_order=...)`` this adds no copy: the op that computes the result writes it in
+        this layout.
         """
         self.require_open("set_output_stride_order")
         self.recorded("set_output_stride_order", self._require_order, (output, stride_order), {})
 
     def _require_order(self, output: Tensor, stride_order: Sequence[int]) -> None:
         tensor = self.tensor(output, "set_output_stride_order", "output")
-        # The check is the fusion's own; what is recorded may still have results that no output needs.
+        # The fusion itself checks it; the recording may still contain results that no output needs.
         fusion = Fusion(
             inputs=tuple(self._inputs), exprs=self._live_exprs(), outputs=tuple(self._outputs),
             aliases=tuple(self._aliases),
@@ -559,7 +560,7 @@ class FusionBuilder(Recording):
         self._declare(value)
 
     def _declare(self, value: Val) -> list[Scalar]:
-        """Make a value known; return the sizes that were not known before."""
+        """Declare a value; return the sizes that were unknown before."""
         self._known.add(value)
         if isinstance(value, Scalar):
             return []

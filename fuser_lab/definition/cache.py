@@ -1,4 +1,4 @@
-"""FusionCache: the definitions that are known, and their form on disk."""
+"""FusionCache: known definitions, and their form on disk."""
 
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,15 +10,15 @@ from fuser_lab.errors import StateError
 
 
 class FusionCache(KnownDefinitions[Payload]):
-    """Definitions that are known, by the calls they are made of; give it to each, ``FusionDefinition(cache=cache)``.
+    """Known definitions, by their calls; pass it to each definition, ``FusionDefinition(cache=cache)``.
 
-    Calls that do the same in the same order are one definition: neither the spelling of arguments counts nor names of
-    variables. Any number of threads may define at once. A call that is refused is remembered, and refused again.
+    Calls that do the same in the same order are one definition; the spelling of arguments and the names of variables do
+    not matter. Any number of threads may define at once. A refused call is recorded, and refused again.
 
     Parameters
     ----------
     max_fusions
-        How many fusions are kept; then the least recently used one is forgotten.
+        Maximum number of fusions; beyond it, the least recently used one is evicted.
 
     Raises
     ------
@@ -30,17 +30,17 @@ class FusionCache(KnownDefinitions[Payload]):
 
     def __init__(self, max_fusions: int = MAX_FUSIONS) -> None:
         super().__init__(max_fusions)
-        # The classmethod makes a new cache: called on this one, it would leave this one as it is.
+        # The classmethod creates a new cache; calling it on this one would not change this one.
         self.load = _refuse_to_load  # type: ignore[method-assign]
 
     @takes("FusionCache.save", path=PATH)
     def save(self, path: str | Path) -> Path:
-        """Write the calls of all fusions to a JSON file, without what is compiled, and return its path.
+        """Write the calls of all fusions to a JSON file, without compiled kernels, and return its path.
 
         Raises
         ------
         ArgumentTypeError
-            If the path is none.
+            If the path is not a path.
         InputError
             If the directory cannot be written.
         """
@@ -58,12 +58,12 @@ class FusionCache(KnownDefinitions[Payload]):
         path
             The file.
         max_fusions
-            How many fusions are kept; by default, as many as in the saved cache.
+            Maximum number of fusions; by default, that of the saved cache.
 
         Raises
         ------
         ArgumentTypeError
-            If the path is none.
+            If the path is not a path.
         InputError
             If the file is not a saved cache.
         """
@@ -71,5 +71,5 @@ class FusionCache(KnownDefinitions[Payload]):
 
 
 def _refuse_to_load(*_: object, **__: object) -> NoReturn:
-    msg = "load: a cache that exists is not filled from a file; cache = FusionCache.load(path) makes a new one."
+    msg = "load: an existing cache cannot be filled from a file; cache = FusionCache.load(path) creates a new one."
     raise StateError(msg)

@@ -1,8 +1,8 @@
-"""A fusion cache on disk: JSON that holds calls and nothing that could be executed.
+"""A fusion cache on disk: JSON that contains only calls, nothing that could be executed.
 
-``records`` are canonical records as (place of the record before, call), ``fusions`` the places where fusions end with
-how often each was found and its number, least recently used first. Reading defines every fusion again; kernels are
-compiled when they are needed.
+``records`` are canonical records as (index of the previous record, call), ``fusions`` the indices where fusions end,
+with the number of hits and the number of each, least recently used first. Reading defines every fusion again; kernels
+are compiled when they are needed.
 """
 
 import json
@@ -27,7 +27,7 @@ Cache = TypeVar("Cache", bound=KnownDefinitions[Any])
 
 
 def write_cache(cache: KnownDefinitions[Any], path: Path) -> None:
-    """Write a cache; a file that is there is replaced at once or not at all.
+    """Write a cache; an existing file is replaced atomically.
 
     Raises
     ------
@@ -64,12 +64,12 @@ def write_cache(cache: KnownDefinitions[Any], path: Path) -> None:
 
 
 def read_cache(path: Path, max_fusions: int | None, empty: Callable[[int], Cache]) -> Cache:
-    """Return the cache that a file holds; ``empty`` makes one with room for so many fusions.
+    """Return the cache in a file; ``empty`` creates one with a given capacity.
 
     Raises
     ------
     InputError
-        If the file cannot be read, or is nothing that `write_cache` of this version wrote.
+        If the file cannot be read, or was not written by `write_cache` of this version.
     """
     data = _content(path)
     match data:
@@ -87,7 +87,7 @@ def read_cache(path: Path, max_fusions: int | None, empty: Callable[[int], Cache
                 seen.add(place)
                 _define(path, cache, calls, place, hits, number)
             case _:
-                raise _refused(path, f"{json_text(end)[:80]} is no place where a fusion ends")
+                raise _refused(path, f"{json_text(end)[:80]} is not the end of a fusion")
     return cache
 
 
@@ -107,13 +107,13 @@ def _content(path: Path) -> dict[str, Any]:
 
 def _call(path: Path, place: int, entry: Any) -> tuple[int, Record]:
     match entry:
-        # Each node stands behind the one before it, so that no path goes round.
+        # Each node follows its predecessor, so paths contain no cycles.
         case [int(before), call] if -1 <= before < place:
             try:
                 return before, from_json(call)
             except (InputError, RecursionError) as error:
                 raise _refused(path, f"record {place}: {error}") from None
-    raise _refused(path, f"record {place} has no call before it")
+    raise _refused(path, f"record {place} has no predecessor")
 
 
 def _define(
@@ -131,13 +131,13 @@ def _define(
             try:
                 result = bare(builder.call(calls[place][1], values))
             except (FuserLabError, TypeError, ValueError, RecursionError) as error:
-                raise _refused(path, f"record {place} cannot be carried out: {error}") from None
+                raise _refused(path, f"record {place} cannot be executed: {error}") from None
             values.update(named_in(result))
     try:
         taken = [(step.record, (step,)) for step in builder.steps]
         cache.insert(taken, builder.fusion, builder.state, hits=hits, fusion_id=number)
     except FuserLabError as error:
-        raise _refused(path, f"record {end} ends no definition: {error}") from None
+        raise _refused(path, f"record {end} does not end a definition: {error}") from None
 
 
 def _refused(path: Path, why: str) -> InputError:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
-MOST_LINES = 400  # of a tree that is shown
+MOST_LINES = 400  # lines of a tree that are shown
 _CSS = (
     "font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:12px;line-height:1.5;"
     "white-space:pre-wrap"
@@ -13,9 +13,9 @@ _CSS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeLine:
-    """One call, or the end of a fusion; ``depth`` counts the places before it where ways part.
+    """One call, or the end of a fusion; ``depth`` counts the branches before it.
 
-    ``begins`` says that one of several ways to go on begins here.
+    ``begins`` says that one of several branches begins here.
     """
 
     depth: int

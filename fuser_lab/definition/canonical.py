@@ -1,7 +1,7 @@
-"""Canonical records: a call inside a definition as what it does, however its arguments were spelled.
+"""Canonical records: what a call inside a definition does, independent of the spelling of its arguments.
 
-``sum(t, [-1])`` and ``sum(t, dims=[1], keepdim=False)`` are one record, and so is what the printed definition writes. A
-Python number that is an operand is a constant with its own record, before that of the call.
+``sum(t, [-1])`` and ``sum(t, dims=[1], keepdim=False)`` are one record, and so is the printed form. A Python number
+that is an operand is a constant with its own record, before that of the call.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from fuser_lab.definition.state import Called, arguments_of, number_operands
 from fuser_lab.ir import AttrValue, Expr, Scalar, TensorView, stride_order_of
 from fuser_lab.ops import COMPOSITES, OPS
 
-# What the trie compares: the call's own part, the expressions that it appended, and the values that it returned.
+# The key that the trie compares: the call's own part, the expressions that it appended, and its results.
 Effect = tuple[object, ...]
 
 
 class Step(NamedTuple):
-    """One canonical record: what is compared, the call with all its arguments, and the values that it returned."""
+    """One canonical record: its key, the call with all its arguments, and its results."""
 
     effect: Effect
     record: Record
@@ -28,12 +28,12 @@ class Step(NamedTuple):
 
 
 def steps_of(call: Called, made: Sequence[Expr], owner: object) -> tuple[Step, ...]:
-    """Return the canonical records of a call that has been carried out: its constants first, then itself.
+    """Return the canonical records of an executed call: its constants first, then the call.
 
     Parameters
     ----------
     call
-        The call, with its arguments as they were given.
+        The call, with its arguments as given.
     made
         The expressions that it appended.
     owner
@@ -49,7 +49,7 @@ def steps_of(call: Called, made: Sequence[Expr], owner: object) -> tuple[Step, .
     named = {name: scalar for name, scalar in numbers if name is not None}
     result = bare(call.result)
     if isinstance(result, tuple) and len(result) == 1:
-        # An expression that was appended as it is, without a call, has its values in a tuple always.
+        # An expression that was appended directly, without a call, always has its values in a tuple.
         result = result[0]
     exprs = tuple(_effect_of(expr) for expr in made)
     match call.name:
@@ -64,7 +64,7 @@ def steps_of(call: Called, made: Sequence[Expr], owner: object) -> tuple[Step, .
         case "add_output" | "set_output_stride_order":
             args = tuple(list(value) if isinstance(value, list | tuple | range) else value for value in call.args)
             record = record_of(call.name, args, call.kwargs, owner)
-            # A layout that `add_output` asks for stands in the expressions.
+            # The expressions contain a layout that `add_output` requests.
             return (Step((call.name, record.args, exprs), record, result),)
     if call.name == EMIT:
         expr = made[0]
@@ -96,11 +96,11 @@ def _tensor_record(tensor: TensorView) -> Record:
 
 
 def _call_record(call: Called, made: Sequence[Expr], numbers: Mapping[str, Scalar], owner: object) -> Record:
-    """Return a call with every argument in its place, defaults other than None too, and axes from the front."""
+    """Return a call with all arguments in position, including defaults other than None, and axes from the front."""
     entry = OPS.get(call.name) or COMPOSITES[call.name]
     expr = next((expr for expr in reversed(made) if expr.op.name == call.name), None)
     if expr is None or (call.name == "slice" and made[-1] is not expr):
-        # An op that is written with others, as a slice with steps is: those that have axes have its axes.
+        # An op that is written with others, such as a slice with steps: those with axes have its axes.
         attrs = {name: value for part in made for name, value in part.attrs if name == "dims"}
     else:
         attrs = dict(expr.attrs)
@@ -115,7 +115,7 @@ def _call_record(call: Called, made: Sequence[Expr], numbers: Mapping[str, Scala
             continue
         if kind is Parameter.VAR_POSITIONAL:
             if value:
-                # What stands before them has to be given by its place, too.
+                # Arguments before them must be positional, too.
                 given, named = [*given, *named.values(), *value], {}
             continue
         if value is None and parameters[name].default is None and kind is not Parameter.POSITIONAL_ONLY:
@@ -131,14 +131,14 @@ def _call_record(call: Called, made: Sequence[Expr], numbers: Mapping[str, Scala
 
 
 def _is_operand(value: Any, *, first: bool) -> bool:
-    """Whether an argument is written without its name: tensors and scalars that begin a call, or a list of tensors."""
+    """Whether an argument is positional: leading tensors and scalars, or a list of tensors."""
     if first and isinstance(value, list) and value:
         return isinstance(value[0], Handle) and isinstance(value[0].val, TensorView)
     return isinstance(value, Handle | Scalar)
 
 
 def _understood(given: Any, attribute: AttrValue) -> Any:
-    """Return the axes that an expression has for axes that were given."""
+    """Return an expression's axes for the given axes."""
     if type(attribute) is int and type(given) is int:
         return attribute
     if isinstance(given, list | tuple | range):

@@ -1,4 +1,4 @@
-"""From symbolic to known sizes: a fusion re-inferred for the sizes of given inputs."""
+"""From symbolic to known sizes: a fusion is inferred again for the sizes of given inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ from fuser_lab.ops import OPS
 
 
 def concretize(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Number]) -> Fusion:
-    """Return the fusion with every extent an int; names stay.
+    """Return the fusion with every extent an int; names do not change.
 
     Parameters
     ----------
@@ -36,8 +36,8 @@ def concretize(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], scalars: M
     shapes
         Shape of each tensor input by name.
     scalars
-        Values of scalar inputs by name. They are used where a size or another attribute depends on them; as operands
-        scalar inputs stay symbolic, so that the result serves other values of these too.
+        Values of scalar inputs by name. They are used only if a size or another attribute depends on them; as operands,
+        scalar inputs remain symbolic, so the result is valid for other values.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def concretize(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], scalars: M
 
 
 class _Concretizer:
-    """``_sizes`` and ``_values`` hold what symbols are: those that shapes decide, and all that inputs decide."""
+    """``_sizes`` and ``_values`` map symbols to values: those that shapes determine, and all that inputs determine."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Number]) -> None:
         self._shapes = shapes
@@ -87,7 +87,7 @@ class _Concretizer:
         for position, (axis, size) in enumerate(zip(value.domain.logical, shape, strict=True)):
             self._bind(value, position, axis.visible_extent, size)
             expanded = None if axis.expanded is None or size == 1 else size
-            # Axes of size 1 of an empty tensor broadcast, as those of the `full` do that stands for such tensors.
+            # Axes of size 1 of an empty tensor broadcast, as do those of the `full` that replaces it.
             broadcasts = axis.is_broadcast or (size == 1 and 0 in shape)
             kind = IterType.BROADCAST if broadcasts else IterType.ITERATION
             axes.append(self._axes.fresh(1 if broadcasts else size, kind, expanded))
@@ -117,8 +117,8 @@ class _Concretizer:
             msg = f"these inputs do not fit the fusion at {expr.name}: {error}"
             if any(_has_plain_one(v) for v in inputs):
                 msg = (
-                    f"{msg.removesuffix('.')} (an axis declared -1 does not broadcast, even where its size is 1; "
-                    "it has to be declared 1)."
+                    f"{msg.removesuffix('.')} (an axis declared -1 does not broadcast, even if its size is 1; it "
+                    "has to be declared 1)."
                 )
             raise InputError(msg) from None
         outputs: list[Val] = []
@@ -160,7 +160,7 @@ class _Concretizer:
         return constant
 
     def _number(self, value: Scalar) -> Number | None:
-        """Return what a symbol stands for, None if inputs do not decide it."""
+        """Return the value of a symbol, None if inputs do not determine it."""
         if value.value is not None:
             return value.value
         return self._sizes.get(value.name, self._values.get(value.name))
@@ -191,7 +191,7 @@ class _Concretizer:
 
 
 def _used(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Return the expressions without scalar arithmetic that only sizes were made of."""
+    """Return the expressions without scalar arithmetic that only sizes need."""
     wanted: set[Val] = set()
     kept: list[Expr] = []
     for expr in reversed(exprs):

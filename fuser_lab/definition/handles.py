@@ -1,4 +1,4 @@
-"""What a user holds inside a definition: light handles of tensors and scalars."""
+"""Light handles of tensors and scalars inside a definition."""
 
 from typing import Any, Union
 
@@ -201,7 +201,7 @@ class Tensor(Schedulable, Handle):
         return self.val.ndim
 
     def size(self, dim: int) -> "Handle | int":
-        """Return the size of an axis: an int if it is static, else an integer scalar."""
+        """Return the size of an axis: an int if it is static, otherwise an integer scalar."""
         return self._extent(self.val.extents[wrap_dim(dim, self.ndim, "size")])
 
     def shape(self) -> "list[Handle | int]":

@@ -1,15 +1,15 @@
-"""Definitions by the calls they are made of, in a trie: what a `FusionCache` holds in memory.
+"""Known definitions in a trie of their calls: the in-memory part of a `FusionCache`.
 
 After nvFuser's cache of that name (csrc/python_frontend/fusion_cache.h, removed in 2026 with the frontend it was made
-for). Each child of a node is one more canonical record (`fuser_lab.definition.canonical`). While a definition walks
-along calls that are known as they are spelled, nothing is built: its handles come from the nodes. At the end it finds
-the `FusionSchedules` that an equal definition left there. A call that is not known as it is spelled has the definition
-built; its records may be known all the same, and then the spelling is noted for the next time.
+for). Each child of a node is one more canonical record (`fuser_lab.definition.canonical`). While a definition's calls
+are known as spelled, nothing is built: its handles come from the nodes. At the end it finds the `FusionSchedules` that
+an equal definition stored there. If a call is not known as spelled, the definition is built; its records may still be
+known, and then the spelling is stored for the next time.
 
-Paths that end in equal fusions share what is kept, so that a definition and its printed form, which writes out the ops
-that an op is made of, are one fusion.
+Paths that end in equal fusions share their data, so a definition and its printed form, which contains the parts of
+composite ops, are one fusion.
 
-nvFuser refuses the fusion after the last that its cache has room for; here the least recently used one goes.
+When its cache is full, nvFuser refuses a new fusion; here the least recently used one is evicted.
 """
 
 import threading
@@ -30,13 +30,13 @@ from fuser_lab.ir import Fusion
 Payload = TypeVar("Payload")
 
 MAX_FUSIONS = 16384  # nvFuser's
-_MOST_SPELLINGS = 64  # of the calls that may follow a record, as they were spelled
+_MOST_SPELLINGS = 64  # of the calls that may follow a record, as spelled
 _MOST_REFUSALS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheStats:
-    """Counts of a cache: ``lookups`` are definitions that were closed, ``hits`` those that were known."""
+    """Counts of a cache: ``lookups`` counts definitions that were closed, ``hits`` those that were known."""
 
     max_fusions: int
     fusions: int
@@ -64,12 +64,12 @@ class CacheStats:
 
 
 class KnownDefinitions(Generic[Payload]):
-    """Definitions in a trie of their calls, which any number of threads may walk and extend; see `FusionCache`."""
+    """Definitions in a trie of their calls, which any number of threads may follow and extend; see `FusionCache`."""
 
     @takes("FusionCache", max_fusions=whole(accepted="an int"))
     def __init__(self, max_fusions: int = MAX_FUSIONS) -> None:
         if max_fusions < 1:
-            msg = f"FusionCache: max_fusions is {shown(max_fusions)}; there must be room for 1 fusion at least."
+            msg = f"FusionCache: max_fusions is {shown(max_fusions)}; it must be at least 1."
             raise DefinitionError(msg)
         self._max = max_fusions
         self._lock = threading.Lock()
@@ -92,12 +92,12 @@ class KnownDefinitions(Generic[Payload]):
 
     @takes("FusionCache.end", fusion_id=whole(accepted="the number of a fusion"))
     def end(self, fusion_id: int) -> End:
-        """Return what stands at the end of the path by which a fusion became known.
+        """Return the end of the path by which a fusion became known.
 
         Raises
         ------
         DefinitionError
-            If no fusion that is known has this number.
+            If no known fusion has this number.
         """
         with self._lock:
             nodes = self._ends.get(fusion_id, [])
@@ -109,17 +109,17 @@ class KnownDefinitions(Generic[Payload]):
 
     @takes("FusionCache.schedules", fusion_id=whole(accepted="the number of a fusion"))
     def schedules(self, fusion_id: int) -> FusionSchedules[Payload]:
-        """Return what is kept of a fusion; DefinitionError if no fusion that is known has this number."""
+        """Return the data of a fusion; DefinitionError if no known fusion has this number."""
         return self.end(fusion_id).schedules
 
     def __iter__(self) -> Iterator[FusionSchedules[Payload]]:
-        """Iterate over what is kept of each fusion, least recently used first."""
+        """Iterate over the data of each fusion, least recently used first."""
         with self._lock:
             ends = [nodes[0].end for nodes in self._ends.values()]
         return iter([end.schedules for end in ends if end is not None])
 
     def stats(self) -> CacheStats:
-        """Return counts of what is kept, looked up and found."""
+        """Return counts of stored fusions, lookups and hits."""
         with self._lock:
             ends = [(fusion_id, nodes[0].end) for fusion_id, nodes in reversed(self._ends.items())]
             return CacheStats(
@@ -129,7 +129,7 @@ class KnownDefinitions(Generic[Payload]):
             )
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         with self._lock:
             self.root = Node(None, None)
             self._ends.clear()
@@ -137,14 +137,14 @@ class KnownDefinitions(Generic[Payload]):
             self._refusals.clear()
             self._records = self._lookups = self._hits = self._evictions = 0
 
-    # Walking along
+    # Following calls
 
     def found(self, node: Node | None, *, again: bool = False) -> End | None:
-        """Return what an equal definition left at the end of its path, None beside all paths; count the question."""
+        """Return the data that an equal definition stored at the end of its path, or None; count the lookup."""
         with self._lock:
             self._lookups += not again
             end = None if node is None else node.end
-            # A path that was forgotten or reset while a definition walked along it leads nowhere.
+            # A path that was evicted or reset while a definition followed it leads nowhere.
             if end is None or node not in self._ends.get(end.schedules.fusion_id, ()):
                 return None
             self._use(end.schedules)
@@ -156,7 +156,7 @@ class KnownDefinitions(Generic[Payload]):
         self._ends.move_to_end(schedules.fusion_id)
 
     def child(self, node: Node, spelled: Record, steps: Sequence[Step]) -> Node | None:
-        """Return the node that the records of a call lead to, None if there is none; note how the call is spelled."""
+        """Return the node that the records of a call lead to, None if there is none; store the call's spelling."""
         with self._lock:
             here: Node | None = node
             for step in steps:
@@ -169,10 +169,10 @@ class KnownDefinitions(Generic[Payload]):
         self, taken: Sequence[Taken], fusion: Fusion, state: FusionState, *, hits: int = 0,
         fusion_id: int | None = None,
     ) -> End:
-        """Return what is kept at the end of a path of calls, which is made where there is none.
+        """Return the data at the end of a path of calls, which is created if it does not exist.
 
-        An equal fusion that is known by another path counts as found, unless a file is read: then ``hits`` and
-        ``fusion_id`` are what the file says.
+        An equal fusion with another path counts as a hit, unless a file is being read, which provides ``hits`` and
+        ``fusion_id``.
         """
         with self._lock:
             node = self._path(taken)
@@ -194,7 +194,7 @@ class KnownDefinitions(Generic[Payload]):
             return node.end
 
     def refuse(self, taken: Sequence[Taken], spelled: Record, error: FuserLabError) -> None:
-        """Remember that a call is refused behind a path of calls."""
+        """Record that a call is refused after a path of calls."""
         with self._lock:
             node = self._path(taken)
             node.refused = {**node.refused, spelled: type(error)(*error.args)}
@@ -227,7 +227,7 @@ class KnownDefinitions(Generic[Payload]):
             self._prune(node)
 
     def _prune(self, node: Node) -> None:
-        """Take away records that lead nowhere any more."""
+        """Remove records that no longer lead anywhere."""
         while node.parent is not None and node.step is not None and node.leads_nowhere:
             del node.parent.children[node.step.effect]
             for owner, spelled in node.spellings:
@@ -238,7 +238,7 @@ class KnownDefinitions(Generic[Payload]):
     # Showing
 
     def _lines(self) -> list[TreeLine]:
-        """Return the calls, each before those that follow it, and the fusions that end there; of many the first."""
+        """Return the calls, each before those that follow it, and the fusions that end there; the first of many."""
         found: list[TreeLine] = []
         with self._lock:
             tops = list(self.root.children.values())
@@ -265,13 +265,13 @@ class KnownDefinitions(Generic[Payload]):
         return found
 
     def __str__(self) -> str:
-        """Return the trie as text: what stands further to the right is one of several ways to go on."""
+        """Return the trie as text: indented lines are alternative branches."""
         return tree_text(self._headline(), self._lines())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return the trie for a notebook, ways to fold away where they part."""
+        """Return the trie for a notebook, with branches that can be folded."""
         return tree_html(self._headline(), self._lines())
 
     def _headline(self) -> str:
@@ -282,14 +282,14 @@ class KnownDefinitions(Generic[Payload]):
         )
 
     def paths(self) -> Iterator[End]:
-        """Yield what stands at the end of each path, least recently used fusions first."""
+        """Yield the end of each path, least recently used fusions first."""
         with self._lock:
             ends = [node.end for nodes in self._ends.values() for node in nodes]
         yield from (end for end in ends if end is not None)
 
 
 def _spell(node: Node, spelled: Record, to: Node) -> None:
-    """Let a call as it was spelled lead from one node to another, which its records lead to."""
+    """Let a spelling of a call lead directly to the node of its records."""
     if node is not to and spelled not in node.spelled and len(node.spelled) < _MOST_SPELLINGS + len(node.children):
         node.spelled[spelled] = to
         to.spellings = (*to.spellings, (node, spelled))

@@ -20,11 +20,11 @@ class Looped(Protocol):
         """The tensor with its loops."""
 
     def parallelize(self, axis: int, ptype: Enum) -> None:
-        """Let blocks, threads or a vector access run the rounds of a loop."""
+        """Let blocks, threads or a vector access run the iterations of a loop."""
 
 
 class LoopAxis:
-    """A loop of a tensor; it stays the same loop when others are moved, split or merged."""
+    """A loop of a tensor; it remains the same loop when others are moved, split or merged."""
 
     __slots__ = ("axis", "tensor")
 
@@ -47,7 +47,7 @@ class LoopAxis:
         return self.axis.is_broadcast
 
     def extent(self) -> Any:
-        """Return how many rounds the loop has: an int if that is known, else an integer scalar."""
+        """Return the number of iterations: an int if it is known, otherwise an integer scalar."""
         return self.tensor.builder.wrap(self.axis.extent)
 
     def parallelize(self, ptype: Enum) -> None:
@@ -55,7 +55,7 @@ class LoopAxis:
         self.tensor.parallelize(self._position("parallelize"), ptype)
 
     def __str__(self) -> str:
-        """Return IR text, with what runs the loop now."""
+        """Return IR text with the current parallel type."""
         places = [n for n, axis in enumerate(self.tensor.scheduled.loop) if axis.id == self.axis.id]
         return axis_text(self.axis, self.tensor.scheduled.parallel_type(places[0])) if places else str(self.axis)
 

@@ -13,19 +13,19 @@ from fuser_lab.ops.unsupported import UNSUPPORTED, refusal
 
 
 class OpsRecorder(Recorder, Protocol):
-    """What calls of ops need of the definition that they record into."""
+    """The interface of a definition for calls of ops."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it may be recorded into."""
+        """Whether recording is allowed."""
 
     def require_open(self, what: str) -> None:
-        """Raise for what needs an open definition."""
+        """Raise unless the definition is open."""
 
     def recorded(
         self, name: str, carry_out: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> Any:
-        """Return the result of a call of the user's, and remember the call."""
+        """Return the result of a user's call, and store the call."""
 
     def wrap(self, result: Any) -> Any:
         """Return a frontend's result as handles."""
@@ -49,7 +49,7 @@ class Ops:
             hint = f"did you mean {near[0]}?" if near else "dir(fd.ops) lists all ops."
             msg = f"fd.ops has no op {name}; {hint}"
             raise UnknownNameError(msg)
-        # Kept for all definitions: functions of each one's own would be garbage in cycles, which takes time to collect.
+        # Shared by all definitions, because separate functions would be cyclic garbage, which takes time to collect.
         method = _method(entry)
         setattr(Ops, name, method)
         call: Callable[..., Any] = method.__get__(self)
@@ -83,7 +83,7 @@ def _method(entry: OpDef | Composite) -> Any:
         except ArgumentTypeError:
             raise
         except TypeError:
-            # Python found arguments that the frontend does not take, or there is an error inside it.
+            # The frontend does not accept the arguments, or there is an error inside it.
             check_arguments(name, signature, args, kwargs)
             raise
 
@@ -97,7 +97,7 @@ def _method(entry: OpDef | Composite) -> Any:
 def check_arguments(
     name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: dict[str, Any],
 ) -> inspect.BoundArguments:
-    """Return arguments by the parameters they are for, or raise ArgumentTypeError."""
+    """Return arguments by parameter, or raise ArgumentTypeError."""
     try:
         return signature.bind(*args, **kwargs)
     except TypeError as error:

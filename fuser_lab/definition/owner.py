@@ -1,4 +1,4 @@
-"""What a handle needs of the definition that it belongs to."""
+"""The interface of a definition for its handles."""
 
 from typing import Any, Protocol
 
@@ -6,7 +6,7 @@ from fuser_lab.definition.scheduling import HandSchedule
 
 
 class Owner(Protocol):
-    """A definition as its handles see it; `FusionBuilder` is one."""
+    """The definition of a handle; `FusionBuilder` implements this."""
 
     ops: Any
 

@@ -22,12 +22,12 @@ from fuser_lab.ops import OPS
 
 _INDENT = "    "
 _NO_DEFAULT = object()
-# Ops that take scalars of the definition only, never Python numbers.
+# Ops that accept only scalars of the definition, not Python numbers.
 _DEFINED_SCALARS = frozenset(
     {OpKind.INDEXING, OpKind.SCATTER, OpKind.SCAN, OpKind.SORT, OpKind.ATTENTION},
 )
 _SCALAR_ATTRIBUTES = frozenset({("topk", "k")})
-# What an operand is where it is left out.
+# The value of an omitted operand.
 _LEFT_OUT: dict[tuple[str, str], int] = {("pad", "value"): 0, ("iota", "start"): 0, ("iota", "step"): 1}
 
 
@@ -49,7 +49,7 @@ def recorded_names(fusion: Fusion) -> dict[str, str]:
 
 
 class _Writer:
-    """Writes statements in order; a size or constant gets its line right before the first statement that needs it."""
+    """Writes statements in order; a size or constant has its line directly before the first statement that needs it."""
 
     def __init__(self, fusion: Fusion, letters: tuple[str, str]) -> None:
         self._fusion = fusion
@@ -116,8 +116,8 @@ class _Writer:
     def _arguments(self, expr: Expr) -> list[str]:
         """Return the arguments of a call in the order of the op's signature: operands first, attributes by name.
 
-        An operand goes to the parameter at its place among those that no attribute is for. An attribute ``options``
-        holds the names of the parameters that the last operands are for.
+        An operand belongs to the parameter at its position among those without an attribute. An attribute ``options``
+        names the parameters of the last operands.
         """
         op, attrs = expr.op.name, dict(expr.attrs)
         parameters = _parameters(op)
@@ -154,7 +154,7 @@ class _Writer:
         return self._names[value.name]
 
     def operand(self, expr: Expr, place: int) -> str:
-        """Return an operand of an expression: a name, or a number where that comes to the same."""
+        """Return an operand of an expression: a name, or a number if that is equivalent."""
         value = expr.inputs[place]
         if isinstance(value, TensorView):
             return self._name(value)
@@ -229,7 +229,7 @@ def _same(value: AttrValue, default: object) -> bool:
 
 
 def _is_left_out(expr: Expr, name: str, value: Val) -> bool:
-    """Whether an operand is the constant that stands for an argument that was not given."""
+    """Whether an operand is the constant for an omitted argument."""
     usual = _LEFT_OUT.get((expr.op.name, name))
     if usual is None or not isinstance(value, Scalar) or value.value is None:
         return False
@@ -237,7 +237,7 @@ def _is_left_out(expr: Expr, name: str, value: Val) -> bool:
 
 
 def _stands_as_number(expr: Expr, place: int, value: Scalar) -> bool:
-    """Whether the number alone, as an operand of this expression, is recorded as this constant again.
+    """Whether the number, as an operand of this expression, is recorded as this constant again.
 
     A number becomes a Bool, Int, Double or ComplexDouble; within its kind, tensor operands and result decide the dtype.
     """
@@ -258,7 +258,7 @@ def _stands_as_number(expr: Expr, place: int, value: Scalar) -> bool:
 def number_text(number: Number) -> str:
     """Return a Python literal that evaluates to exactly this number, infinities, NaN and negative zeros too."""
     if isinstance(number, complex):
-        # Python's own literal loses the signs of zeros: 0.0 is added to what stands beside j.
+        # Python's own literal loses the signs of zeros, because 0.0 is added to the imaginary part.
         plain = f"{number.real!r}{number.imag:+}j" if isfinite(number.imag) and isfinite(number.real) else ""
         if plain and repr(complex(plain)) == repr(number) and copysign(1.0, number.imag) > 0 < copysign(1, number.real):
             return plain
@@ -296,7 +296,7 @@ def _slice_arguments(writer: _Writer, expr: Expr) -> list[str]:
 
 def _fold_arguments(writer: _Writer, expr: Expr) -> list[str]:
     found = [writer.operand(expr, 0), f"dims={writer.attr_text(expr.attr('dims'))}"]
-    # Left to itself, a sum of integers is an Int.
+    # By default, a sum of integers is an Int.
     dtype = expr.outputs[0].dtype
     narrow = dtype is DataType.Bool or (dtype.is_integral and dtype is not DataType.Int)
     return [*found, f"dtype={dtype!r}"] if narrow else found

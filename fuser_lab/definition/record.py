@@ -1,6 +1,7 @@
-"""One call inside a definition as hashable data: what the fusion cache knows a spelling by, prints and writes to disk.
+"""One call inside a definition as hashable data, which the fusion cache compares, prints and writes to disk.
 
-Values are named, since equal calls in an equal order give equal names; numbers keep their type and every bit.
+Values are represented by name, because equal calls in the same order give equal names; numbers keep their type and
+every bit.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,13 +15,13 @@ from fuser_lab.errors import InputError
 from fuser_lab.ir import Scalar, TensorView, Val
 from fuser_lab.json_text import json_text
 
-# None, ints, strings and dtypes stand for themselves; all others are tuples that begin with what they are.
+# None, ints, strings and dtypes represent themselves; all others are tuples that begin with their kind.
 Encoded = int | str | DataType | tuple[Any, ...] | None
 
-# No call takes lists that are deeper or longer: they contain themselves, or are a range of all numbers.
+# No call needs deeper or longer lists: these contain themselves, or are ranges without an end.
 _DEEPEST = 8
 _LONGEST = 1 << 20
-EMIT = "emit"  # an expression that was appended as it is, without a call of the user's
+EMIT = "emit"  # an expression that was appended directly, without a user's call
 
 
 class Record(NamedTuple):
@@ -41,8 +42,7 @@ def record_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], owner
     Raises
     ------
     Unrecordable
-        If an argument is none of those that calls of a definition take, or belongs to another definition than
-        ``owner``.
+        If an argument is not one that a definition's calls accept, or belongs to a definition other than ``owner``.
     """
     return Record(
         name,
@@ -52,7 +52,7 @@ def record_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], owner
 
 
 def encoded(value: Any, owner: object, depth: int = 0) -> Encoded:
-    """Return one argument as data; ``depth`` counts the lists that it is an entry of."""
+    """Return one argument as data; ``depth`` counts the lists around it."""
     kind = type(value)
     if kind is int or kind is str or kind is DataType or value is None:
         return value  # type: ignore[no-any-return]
@@ -88,12 +88,12 @@ def _number(value: Any) -> Encoded:
 def arguments(
     record: Record, values: Mapping[str, Val], wrap: Callable[[Any], Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call, its values found by name; ``wrap`` makes what the call takes of a value.
+    """Return the arguments of a call, with values found by name; ``wrap`` converts a value for the call.
 
     Raises
     ------
     InputError
-        If a value is unknown, or an argument is nothing that `encoded` returns.
+        If a value is unknown, or an argument is not a result of `encoded`.
     """
     args = tuple(_decoded(entry, values, wrap) for entry in record.args)
     return args, {key: _decoded(entry, values, wrap) for key, entry in record.kwargs}
@@ -116,7 +116,7 @@ def _decoded(entry: Encoded, values: Mapping[str, Val], wrap: Callable[[Any], An
 
 
 def decoded_number(entry: Encoded) -> Any:
-    """Return the number that `encoded` made data of; InputError if it is none."""
+    """Return the number from the data of `encoded`; InputError if it is not a number."""
     try:
         match entry:
             case int():
@@ -134,7 +134,7 @@ def decoded_number(entry: Encoded) -> Any:
 
 
 def values_in(result: Any) -> Iterator[Val]:
-    """Yield the values of a call's result: of lists and tuples too."""
+    """Yield the values of a call's result, including those in lists and tuples."""
     if isinstance(result, Handle):
         yield result.val
     elif isinstance(result, TensorView | Scalar):
@@ -145,7 +145,7 @@ def values_in(result: Any) -> Iterator[Val]:
 
 
 def named_in(result: Any) -> Iterator[tuple[str, Val]]:
-    """Yield what later calls may name of a call's result: its values, and the sizes of its tensors."""
+    """Yield the values of a call's result that later calls may name: its values, and the sizes of its tensors."""
     for value in values_in(result):
         yield value.name, value
         if isinstance(value, TensorView):
@@ -193,7 +193,7 @@ def _text(entry: Encoded) -> str:
 
 
 def to_json(record: Record) -> list[Any]:
-    """Return a call as what JSON can hold; `from_json` reads it."""
+    """Return a call as JSON-compatible data; `from_json` reads it."""
     return [record.name, [_plain(entry) for entry in record.args], [[key, _plain(v)] for key, v in record.kwargs]]
 
 
@@ -209,7 +209,7 @@ def from_json(data: Any) -> Record:
     Raises
     ------
     InputError
-        If the data is nothing of that kind.
+        If the data is not a recorded call.
     """
     match data:
         case [str(name), list(args), list(kwargs)] if all(_is_pair(pair) for pair in kwargs):

@@ -1,4 +1,4 @@
-"""What a definition remembers of the calls inside it: for its numbered states, and for a cache that knows them."""
+"""The calls recorded inside a definition, for its numbered states and for a cache."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ def _is_attribute(pair: object) -> bool:
 
 
 class Recording:
-    """The calls inside a definition; `FusionBuilder` carries them out."""
+    """The calls inside a definition; `FusionBuilder` executes them."""
 
     ops: Any
     _exprs: list[Expr]
@@ -38,7 +38,7 @@ class Recording:
         self._walk: Walk[Any] | None = None if cache is None else Walk(cache)
         self._end: End | None = None
         self._calls: list[Called] = []
-        self._inside = False  # a call of the user's, whose parts are not calls of the user's
+        self._inside = False  # a user's call, whose parts are not user's calls
         self._state: FusionState | None = None
 
     @property
@@ -61,7 +61,7 @@ class Recording:
     def recorded(
         self, name: str, carry_out: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> Any:
-        """Return the result of a call of the user's, and remember the call; known ones are not carried out."""
+        """Return the result of a user's call, and store the call; known calls are not executed."""
         if self._inside:
             return carry_out(*args, **kwargs)
         walk, record = self._walk, None
@@ -83,7 +83,7 @@ class Recording:
         except BaseException as error:
             if walk is not None:
                 walk.remember(record, error)
-                # What a refused call has numbered already, no other definition would number.
+                # Numbers that a refused call has already assigned would not exist in another definition.
                 walk.give_up()
             raise
         finally:
@@ -99,7 +99,7 @@ class Recording:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The definition's canonical records, those so far while it is open."""
+        """The definition's canonical records so far."""
         if self._end is not None:
             return self._end.steps
         if self._walk is not None and self._walk.following:
@@ -107,19 +107,19 @@ class Recording:
         return tuple(step for call in self._calls for step in steps_of(call, self._exprs[call.first : call.last], self))
 
     def _build(self, walk: "Walk[Any]") -> None:
-        """Carry out the calls that a definition has only walked along."""
+        """Execute the calls that a definition has only followed in the cache."""
         path = walk.leave()
         values = dict(named for _, result in path for named in named_in(result))
         for record, _ in path:
             self.call(record, values)
 
     def call(self, record: Record, values: Mapping[str, Val]) -> Any:
-        """Return the result of a recorded call, carried out here; its values are found by name.
+        """Return the result of a recorded call, executed here; its values are found by name.
 
         Raises
         ------
         InputError
-            If it is not a call of a definition, or takes values that are not there.
+            If it is not a call of a definition, or needs values that do not exist.
         """
         self.require_open(record.name)
         if record.name == EMIT:
@@ -138,7 +138,7 @@ class Recording:
         return getattr(self.ops, record.name)(*args, **kwargs)
 
     def _look_up(self, walk: "Walk[Any]") -> None:
-        """Take what an equal definition left in the cache, or leave it there."""
+        """Use the data of an equal definition in the cache, or store it there."""
         self._end = walk.found()
         if self._end is None and walk.following:
             self._open = True
@@ -152,13 +152,13 @@ class Recording:
             self._restore(self._end)
 
     def _restore(self, end: End) -> None:
-        """Take over what a definition with the same records has made."""
+        """Adopt the results of a definition with the same records."""
         self._fusion, self._state = end.fusion, end.state
         self._stride_orders = {tv.name: tuple(ranks) for tv, ranks in end.fusion.stride_orders}
 
     @property
     def fusion_id(self) -> int | None:
-        """Number of the fusion in the cache; None if it is in none."""
+        """Number of the fusion in the cache; None if it is not cached."""
         return None if self._end is None else self._end.schedules.fusion_id
 
     @property
@@ -178,12 +178,12 @@ class Recording:
         return self._state
 
     def handle(self, fid: int) -> Handle:
-        """Return what stands for a numbered value (`state`): to schedule a segment by hand, for instance.
+        """Return the handle of a numbered value (`state`), for example to schedule a segment by hand.
 
         Raises
         ------
         DefinitionError
-            If no value has this number; a vector and a size that is fixed are not values.
+            If no value has this number; vectors and fixed sizes are not values.
         """
         state, fusion = self.state, self.fusion
         value: Val | None = None
@@ -193,7 +193,7 @@ class Recording:
         elif -len(state.extents) <= fid < 0:
             extent = state.extents[-1 - fid]
             value = extent if isinstance(extent, Scalar) else None
-        # As it lies in the fusion, where a layout may be required of it.
+        # With its layout in the fusion, which may be required.
         value = fusion.tensors.get(state.name_of.get(fid, ""), value)
         if value is None:
             msg = f"handle: no value of this definition has the number {fid}."

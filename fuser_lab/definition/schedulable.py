@@ -32,7 +32,7 @@ class Schedulable:
     """The schedule by hand of a tensor of a definition; the definition itself never changes.
 
     Axes are positions in the loop domain, negative ones from its end. Each method checks its transform by replaying the
-    schedule, and raises ScheduleError with a sentence that says why if it is illegal; the schedule is then as before.
+    schedule, and raises ScheduleError with a sentence that says why if it is illegal; the schedule is then unchanged.
     """
 
     __slots__ = ()
@@ -49,7 +49,7 @@ class Schedulable:
         return found
 
     def __str__(self) -> str:
-        """Return IR text, with the loops that the schedule by hand gives it."""
+        """Return IR text, with the loops of the schedule by hand."""
         return self.builder.hand.text_of(self.val) or str(self.val)
 
     __repr__ = __str__
@@ -67,23 +67,23 @@ class Schedulable:
         return LoopAxis(scheduled.loop[position], self)
 
     def split(self, axis: int, factor: int, inner_split: bool = True) -> None:
-        """Make two loops of one: ``i -> ceil(i / factor), factor``, or ``factor, ceil(i / factor)`` if not inner_split.
+        """Split a loop: ``i -> ceil(i / factor), factor``, or ``factor, ceil(i / factor)`` if not inner_split.
 
-        Where the factor does not divide the loop's extent, a predicate leaves out the rounds that are too many.
+        If the factor does not divide the loop's extent, a predicate skips the surplus iterations.
         """
         self._add("split", axis=whole("split", "axis", axis), factor=whole("split", "factor", factor),
                   inner_split=flag(inner_split, "split", "inner_split"))
 
     def inner_split(self, axis: int, factor: int) -> None:
-        """Split so that the inner loop has ``factor`` rounds."""
+        """Split so that the inner loop has ``factor`` iterations."""
         self.split(axis, factor)
 
     def outer_split(self, axis: int, factor: int) -> None:
-        """Split so that the outer loop has ``factor`` rounds."""
+        """Split so that the outer loop has ``factor`` iterations."""
         self.split(axis, factor, inner_split=False)
 
     def merge(self, axis_o: int, axis_i: int | None = None) -> None:
-        """Make one loop of two neighbours: ``i, j -> i * j``; ``axis_i`` is the next one by default."""
+        """Merge two neighbouring loops: ``i, j -> i * j``; ``axis_i`` is the next one by default."""
         outer = whole("merge", "axis_o", axis_o)
         self._add("merge", axis_o=outer, axis_i=outer + 1 if axis_i is None else whole("merge", "axis_i", axis_i))
 
@@ -96,14 +96,14 @@ class Schedulable:
         self._add("parallelize", axis=whole("parallelize", "axis", axis), ptype=parallel_type("parallelize", ptype))
 
     def vectorize(self, axis: int = -1) -> None:
-        """Make the rounds of the innermost loop of a copy one memory access.
+        """Make the innermost loop of a copy one memory access.
 
-        Where addresses or extents of a run do not allow that, the kernel for them makes single accesses.
+        If addresses or extents of a run do not allow that, its kernel uses scalar accesses.
         """
         self.parallelize(axis, ParallelType.vectorize)
 
     def cache_before(self, op_type: object = None) -> Any:
-        """Return a new tensor that holds what this one held, which becomes a copy of it: ``c = f(x); y = set(c)``."""
+        """Return a new tensor with this one's computation; this one becomes a copy of it: ``c = f(x); y = set(c)``."""
         check_copy("cache_before", op_type)
         return self._made("cache_before")
 
@@ -113,35 +113,35 @@ class Schedulable:
     ) -> Any:
         """Return a new tensor, a copy of this one that its readers read instead: ``c = set(x); y = f(c)``.
 
-        ``cached_uses`` limits the readers, given as tensors that are computed from this one.
+        ``cached_uses`` limits the readers to those that compute these tensors.
         """
         check_copy("cache_after", op_type, cache_op)
         flag(propagate_allocation_domain, "cache_after", "propagate_allocation_domain")
         return self._made("cache_after", cached_uses=names("cache_after", cached_uses, self.builder))
 
     def cache_fork(self) -> Any:
-        """Return a new output, a copy of this one, which is an output that others read and stays between."""
+        """Return a new output, a copy of this one, which other tensors read and which is no longer an output."""
         return self._made("cache_fork")
 
     def set_memory_type(self, memory_type: Enum) -> None:
-        """Keep a tensor between inputs and outputs in memory of the thread (local) or of the block (shared)."""
+        """Store an intermediate tensor in memory of the thread (local) or of the block (shared)."""
         self._add("set_memory_type", memory_type=memory("set_memory_type", memory_type))
 
     def rfactor(self, axes: Iterable[int]) -> Any:
-        """Return a new tensor that reduces some of the reduction loops of this one, which reduces the others of it."""
+        """Return a new tensor that reduces some of this one's reduction loops; this one reduces the others."""
         return self._made("rfactor", axes=wholes("rfactor", "axes", axes))
 
     def inline_at(self, pos: int = -1, best_effort: bool = False) -> None:
-        """Compute this tensor inside the first ``pos`` loops of those that read it; -1 stands for all."""
+        """Compute this tensor inside the first ``pos`` loops of its readers; -1 means all."""
         self._add("inline_at", pos=whole("inline_at", "pos", pos),
                   best_effort=flag(best_effort, "inline_at", "best_effort"), selected_tensors=(self.val.name,))
 
     def inline_most(self) -> None:
-        """Compute this tensor inside as many loops of those that read it as is legal."""
+        """Compute this tensor inside as many loops of its readers as is legal."""
         self.builder.hand.add("inline_most", "", selected_tensors=(self.val.name,))
 
     def compute_at(self, consumer: Any, pos: int = -1, mode: str = "standard") -> None:
-        """Give this tensor, and what lies on the way to a consumer, its loops, and share the first ``pos``.
+        """Give this tensor, and those on the path to a consumer, the consumer's loops, and share the first ``pos``.
 
         ``mode`` is ``"standard"`` or ``"best_effort"``: as many as can be shared.
         """
@@ -150,13 +150,13 @@ class Schedulable:
                   mode=sharing("compute_at", mode))
 
     def transform_like(self, selected_tensors: Iterable[Any] = ()) -> None:
-        """Give other tensors, all if none are named, the loops of this one."""
+        """Give other tensors (by default all) the loops of this one."""
         self._add("transform_like", selected_tensors=names("transform_like", selected_tensors, self.builder))
 
     def parallelize_like(
         self, pos: int = -1, selected_tensors: Iterable[Any] = (), selected_parallel_types: Iterable[Enum] = (),
     ) -> None:
-        """Let the loops of other tensors that are loops of this one run as its first ``pos`` do."""
+        """Give matching loops of other tensors the parallel types of this one's first ``pos`` loops."""
         self._add(
             "parallelize_like", pos=whole("parallelize_like", "pos", pos),
             selected_tensors=names("parallelize_like", selected_tensors, self.builder),
@@ -166,7 +166,7 @@ class Schedulable:
     def bounded_transform_backward(
         self, pos: int, to: Iterable[Any], propagate_parallel_type: bool = False,
     ) -> None:
-        """Give the tensors on the ways from ``to`` to this one its first ``pos`` loops."""
+        """Give the tensors on paths from ``to`` to this one its first ``pos`` loops."""
         what = "bounded_transform_backward"
         self._add(
             what, pos=whole(what, "pos", pos), to=names(what, to, self.builder),
@@ -187,7 +187,7 @@ class Schedulable:
 
     def set_allocation_domain(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""
-        self._unsupported("set_allocation_domain", "is not supported: arrays lie in the order of loops")
+        self._unsupported("set_allocation_domain", "is not supported: arrays are stored in the order of loops")
 
     def set_device_mesh(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""
@@ -199,7 +199,7 @@ class Schedulable:
 
 
 class Transforms:
-    """A definition's schedule by hand, ``fd.sched``: the transforms as functions of tensors, and what they did."""
+    """A definition's schedule by hand, ``fd.sched``: the transforms as functions of tensors, and their effects."""
 
     def __init__(self, builder: Owner) -> None:
         self._builder = builder
@@ -221,18 +221,18 @@ class Transforms:
         return self._hand.steps()
 
     def to_python(self) -> str:
-        """Return Python that schedules an equal definition ``fd`` the same way; empty where there are no transforms.
+        """Return Python code that schedules an equal definition ``fd`` alike; empty if there are no transforms.
 
-        Tensors are variables called as in IR text; those of the definition are looked up first.
+        Tensors are variables with their names in IR text; those of the definition are looked up first.
         """
         return self._hand.python_text()
 
     def undo(self, count: int = 1) -> None:
-        """Take the last transforms back: the schedule is what the others make."""
+        """Remove the last transforms from the schedule."""
         self._hand.undo(count)
 
     def user_schedule_ir(self, tensor_transforms: bool = False) -> str:
-        """Return the fusion as it is scheduled, as IR text; ``tensor_transforms`` adds each tensor's domains."""
+        """Return the scheduled fusion as IR text; ``tensor_transforms`` adds each tensor's domains."""
         shows = flag(tensor_transforms, "user_schedule_ir", "tensor_transforms")
         return self._hand.text(tensor_transforms=shows)
 
@@ -256,7 +256,7 @@ class Transforms:
         return self._builder.wrap(tensors[name].tensor)
 
     def tensors(self) -> list[Any]:
-        """Return all tensors of the scheduled fusion, copies and partial reductions included."""
+        """Return all tensors of the scheduled fusion, including copies and partial reductions."""
         return [self._builder.wrap(t.tensor) for t in self._hand.scheduled.tensors.values()]
 
     def is_reduction(self, tensor: Any) -> bool:
@@ -265,15 +265,15 @@ class Transforms:
         return any(axis.is_reduction for axis in scheduled.loop)
 
     def split(self, tensor: Any, axis: int, factor: int, inner_split: bool = True) -> None:
-        """Make two loops of one."""
+        """Split one loop into two."""
         self._of("split", tensor).split(axis, factor, inner_split)
 
     def inner_split(self, tensor: Any, axis: int, factor: int) -> None:
-        """Split so that the inner loop has ``factor`` rounds."""
+        """Split so that the inner loop has ``factor`` iterations."""
         self._of("inner_split", tensor).inner_split(axis, factor)
 
     def outer_split(self, tensor: Any, axis: int, factor: int) -> None:
-        """Split so that the outer loop has ``factor`` rounds."""
+        """Split so that the outer loop has ``factor`` iterations."""
         self._of("outer_split", tensor).outer_split(axis, factor)
 
     def axis(self, tensor: Any, position: int) -> Any:
@@ -281,7 +281,7 @@ class Transforms:
         return self._of("axis", tensor).axis(position)
 
     def merge(self, tensor: Any, axis_o: int, axis_i: int | None = None) -> None:
-        """Make one loop of two neighbours."""
+        """Merge two neighbouring loops."""
         self._of("merge", tensor).merge(axis_o, axis_i)
 
     def reorder(self, tensor: Any, order: Mapping[int, int] | Sequence[int]) -> None:
@@ -289,15 +289,15 @@ class Transforms:
         self._of("reorder", tensor).reorder(order)
 
     def parallelize(self, tensor: Any, axis: int, ptype: Enum) -> None:
-        """Let blocks, threads or a vector access run the rounds of a loop."""
+        """Let blocks, threads or a vector access run the iterations of a loop."""
         self._of("parallelize", tensor).parallelize(axis, ptype)
 
     def vectorize(self, tensor: Any, axis: int = -1) -> None:
-        """Make the rounds of the innermost loop of a copy one memory access."""
+        """Make the innermost loop of a copy one memory access."""
         self._of("vectorize", tensor).vectorize(axis)
 
     def cache_before(self, tensor: Any, op_type: object = None) -> Any:
-        """Return a new tensor that a tensor becomes a copy of."""
+        """Return a new tensor, of which the given tensor becomes a copy."""
         return self._of("cache_before", tensor).cache_before(op_type)
 
     def cache_after(self, tensor: Any, op_type: object = None, cache_op: object = None) -> Any:
@@ -305,32 +305,32 @@ class Transforms:
         return self._of("cache_after", tensor).cache_after(op_type, cache_op)
 
     def cache_fork(self, tensor: Any) -> Any:
-        """Return a new output that is a copy of one that others read."""
+        """Return a new output that is a copy of one that other tensors read."""
         return self._of("cache_fork", tensor).cache_fork()
 
     def set_memory_type(self, tensor: Any, memory_type: Enum) -> None:
-        """Keep a tensor local or shared."""
+        """Store a tensor in local or shared memory."""
         self._of("set_memory_type", tensor).set_memory_type(memory_type)
 
     def rfactor(self, tensor: Any, axes: Iterable[int]) -> Any:
-        """Return a new tensor that reduces some of the reduction loops of a tensor."""
+        """Return a new tensor that reduces some of a tensor's reduction loops."""
         return self._of("rfactor", tensor).rfactor(axes)
 
     reduction_factor = rfactor
 
     def compute_at(self, tensor: Any, consumer: Any, pos: int = -1, mode: str = "standard") -> None:
-        """Give a tensor and what lies on the way to a consumer its loops, and share the first."""
+        """Give a tensor, and those on the path to a consumer, the consumer's loops, and share the first ones."""
         self._of("compute_at", tensor).compute_at(consumer, pos, mode)
 
     def transform_like(self, reference_tv: Any, selected_tensors: Iterable[Any] = ()) -> None:
-        """Give other tensors the loops of one."""
+        """Give other tensors the loops of a reference."""
         self._of("transform_like", reference_tv, "reference_tv").transform_like(selected_tensors)
 
     def parallelize_like(
         self, reference_tv: Any, pos: int = -1, selected_tensors: Iterable[Any] = (),
         selected_parallel_types: Iterable[Enum] = (), propagate_padding: bool = True,
     ) -> None:
-        """Let the loops of other tensors run as those of one do."""
+        """Give loops of other tensors the parallel types of a reference."""
         flag(propagate_padding, "parallelize_like", "propagate_padding")
         reference = self._of("parallelize_like", reference_tv, "reference_tv")
         reference.parallelize_like(pos, selected_tensors, selected_parallel_types)
@@ -353,7 +353,7 @@ class Transforms:
         )
 
     def inline_most(self, selected_tensors: Iterable[Any] = ()) -> None:
-        """Compute tensors, all if none are named, inside as many loops of their readers as is legal."""
+        """Compute tensors (by default all) inside as many loops of their readers as is legal."""
         self._hand.add("inline_most", "", selected_tensors=names("inline_most", selected_tensors, self._builder))
 
     def warp_specialize(self, *_: Any, **__: Any) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What the methods that schedule by hand may be given: each argument is checked with one sentence."""
+"""Checks of arguments of the methods for scheduling by hand, each with a one-sentence error."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -11,10 +11,10 @@ from fuser_lab.errors import ArgumentTypeError, DefinitionError, ScheduleError, 
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.transform import MemoryType, ParallelType
 
-# By name: the classes belong to nvFuser's module, which stands above this one.
+# By name, because the classes belong to nvFuser's module, which has a higher rank.
 _COPY_KINDS = {"op_type": "LoadStoreOpType", "cache_op": "CacheOp"}
 
-_MOST = 1 << 16  # of tensors and axes; an iterable may have no end
+_MOST = 1 << 16  # limit of tensors and axes; an iterable may be infinite
 _WHOLE = arguments.whole()
 _WHOLES = listed(_WHOLE, "a list of whole numbers", most=_MOST, lazy=True)
 _TENSORS = listed(ANYTHING, "a list of tensors", most=_MOST, lazy=True)
@@ -22,7 +22,7 @@ _PARALLEL_TYPES = listed(ANYTHING, "a list of ParallelTypes", most=_MOST, lazy=T
 
 
 def order_of(given: object) -> tuple[tuple[int, int], ...]:
-    """Return what ``reorder`` is given, a mapping {old: new} or the old positions in their new order, as pairs.
+    """Return the argument of ``reorder``, a mapping {old: new} or the old positions in their new order, as pairs.
 
     Raises
     ------
@@ -36,13 +36,13 @@ def order_of(given: object) -> tuple[tuple[int, int], ...]:
     else:
         pairs = [(None, None)]
     if not all(is_whole(a) and is_whole(b) for a, b in pairs):
-        msg = f"reorder: a mapping of old positions to new ones is needed, given {shown(given)}."
+        msg = f"reorder: order must be a mapping of old positions to new ones, given {shown(given)}."
         raise ArgumentTypeError(msg)
     return tuple((int(a), int(b)) for a, b in pairs)
 
 
 def check_copy(what: str, op_type: object, cache_op: object = None) -> None:
-    """Raise ArgumentTypeError for what is not a kind of copy, UnsupportedError for one that Numba cannot make."""
+    """Raise ArgumentTypeError if it is not a kind of copy, UnsupportedError if Numba cannot express it."""
     for given, name in ((op_type, "op_type"), (cache_op, "cache_op")):
         if given is None:
             continue
@@ -66,12 +66,12 @@ def tensor(what: str, name: str, given: Any, builder: object) -> Any:
 
 
 def names(what: str, given: Any, builder: object) -> tuple[str, ...]:
-    """Return the names of tensors of a definition given as handles, one alone or any number."""
+    """Return the names of a definition's tensors, given as one handle or several."""
     several = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
     found: list[Any] = _TENSORS.of(given, what, "tensors") if several else [given]
     for entry in found:
         if not isinstance(getattr(entry, "val", None), TensorView):
-            msg = f"{what}: tensors are needed, given {shown(entry)}."
+            msg = f"{what}: a list of tensors is needed, given {shown(entry)}."
             raise ArgumentTypeError(msg)
     return tuple(tensor(what, "a tensor", entry, builder).val.name for entry in found)
 
@@ -113,5 +113,5 @@ def sharing(what: str, given: Any) -> str:
     """Return how loops are shared, ``"standard"`` or ``"best_effort"``, or raise ArgumentTypeError, ScheduleError."""
     if isinstance(given, str) and given in {"standard", "best_effort"}:
         return given
-    msg = f"{what}: mode is 'standard' or 'best_effort', given {shown(given)}."
+    msg = f"{what}: mode must be 'standard' or 'best_effort', given {shown(given)}."
     raise ScheduleError(msg) if isinstance(given, str) else ArgumentTypeError(msg)

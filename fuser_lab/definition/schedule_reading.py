@@ -1,4 +1,4 @@
-"""Reading the Python of a schedule by hand without running it: a whitelist of statements over a definition."""
+"""Reading the Python code of a schedule by hand without running it: a whitelist of statements over a definition."""
 
 import ast
 from collections.abc import Mapping
@@ -25,18 +25,18 @@ _ACCEPTED: Final = (
 
 
 def read_schedule(text: str, builder: Owner) -> None:
-    """Add the transforms of a text to the schedule of a definition, which the text calls ``fd``.
+    """Add the transforms of a text to the schedule of a definition, ``fd`` in the text.
 
-    The text is what ``fd.sched.to_python()`` and ``print(plan.segments[0].schedule)`` write, edited or not. It is
-    parsed, never executed: a line is an import of ParallelType and MemoryType, the look-up of a tensor, or one
-    transform whose arguments are literals, tensors and members of the two enums.
+    The text is the output of ``fd.sched.to_python()`` or ``print(plan.segments[0].schedule)``, edited or not. It is
+    parsed, never executed: a line is an import of ParallelType and MemoryType, the lookup of a tensor, or one transform
+    whose arguments are literals, tensors and members of the two enums.
 
     Raises
     ------
     ScheduleError
-        If a line is none of these or its transform is illegal; the sentence has the line's number.
+        If a line is none of these or its transform is illegal; the message has the line number.
     UnsupportedError
-        If a transform needs what no kernel here has.
+        If a transform needs a feature that no kernel here has.
     """
     try:
         tree = ast.parse(text)
@@ -74,7 +74,7 @@ class _Reader:
         self._known: dict[str, Any] = {}
 
     def statement(self, node: ast.stmt) -> None:
-        """Carry out one line."""
+        """Execute one line."""
         if isinstance(node, ast.ImportFrom) and node.module == "fuser_lab" and node.level == 0:
             if all(name.name in _ENUMS and name.asname is None for name in node.names):
                 return
@@ -142,7 +142,7 @@ class _Reader:
     def _member(self, kind: type[Enum], name: str, node: ast.AST) -> Enum:
         found = kind.__members__.get(name)
         if found is None:
-            getattr(kind, name, None)  # says why, where there is a reason
+            getattr(kind, name, None)  # raises with the reason, if there is one
             self._refuse(node)
         return found
 

@@ -1,4 +1,4 @@
-"""The schedule by hand of a definition: a list of transforms, what they make, and each step before and after."""
+"""The schedule by hand of a definition: a list of transforms, their result, and each step before and after."""
 
 import html
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +30,7 @@ def scheduled_text(scheduled: ScheduledFusion, *, tensor_transforms: bool = Fals
 
 
 def transforms_text(tensor: ScheduledTensor, head: str) -> str:
-    """Return the domains of a tensor and how its loops come about, one line each."""
+    """Return the domains of a tensor and the derivation of its loops, one line each."""
     domain = tensor.tensor.domain
     lines = [head, f" logical domain : ({', '.join(map(str, domain.logical))})"]
     if domain.root is not None:
@@ -86,7 +86,7 @@ class Steps(Sequence[Step]):
         return self.steps[position]
 
     def __len__(self) -> int:
-        """Return how many steps there are."""
+        """Return the number of steps."""
         return len(self.steps)
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class Steps(Sequence[Step]):
 
 
 def steps_of(fusion: Fusion, transforms: Iterable[Transform]) -> Steps:
-    """Return what each of some transforms changes in a fusion."""
+    """Return the changes of each transform."""
     scheduled = ScheduledFusion.start(fusion)
     before = texts(scheduled, RULES)
     found: list[Step] = []
@@ -118,12 +118,12 @@ class HandSchedule:
     Parameters
     ----------
     definition
-        Returns the fusion as it is defined now.
+        Returns the current fusion.
     new_name
-        Returns a name that no tensor of the definition has or will have; where the definition is finished, the next
-        number will do.
+        Returns a name that no tensor of the definition has or will have; if the definition is finished, the next
+        number.
     taken
-        Returns names that no new tensor may have, as those of results that no output needs.
+        Returns names that no new tensor may have, such as those of results that no output needs.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class HandSchedule:
 
     @property
     def scheduled(self) -> ScheduledFusion:
-        """What the transforms make of the fusion as it is now."""
+        """The current fusion after the transforms."""
         fusion = self._definition()
         if self._known is None or not _same(self._known[0], fusion) or self._known[1].transforms != self._transforms:
             self._known = (fusion, replay(fusion, self._transforms, RULES))
@@ -155,7 +155,7 @@ class HandSchedule:
         return f"T{max(numbers, default=-1) + 1}"
 
     def replayed(self, fusion: Fusion) -> ScheduledFusion:
-        """Return what the transforms make of a fusion with the same names, as one with known sizes."""
+        """Return a fusion with the same names, for example with known sizes, after the transforms."""
         return replay(fusion, self._transforms, RULES)
 
     def add(self, kind: str, tensor: str = "", **args: Argument) -> ScheduledFusion:
@@ -174,26 +174,26 @@ class HandSchedule:
         self._transforms, self._known = after.transforms, (self._definition(), after)
 
     def add_made(self, kind: str, tensor: str, **args: Argument) -> TensorView:
-        """Add a transform that makes a tensor, and return that."""
+        """Add a transform that creates a tensor, and return the tensor."""
         name = self._new_name()
         return self.add(kind, tensor, **args, result=name).tensors[name].tensor
 
     def undo(self, count: int = 1) -> tuple[Transform, ...]:
-        """Take the last transforms back and return them."""
+        """Remove the last transforms and return them."""
         count = whole("undo", "count", count)
         if not 0 <= count <= len(self._transforms):
-            msg = f"undo: {count} transforms cannot be taken back; there are {len(self._transforms)}."
+            msg = f"undo: {count} transforms cannot be undone; there are {len(self._transforms)}."
             raise ScheduleError(msg)
         kept = len(self._transforms) - count
         taken, self._transforms = self._transforms[kept:], self._transforms[:kept]
         return taken
 
     def steps(self) -> Steps:
-        """Return each transform with what it changed, before and after."""
+        """Return each transform with its changes, before and after."""
         return steps_of(self._definition(), self._transforms)
 
     def python_text(self) -> str:
-        """Return Python that adds the same transforms to an equal definition ``fd``; empty where there are none."""
+        """Return Python code that adds the same transforms to an equal definition ``fd``; empty if there are none."""
         made = {str(transform.arg("result")) for transform in self._transforms if "result" in dict(transform.args)}
         used = {name for transform in self._transforms for name in transform.tensors}
         calls = [str(transform) for transform in self._transforms]
@@ -207,7 +207,7 @@ class HandSchedule:
         return texts(self.scheduled, RULES)[name]
 
     def text_of(self, tensor: TensorView) -> str:
-        """Return a tensor with its loops as IR text; nothing where there is no schedule, or no output needs it."""
+        """Return a tensor with its loops as IR text; None if there is no schedule, or no output needs it."""
         if not self._transforms or tensor.name not in self.scheduled.tensors:
             return ""
         return self.tensor_text(tensor.name)
@@ -218,7 +218,7 @@ class HandSchedule:
 
 
 def _same(first: Fusion, second: Fusion) -> bool:
-    """Whether two fusions hold the same values, names included."""
+    """Whether two fusions have the same values, including names."""
     return first is second or (
         (first.inputs, first.exprs, first.outputs) == (second.inputs, second.exprs, second.outputs)
     )

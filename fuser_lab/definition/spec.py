@@ -20,10 +20,10 @@ _VALUES = listed(instance(bool, int, float, complex, accepted="a number"), "a tu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
-    """Which values stand in the memory of an input.
+    """The values in the memory of an input.
 
     ``normal``: standard normal numbers; ``uniform`` and ``integers``: random in [low, high); ``range``: ``values[0]``,
-    then steps of ``values[1]``; ``values``: these, repeated to the end.
+    then steps of ``values[1]``; ``values``: these, repeated.
     """
 
     kind: Literal["normal", "uniform", "integers", "range", "values"]
@@ -59,7 +59,7 @@ class Fill:
                 numbers = numbers + 1j * self._random(count, rng)
         cast = numbers.astype(dtype.numpy)
         if self.kind == "uniform" and dtype.is_float:
-            # Rounding to a narrower type may reach the open end.
+            # Rounding to a narrower type may reach the excluded upper end.
             low, high = (np.asarray(bound, dtype.numpy) for bound in (self.low, self.high))
             cast = np.where(cast >= high, np.nextafter(high, low), cast)
         return cast
@@ -72,7 +72,7 @@ class Fill:
 class TensorSpec:
     """Shape, dtype, strides in elements and kind of device of a tensor input.
 
-    ``fill`` says which values `materialize` gives it; plans do not depend on it, so that it takes no part in equality.
+    ``fill`` defines the values of `materialize`; plans do not depend on it, so it is ignored in comparisons.
     """
 
     shape: tuple[int, ...]
@@ -83,13 +83,13 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the elements occupy, expanded (stride 0) axes counted once."""
+        """Bytes that the elements occupy, with expanded (stride 0) axes counted once."""
         stored = (n for n, s in zip(self.shape, self.strides, strict=True) if s != 0)
         return int(np.prod(list(stored), dtype=np.int64)) * self.dtype.itemsize
 
     @takes(seed=whole(0))
     def materialize(self, seed: int = 0) -> Array:
-        """Return an array as described; without a `fill`: standard normal floats, integers in 0..9, random booleans."""
+        """Return an array as described; without `fill`: standard normal floats, integers in 0..9, random booleans."""
         rng = np.random.default_rng(seed)
         if not self.shape or 0 in self.shape:
             count = int(np.prod(self.shape, dtype=np.int64))
@@ -109,7 +109,7 @@ class TensorSpec:
         # An axis with a negative stride begins at its far end.
         begin = sum(max(n - 1, 0) * -s for n, s in zip(self.shape, self.strides, strict=True) if s < 0)
         offset = begin * flat.itemsize if count > begin else 0
-        # As bytes, since not every library's dtype can be passed on as a buffer.
+        # As bytes, since not every library's dtype supports buffers.
         return np.ndarray(self.shape, flat.dtype, flat.view(np.uint8), offset, steps)
 
 
@@ -126,14 +126,14 @@ def spec(
     dtype
         A DataType, a NumPy dtype or a name such as ``"bfloat16"``.
     strides
-        In elements, negative ones too; row-major by default.
+        In elements, possibly negative; row-major by default.
     fill
-        The values that `TensorSpec.materialize` gives it; typical ones by default.
+        The values of `TensorSpec.materialize`; typical ones by default.
 
     Raises
     ------
     ArgumentTypeError
-        If sizes or strides are not lists of ints, or the dtype is none.
+        If sizes or strides are not lists of ints, or the dtype is invalid.
     InputError
         If a size is negative, or the number of strides is wrong.
     """

@@ -1,7 +1,7 @@
-"""FusionState: the values of a definition numbered in the order in which they are defined, as nvFuser's frontend does.
+"""FusionState: the values of a definition numbered in the order in which they are defined, as in nvFuser's frontend.
 
-What has a number here can be named across definitions: a segment says with numbers which of its inputs and outputs are
-which values of the definition that it was cut from.
+A number identifies a value across definitions: a segment uses numbers to relate its inputs and outputs to the values of
+its original definition.
 """
 
 import enum
@@ -19,15 +19,15 @@ from fuser_lab.dtypes import of_python
 from fuser_lab.ir import Expr, Extent, Fusion, Scalar, TensorView, Val
 from fuser_lab.ops import COMPOSITES, OPS
 
-# An attribute of the expression, and an operand in nvFuser's: the first of what the user gives.
+# An attribute of the expression here, and an operand in nvFuser: the first argument.
 _LENGTHS = {"iota": "length"}
-# All operands stand in one list, of tensors.
+# All operands are in one list of tensors.
 _LISTED = frozenset({"cat"})
-# Numbers that are operands of an expression inside an op that is written with others.
+# Numbers that are operands of an expression inside a composite op.
 _OPERANDS_INSIDE = {"addcmul": frozenset({"alpha"}), "logical_right_shift": frozenset({"shift"})}
 
 
-# Calls of a definition itself.
+# Calls of the definition itself.
 DEFINES = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "set_output_stride_order"})
 
 
@@ -41,7 +41,7 @@ class StateKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A call inside a definition that has been carried out: its arguments, the expressions it made and its result."""
+    """An executed call inside a definition: its arguments, the expressions it created and its result."""
 
     name: str
     args: tuple[Any, ...]
@@ -53,7 +53,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One numbered value; a vector has the values of its elements, which are states before it."""
+    """One numbered value; a vector has the values of its elements, which are earlier states."""
 
     fid: int
     kind: StateKind
@@ -70,24 +70,24 @@ class State:
 class FusionState:
     """Numbered states of a definition, and which of them are inputs, outputs and extents.
 
-    States are numbered 0, 1, 2, ... in the order of definition: each result of a call, before it each number that the
-    call was given as an operand, and behind its elements each list of scalars. What a call makes inside, as ``sum``
-    with ``keepdim`` does, has the numbers behind all states, since it may have to pass between segments, too.
+    States are numbered 0, 1, 2, ... in the order of definition: each result of a call, preceded by each number that is
+    an operand of the call; a list of scalars follows its elements. Internal values of a call, such as those of ``sum``
+    with ``keepdim``, are numbered after all states, since they may also pass between segments.
 
-    The extents of tensor inputs have the numbers -1, -2, ..., inputs in order and their axes in order, reductions left
-    out and expanded extents as they are seen. In `fid_of` an extent's number replaces that of a state: scalars cannot
-    pass between segments, so they always come from the original definition.
+    The extents of tensor inputs have the numbers -1, -2, ..., inputs in order and their axes in order, without
+    reductions, and with visible expanded extents. In `fid_of` an extent's number replaces that of a state: scalars
+    cannot pass between segments, so they always come from the original definition.
 
     Attributes
     ----------
     states
-        All states; a state's place is its number.
+        All states; a state's index is its number.
     inputs, outputs
-        Numbers of the fusion's inputs and outputs in order, outputs that are written over an input among them.
+        Numbers of the fusion's inputs and outputs in order, including outputs that are written over an input.
     extents
-        What each extent is, symbol or size: the first has the number -1.
+        Each extent, symbol or size: the first has the number -1.
     fid_of
-        Number of each value by its name, which it keeps when sizes become known; constants have no name, and need no
+        Number of each value by its name, which does not change when sizes become known; constants have neither name nor
         number, since every segment defines its own.
     """
 
@@ -99,7 +99,7 @@ class FusionState:
 
     @cached_property
     def name_of(self) -> Mapping[int, str]:
-        """Name of the value of each number that `fid_of` gives out."""
+        """Name of the value of each number in `fid_of`."""
         return {fid: name for name, fid in self.fid_of.items()}
 
     @property
@@ -141,11 +141,11 @@ def fusion_state(calls: Sequence[Called], fusion: Fusion, exprs: Sequence[Expr])
     Parameters
     ----------
     calls
-        What was called inside, in order.
+        The calls inside, in order.
     fusion
-        What came of it.
+        The resulting fusion.
     exprs
-        All expressions that the calls made, those that no output needs included.
+        All expressions that the calls created, including those that no output needs.
     """
     states: list[State] = []
     fid_of: dict[str, int] = {}
@@ -161,19 +161,19 @@ def fusion_state(calls: Sequence[Called], fusion: Fusion, exprs: Sequence[Expr])
         for _, scalar in number_operands(call, made):
             add(StateKind.SCALAR, scalar)
         if call.name == "define_vector" and not is_whole(call.args[0]):
-            # Its elements are states already.
+            # Its elements are already states.
             add(StateKind.VECTOR, *values_in(call.result))
         else:
             _add_results(call.result, add)
         if call.name == "add_output":
-            # A copy that is made for a layout, a dtype or a second mention.
+            # A copy for a layout, a dtype or a second mention.
             for tensor in (tv for expr in made for tv in expr.tensor_outputs if tv.name in results):
                 add(StateKind.TENSOR, tensor)
     inside = [tv.name for expr in fusion.exprs for tv in expr.tensor_outputs if tv.name not in fid_of]
     fid_of.update((name, len(states) + place) for place, name in enumerate(inside))
     extents = tuple(extent for tensor in fusion.tensor_inputs for extent in tensor.extents)
     inputs, outputs = (tuple(fid_of[value.name] for value in part) for part in (fusion.inputs, fusion.outputs))
-    # Last, so that what was a state is one of the extents.
+    # Last, so that extents take precedence over states.
     fid_of.update((extent.name, -n) for n, extent in enumerate(extents, 1) if isinstance(extent, Scalar))
     return FusionState(states=tuple(states), inputs=inputs, outputs=outputs, extents=extents, fid_of=fid_of)
 
@@ -191,9 +191,9 @@ def _add_results(result: Any, add: Any) -> None:
 
 
 def number_operands(call: Called, made: Sequence[Expr]) -> list[tuple[str | None, Scalar]]:
-    """Return the numbers that a call was given as operands, as the constants they become, with their parameters.
+    """Return the numbers that are operands of a call, as the constants they become, with their parameters.
 
-    What was appended without a call of the user's has no parameters.
+    Expressions appended without a user's call have no parameters.
     """
     if call.name == EMIT:
         return [(None, scalar) for expr in made for scalar in _constants(expr)]
@@ -210,7 +210,7 @@ def number_operands(call: Called, made: Sequence[Expr]) -> list[tuple[str | None
 
 
 def _elements(call: Called) -> Iterator[Scalar]:
-    """Yield the numbers that a vector is made of."""
+    """Yield the numbers of a vector's elements."""
     if call.name == "define_vector" and not is_whole(call.args[0]):
         for given, scalar in zip(call.args[0], values_in(call.result), strict=True):
             if isinstance(scalar, Scalar) and not isinstance(given, Handle):
@@ -227,7 +227,7 @@ def _constants(expr: Expr) -> Iterator[Scalar]:
 
 
 def arguments_of(call: Called, *, defaults: bool = False) -> Mapping[str, Any]:
-    """Return the arguments of a call of an op by parameter; ``defaults`` adds those that were left out."""
+    """Return the arguments of a call of an op by parameter; ``defaults`` adds omitted ones."""
     entry = OPS.get(call.name) or COMPOSITES[call.name]
     bound = entry.signature.bind(*call.args, **call.kwargs)
     if defaults:

@@ -1,4 +1,4 @@
-"""Strides of arrays, as contiguity and stride order of nvFuser's tensors."""
+"""Strides of arrays as contiguity and stride order of nvFuser's tensors."""
 
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ops.arguments import wholes
@@ -9,7 +9,7 @@ def describe_strides(
 ) -> tuple[tuple[bool | None, ...], tuple[int, ...]]:
     """Return (contiguity, stride_order) of a tensor with these sizes and strides, both lists of ints, in elements.
 
-    Stride-0 axes stay at their logical place; contiguity is None on axes of size 1 or stride 0.
+    Stride-0 axes stay at their logical position; contiguity is None on axes of size 1 or stride 0.
 
     Raises
     ------

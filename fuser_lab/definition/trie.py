@@ -1,4 +1,4 @@
-"""The trie of a fusion cache: its nodes, and what stands at the end of a path."""
+"""The trie of a fusion cache: its nodes, and the data at the end of a path."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -17,9 +17,9 @@ Payload = TypeVar("Payload")
 
 @dataclass(eq=False, repr=False)
 class FusionSchedules(Generic[Payload]):
-    """A fusion that a cache knows, with its number and what was made to run it.
+    """A fusion in a cache, with its number and its compiled form.
 
-    ``fusion`` and ``state`` are those of the definition that came first; ``payload`` is None until something has run.
+    ``fusion`` and ``state`` are those of the first such definition; ``payload`` is None until something has run.
     """
 
     fusion_id: int
@@ -38,7 +38,7 @@ class FusionSchedules(Generic[Payload]):
         return f"<FusionSchedules {self.fusion_id}: {numbers}, {counted(self.hits, 'hit')}, {run}>"
 
     def made(self, make: Callable[[Fusion], Payload]) -> Payload:
-        """Return the payload, made now if there is none; any number of threads may ask."""
+        """Return the payload, created if there is none; thread-safe."""
         with self._lock:
             if self.payload is None:
                 self.payload = make(self.fusion)
@@ -46,9 +46,9 @@ class FusionSchedules(Generic[Payload]):
 
 
 class End(NamedTuple):
-    """What stands at the end of a path: what is kept of the fusion, and fusion, state and records of this path.
+    """The end of a path: the shared data of the fusion, and fusion, state and records of this path.
 
-    Paths whose fusions are equal share what is kept; names and states may differ.
+    Paths with equal fusions share data; names and states may differ.
     """
 
     schedules: FusionSchedules[Any]
@@ -61,9 +61,9 @@ _NONE: Mapping[Record, FuserLabError] = MappingProxyType({})
 
 
 class Node:
-    """A canonical record at its place in the trie; the root has none.
+    """A canonical record at its position in the trie; the root has none.
 
-    ``spelled`` leads from a call as it was spelled to the last of its records, past those of its constants.
+    ``spelled`` maps a call as spelled to the last of its records, after those of its constants.
     ``refused`` holds calls that were refused here, and the errors.
     """
 
@@ -80,11 +80,11 @@ class Node:
 
     @property
     def leads_nowhere(self) -> bool:
-        """Whether no fusion and no remembered error needs this node."""
+        """Whether no fusion and no recorded error needs this node."""
         return not self.children and not self.refused and self.end is None
 
 
-# A call as it was spelled, None if it is not to be found by that, and its records.
+# A call as spelled, None if it cannot be looked up by that, and its records.
 Taken = tuple[Record | None, tuple[Step, ...]]
 
 

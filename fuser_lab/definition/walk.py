@@ -1,4 +1,4 @@
-"""Where a definition stands in a cache of known ones while it is recorded."""
+"""The position of a definition in the cache while it is recorded."""
 
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -15,10 +15,10 @@ Payload = TypeVar("Payload")
 
 
 class Walk(Generic[Payload]):
-    """Where a definition stands that is being recorded.
+    """The position of a definition that is being recorded.
 
-    It is *following* as long as all its calls are known as they are spelled; then nothing is built. Otherwise calls
-    are carried out, and what they do is compared.
+    It is *following* as long as all its calls are known as spelled; then nothing is built. Otherwise calls are
+    executed, and their records are compared.
     """
 
     __slots__ = ("_cache", "_followed", "_node", "_taken", "cacheable", "following")
@@ -33,7 +33,7 @@ class Walk(Generic[Payload]):
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The records so far, of a definition that is following."""
+        """The records so far of a definition that is following."""
         found: list[Step] = []
         node = self._node
         while node is not None and node.step is not None:
@@ -42,7 +42,7 @@ class Walk(Generic[Payload]):
         return tuple(reversed(found))
 
     def record(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], owner: object) -> Record | None:
-        """Return a call as data; None if it has no written form, and then the definition is not kept."""
+        """Return a call as data; None if it has no written form, in which case the definition is not cached."""
         if not self.cacheable:
             return None
         try:
@@ -62,14 +62,14 @@ class Walk(Generic[Payload]):
         return node
 
     def refused(self, record: Record | None) -> FuserLabError | None:
-        """Return a copy of the error that this call was refused with here, None if it is not known to be refused."""
+        """Return a copy of the error with which this call was refused here, None if it is not known to be refused."""
         if record is None or self._node is None:
             return None
         error = self._node.refused.get(record)
         return None if error is None else type(error)(*error.args)
 
     def leave(self) -> list[tuple[Record, Any]]:
-        """Stop following, and return the calls that have to be carried out, with their results."""
+        """Stop following, and return the calls that must be executed, with their results."""
         self.following = False
         self._node = self._cache.root
         calls = [(record, node.step.result) for record, node in self._followed if node.step is not None]
@@ -77,24 +77,24 @@ class Walk(Generic[Payload]):
         return calls
 
     def advance(self, spelled: Record, steps: tuple[Step, ...]) -> None:
-        """Go on by what a call that was carried out has done."""
+        """Advance by the records of an executed call."""
         self._taken.append((spelled, steps))
         if self._node is not None:
             self._node = self._cache.child(self._node, spelled, steps)
 
     def give_up(self) -> None:
-        """Keep nothing of this definition."""
+        """Do not cache this definition."""
         self.cacheable = False
 
     def remember(self, record: Record | None, error: BaseException) -> None:
-        """Remember that a call is refused here."""
+        """Record that a call is refused here."""
         if self.cacheable and record is not None and isinstance(error, FuserLabError):
             self._cache.refuse(self._taken, record, error)
 
     def found(self, *, again: bool = False) -> End | None:
-        """Return what an equal definition left, now that this one is complete; ``again`` does not count it."""
+        """Return the data of an equal definition, now that this one is complete; ``again`` does not count it."""
         return self._cache.found(self._node if self.cacheable else None, again=again)
 
     def keep(self, fusion: Fusion, state: FusionState) -> End | None:
-        """Return what is now kept of a definition that was built; None if it cannot be kept."""
+        """Return the cached data of a definition that was built; None if it cannot be cached."""
         return self._cache.insert(self._taken, fusion, state) if self.cacheable else None

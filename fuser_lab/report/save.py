@@ -37,7 +37,7 @@ def save(what: str, path: str | Path, writers: Mapping[str, Callable[[], str | b
     InputError
         If the extension is none of the writers', or nothing can be written there.
     ArgumentTypeError
-        If the path is none.
+        If the path is not a path.
     """
     target = path_of(what, path)
     write = writers.get(target.suffix.lower())

@@ -624,7 +624,7 @@ def input_value(given: Input | ScalarInput) -> Value:
 
 
 def results(call: Call, values: Sequence[Value]) -> list[Value]:
-    """Return what a call gives.
+    """Return the result of a call.
 
     Raises
     ------

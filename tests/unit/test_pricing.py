@@ -112,6 +112,6 @@ def test_the_command(tmp_path, capsys):
     assert cli.main(["price", str(script)]) == 0
     assert "index_input" in capsys.readouterr().out
     assert cli.main(["price", str(script), "--issue", "index_input"]) == 0
-    assert capsys.readouterr().out.startswith("# Segmenter: `index_input` keeps apart")
+    assert capsys.readouterr().out.startswith("# Segmenter: `index_input` separates ops")
     assert cli.main(["price"]) == 2
     assert "either FILE or --corpus" in capsys.readouterr().err

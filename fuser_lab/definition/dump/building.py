@@ -1,4 +1,4 @@
-"""From the parts of a dump to a fusion of known sizes, and to groups of its expressions."""
+"""From the parts of a dump to a fusion with known sizes, and to groups of its expressions."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from fuser_lab.ops.registry import Result
 SCALAR_DTYPES: Mapping[str, DataType] = {
     "b": DataType.Bool, "i": DataType.Int, "d": DataType.Double, "f": DataType.Float, "c": DataType.ComplexDouble,
 }  # fmt: skip
-# Sizes of symbols by how many of them one tensor has: about a million elements.
+# Sizes of symbols by their number in one tensor: about a million elements.
 _USUAL = {0: 1024, 1: 1 << 20, 2: 1024, 3: 128, 4: 32}
 _LEAST_USUAL = 8
 _DIVIDED = re.compile(r"(?:ceilDiv\(\s*)?([bi]\d+)\s*[,/]\s*(\d{1,9})\s*\)")
@@ -31,9 +31,9 @@ _MOST_SIZE = 1 << 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """A dumped fusion with the sizes that its symbols have here.
+    """A dumped fusion with the sizes of its symbols.
 
-    ``groups`` are a scheduler's name and the expressions of each segment; empty where the dump shows no segments.
+    ``groups`` are a scheduler's name and the expressions of each segment; empty if the dump shows no segments.
     ``replicas`` names expressions that repeat another one. ``notes`` say what was omitted or assumed.
     """
 
@@ -110,7 +110,7 @@ class _Builder:
         )
 
     def _math(self) -> MathText:
-        """Return the fusion as math text: the rewritten one, else what comes next to it."""
+        """Return the fusion as math text: the rewritten one, otherwise the closest substitute."""
         dump = self._dump
         if dump.rewritten is not None and dump.rewritten.exprs:
             if not dump.rewritten.is_complete:
@@ -165,7 +165,7 @@ class _Builder:
         return [unique[place] for place in done]
 
     def _inputs(self, math: MathText, statements: Sequence[Statement]) -> list[Value | Symbol]:
-        """Return the inputs: those listed, and what is read without being made, where the text is not whole."""
+        """Return the inputs: those listed, and, if the text is incomplete, values that are read but never computed."""
         made = {result.name for statement in statements for result in statement.results}
         listed = {value.name: value for value in math.values("inputs") if value.name not in made}
         read: dict[str, Value] = {}
@@ -203,7 +203,7 @@ class _Builder:
                 self._chosen.append(name)
 
     def _types(self, math: MathText, statements: Sequence[Statement]) -> dict[str, DataType]:
-        """Return dtypes of values whose version does not print them: lists name some, casts tell others."""
+        """Return dtypes of values in versions that do not print them, from lists and from casts."""
         found: dict[str, DataType] = {}
         for group in self._dump.details:
             values = MathText(inputs=group.typed).values("inputs")
@@ -271,7 +271,7 @@ class _Builder:
             raise DefinitionError(msg) from None
 
     def _call(self, context: Context) -> Call:
-        """Return what a statement calls; a comment of fuser_lab tells what math text does not."""
+        """Return the call of a statement; a comment of fuser_lab supplies what math text lacks."""
         statement = context.statement
         own = self._own.get(statement.results[0].name, {})
         if "op" not in own or "attrs" not in own:
@@ -364,7 +364,7 @@ class _Builder:
         return tuple(tv for tv in made.values() if tv not in read)
 
     def _fusion(self, inputs: tuple[Val, ...], outputs: tuple[TensorView, ...]) -> Fusion:
-        """Return the fusion of what outputs need."""
+        """Return the fusion of the expressions that outputs need."""
         wanted: set[Val] = set(outputs)
         live = []
         for expr in reversed(self._exprs):
@@ -405,7 +405,7 @@ class _Builder:
         return tuple(groups)
 
     def _by_order(self, missing: Iterable[int], known: set[str]) -> dict[int, list[str]]:
-        """Return which expressions numbers without details are: the rest in order, where the edges agree with that."""
+        """Return the expressions of numbers without details: the rest in order, as far as the edges agree."""
         numbered = {name for names in self._dump.named.values() for name in names}
         rest = [expr.name for expr in self._exprs if expr.name in known and expr.name not in numbered]
         numbers = sorted(missing)
@@ -432,7 +432,7 @@ _BY_PASSES = ("fmax", "fmin", "scatter_add")
 
 
 def _own_notes(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what fuser_lab wrote about values, by name; ``""`` is about the fusion."""
+    """Return fuser_lab's comments on values, by name; ``""`` is the fusion's."""
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         name, _, text = line.partition(" ")
@@ -492,7 +492,7 @@ def _is_attribute(term: Term) -> bool:
 
 
 def _is_widened(result: Result, wanted: DataType | None, operands: Sequence[Val]) -> bool:
-    """Whether a constant decides the dtype of a result that tensors have to decide."""
+    """Whether a constant would determine the dtype of a result that tensors must determine."""
     if wanted is not None:
         return result.dtype is not wanted
     tensors = {value.dtype for value in operands if isinstance(value, TensorView)}
@@ -546,7 +546,7 @@ def _names(term: Term) -> list[str]:
 
 
 def _divisors(dump: DumpText) -> dict[str, int]:
-    """Return what each symbol is divided by somewhere in the text."""
+    """Return the divisors of each symbol in the text."""
     found: dict[str, int] = {}
     for math in (dump.rewritten, dump.original):
         for _, text in math.exprs if math is not None else ():

@@ -82,7 +82,7 @@ class Context:
         return found
 
     def shape(self, what: str, count: int | None = None) -> tuple[int, ...]:
-        """Return the sizes of the result; where one is not known, the number of elements decides it."""
+        """Return the sizes of the result; an unknown one follows from the number of elements."""
         found = [size_of(axis.visible, self.sizes) for axis in self.kept(what)]
         unknown = [place for place, size in enumerate(found) if size is None]
         if len(unknown) == 1 and count is not None:
@@ -98,14 +98,14 @@ class Context:
 
 
 def call_of(context: Context) -> Call:
-    """Return what a statement calls.
+    """Return the call of a statement.
 
     Raises
     ------
     UnsupportedError
         If there is no such op.
     DefinitionError
-        If its operands or options are not understood.
+        If its operands or options cannot be read.
     """
     term = context.statement.term
     if not isinstance(term, Applied):
@@ -138,7 +138,7 @@ def call_of(context: Context) -> Call:
 
 
 def _plain(context: Context, op: str, term: Applied) -> Call:
-    """Return a call whose options are operands where they are tensors, and attributes where they are not."""
+    """Return a call whose options are operands if they are tensors, and attributes otherwise."""
     operands, attrs = list(term.operands), dict[str, AttrValue]()
     for key, given in term.options:
         if isinstance(given, Value):
@@ -168,7 +168,7 @@ def _place(context: Context, term: Applied, axis: Axis) -> int:
 def _cast(context: Context, term: Applied, dtype: DataType) -> Call:
     (operand,) = term.operands if len(term.operands) == 1 else (None,)
     if operand is None:
-        msg = "a cast takes one operand"
+        msg = "a cast has one operand"
         raise context.refuse(msg)
     if isinstance(operand, Applied) and operand.name == "std::real" and len(operand.operands) == 1:
         operand = operand.operands[0]
@@ -270,7 +270,7 @@ def _reshape(context: Context, term: Applied) -> Call:
 
 
 def _permute(context: Context, term: Applied) -> Call:
-    """Return a permutation that the extents allow: nothing that is printed distinguishes axes with one extent."""
+    """Return a permutation that the extents allow; the text does not distinguish axes with the same extent."""
     operand = _operand(context, term)
     before = [axis for axis in context.axes.get(operand.name, ()) if axis.kind != "r"]
     after = context.kept("permute")
@@ -299,7 +299,7 @@ def _permute(context: Context, term: Applied) -> Call:
 
 
 def _moved(context: Context, axes: Sequence[Axis], dims: list[int]) -> list[int]:
-    """Return an order other than the identity: a permutation that moves nothing is not printed as one."""
+    """Return an order other than the identity, because a permutation that moves nothing is not printed as one."""
     for second in reversed(range(len(axes))):
         for first in reversed(range(second)):
             if _same_size(context, axes[first], axes[second]):

@@ -1,4 +1,4 @@
-"""What the terms of a dump stand for: sizes as ints, operands as values, options as attributes."""
+"""The meaning of a dump's terms: sizes as ints, operands as values, options as attributes."""
 
 import math
 import operator
@@ -46,7 +46,7 @@ def size_of(term: Term, sizes: Mapping[str, int]) -> int | None:
 
 
 def constant(term: Term, sizes: Mapping[str, int]) -> Scalar | None:
-    """Return a constant operand, None for what is none."""
+    """Return a constant operand, None if it is not a constant."""
     match term:
         case Constant(value=bool() | int() | float() | complex() as value, dtype=dtype):
             return Scalar(name="", dtype=dtype or of_python(value), value=value)

@@ -1,4 +1,4 @@
-"""Which lines of a pasted text are which part of a dump."""
+"""Assigns the lines of a pasted text to the parts of a dump."""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ _OWN = re.compile(r"//\s*fuser_lab:\s*(?P<what>.+)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A line of ``segmenter_logging``: which scheduler refused, why, and which results it was asked for, if known."""
+    """A line of ``segmenter_logging``: which scheduler refused, why, and for which results, if known."""
 
     scheduler: str
     text: str
@@ -50,7 +50,7 @@ class MathText:
     is_complete: bool = False
 
     def statements(self, notes: list[str]) -> list[Statement]:
-        """Return the expressions; one that a truncated text ends in is left out."""
+        """Return the expressions, without a truncated one at the end of the text."""
         found = []
         for place, (line, text) in enumerate(self.exprs):
             try:
@@ -70,7 +70,7 @@ class MathText:
 
 @dataclass(slots=True, kw_only=True)
 class DumpedGroup:
-    """A segment: its scheduler, the numbers of its expressions, and, from the details, the results and texts."""
+    """A segment: its scheduler, the numbers of its expressions, and, from the details, their results and texts."""
 
     scheduler: str = ""
     numbers: tuple[int, ...] = ()
@@ -82,7 +82,7 @@ class DumpedGroup:
 class DumpText:
     """The parts of one dump; what is missing is None or empty.
 
-    ``named`` gives the names of the results of each numbered expression. ``own`` are what fuser_lab wrote as comments.
+    ``named`` gives the names of the results of each numbered expression. ``own`` are the comments that fuser_lab wrote.
     """
 
     line: int
@@ -99,18 +99,18 @@ class DumpText:
 
     @property
     def has_fusion(self) -> bool:
-        """Whether there is anything to make a fusion of."""
+        """Whether the dump contains a fusion in any form."""
         return bool((self.rewritten and self.rewritten.exprs) or (self.original and self.original.exprs)
                     or any(group.exprs for group in self.details))  # fmt: skip
 
 
 def dumps_in(text: str) -> list[DumpText]:
-    """Return the dumps that a text holds, in order; other lines are skipped.
+    """Return the dumps in a text, in order; other lines are skipped.
 
     Raises
     ------
     DefinitionError
-        If the text holds none, or more than is read.
+        If the text contains none, or more than the limit.
     """
     if len(text) > _MOST_CHARACTERS:
         msg = f"load_dump: the text has {len(text)} characters; at most {_MOST_CHARACTERS} are read."
@@ -126,7 +126,7 @@ def dumps_in(text: str) -> list[DumpText]:
 
 
 class _Statements:
-    """Joins lines to expressions: an expression ends where brackets are closed and the next line does not go on."""
+    """Joins lines to expressions, which end when brackets are closed and the next line does not continue them."""
 
     def __init__(self) -> None:
         self.done: list[tuple[int, str]] = []
@@ -137,7 +137,7 @@ class _Statements:
         self._size = 0
 
     def add(self, number: int, text: str) -> bool:
-        """Take a line; return False if it belongs to no expression."""
+        """Add a line; return False if it does not belong to an expression."""
         goes_on = bool(self._lines) and self._is_unfinished()
         if _BEGINS.match(text) and not (goes_on and self._may_continue(text)):
             self.close()
@@ -243,7 +243,7 @@ class _Sections:
             self._dump.skipped += 1
 
     def _marks(self, number: int, line: str) -> bool:
-        """Take a line that begins or ends a part."""
+        """Process a line that begins or ends a part."""
         if "(Original Fusion Un-modified)" in line:
             self._begin(number)
             self._dump.original = self._start_math()
@@ -340,7 +340,7 @@ class _Sections:
                 self._dump.named[int(named["number"])] = results
                 self._group.numbers += (int(named["number"]),)
         elif self._list == "typed" and not _assigns(line) and _BEGINS.match(line) and " = " not in line:
-            # The first expression begins as the lists do, so that it may be among them until its "=" is seen.
+            # The first expression begins like the lists, so it may be among them until its "=" is seen.
             self._group.typed.append((number, line))
         else:
             if self._list == "typed" and self._group.typed and line.startswith("="):

@@ -23,7 +23,7 @@ _AXIS = re.compile(r"([a-z])([A-Za-z_.]*?)(\d+)(rf)?$")
 _LEVELS = (("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"),
            ("*", "/", "%"))  # fmt: skip
 _BINDING = {mark: level for level, marks in enumerate(_LEVELS) for mark in marks}
-# Values whose extents are names and numbers are most of a dump. Nothing in this pattern can be matched in two ways.
+# Values whose extents are names and numbers are most of a dump. This pattern is unambiguous.
 _PLAIN_AXES = r"\[(?>\s*+[\w.?]++\{\w++(?:\ ex\ \w++)?\}(?:rf)?\s*+,?)*+\s*+\]"
 _PLAIN_AXIS = re.compile(r"(\?|[a-z])[A-Za-z_.]*?(\d+)(?:rf)?\{(\w+)(?: ex (\w+))?\}")
 _TOKEN = re.compile(
@@ -60,7 +60,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A dumped tensor; ``dtype`` is None where the version does not print it, ``axes`` None for a bare name."""
+    """A dumped tensor; ``dtype`` is None if the version does not print it, ``axes`` None for a bare name."""
 
     name: str
     dtype: DataType | None = None
@@ -69,13 +69,13 @@ class Value:
 
     @property
     def kept(self) -> tuple[Axis, ...]:
-        """Axes that are not reduced away."""
+        """Axes that are not reduced."""
         return tuple(axis for axis in self.axes or () if axis.kind != "r")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """A number, with its dtype where that is printed; or None, a dtype or a text as an attribute."""
+    """A number, with its dtype if it is printed; or None, a dtype or a text as an attribute."""
 
     value: Number | str | DataType | None
     dtype: DataType | None = None
@@ -97,7 +97,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """A function or an operator with its operands; casts are called ``(dtype)``, operators as they are written."""
+    """A function or an operator with its operands; casts are named ``(dtype)``, operators by their symbols."""
 
     name: str
     operands: "tuple[Term, ...]"
@@ -109,7 +109,7 @@ Term = Value | Constant | Symbol | Listed | Applied | Axis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """``results = term``, as it stands on a line of the text."""
+    """``results = term`` on a line of the text."""
 
     results: tuple[Value | Symbol, ...]
     term: Term
@@ -250,7 +250,7 @@ class _Parser:
         return Applied(name=name, operands=tuple(operands), options=tuple(options))
 
     def key(self) -> str:
-        """Return the words before a ``=``, and step over both; empty where there are none."""
+        """Return the words before a ``=`` and skip both; empty if there are none."""
         ahead = 0
         while self.peek(ahead)[0] == "name" and ahead < 4:
             ahead += 1
@@ -270,7 +270,7 @@ class _Parser:
             while not self.take("]"):
                 if not self.take(","):
                     axes.append(self.axis("?" if self.take("?") else ""))
-        # (Avg), (Var) and (Count) say which part of a Welford a value is.
+        # (Avg), (Var) and (Count) mark the parts of a Welford.
         if self.is_mark("(") and self.peek(1)[0] == "name" and self.is_mark(")", 2):
             self.at += 3
         return found if axes is None or found.axes is not None else replace(found, axes=tuple(axes))
@@ -305,7 +305,7 @@ def tensor_names(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _plain_value(text: str) -> Value | None:
-    """Return a value by its token; the same one is read again wherever it is an operand."""
+    """Return a value by its token, cached, because it is read again wherever it is an operand."""
     head, bracket, rest = text.partition("[")
     found = _TENSOR.match(head.rstrip())
     if found is None:

@@ -8,7 +8,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ops.arguments import wholes
 
-# Torch's spelling of each dtype; some names are DataType members only once those exist.
+# Torch's spelling of each dtype; some names are members of DataType only if it has them.
 TORCH_DTYPES: Mapping[str, str] = {
     "float64": "Double", "double": "Double", "float32": "Float", "float": "Float", "float16": "Half", "half": "Half",
     "bfloat16": "BFloat16", "int64": "Int", "long": "Int", "int32": "Int32", "int": "Int32", "uint64": "UInt64",
@@ -17,7 +17,7 @@ TORCH_DTYPES: Mapping[str, str] = {
     "float8_e8m0fnu": "Float8_e8m0fnu", "float4_e2m1fn_x2": "Float4_e2m1fn_x2",
     "int16": "Short", "short": "Short", "int8": "Char", "uint8": "Byte", "uint16": "", "uint32": "",
 }  # fmt: skip
-# Formats of memory with which torch's `contiguous` and `to` choose an order of axes in memory.
+# Memory formats with which torch's `contiguous` and `to` choose an order of axes.
 FORMATS = {"contiguous_format", "channels_last", "channels_last_3d", "preserve_format"}
 _IGNORED = {
     "requires_grad", "pin_memory", "generator", "layout", "non_blocking", "copy", "exclude_zero",
@@ -34,7 +34,7 @@ def dtype_named(name: str) -> DataType:
 
 
 class Arguments:
-    """Positional and keyword arguments of one call, taken one after another."""
+    """Positional and keyword arguments of one call, consumed one by one."""
 
     def __init__(self, what: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
         self.what = what

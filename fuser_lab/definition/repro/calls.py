@@ -1,4 +1,4 @@
-"""Calls in a script: its own functions and classes, torch's makers of tensors, and what records into a definition."""
+"""Calls in a script: its own functions and classes, torch functions that create tensors, and recording calls."""
 
 import ast
 import difflib
@@ -56,7 +56,7 @@ _METHODS = (
     "from_pytorch",
 )
 _RUNS = ("execute", "validate", "manual_execute", "manual_validate")
-# Settings of torch that change the dtype of what is made after them.
+# Settings of torch that change the dtype of tensors created later.
 _DEFAULTS = ("set_default_dtype", "set_default_tensor_type")
 _ACTING = frozenset({"ctypes", "multiprocessing", "os", "shutil", "signal", "socket", "subprocess", "urllib"})
 _HARMLESS_OF_OS = frozenset({"environ", "getenv", "path"})
@@ -70,7 +70,7 @@ def _of_range(args: Sequence[Any]) -> DataType:
     return DataType.Double if any(isinstance(value, float) for value in args) else DataType.Int
 
 
-# NumPy's makers, as torch's of the same arguments, with the dtypes that they give when none is asked for.
+# NumPy functions that create arrays, as torch functions with the same arguments, with their default dtypes.
 _NUMPY: Mapping[str, Callable[[Sequence[Any]], DataType]] = {
     **dict.fromkeys(("ones", "zeros", "empty", "randn", "rand", "standard_normal"), lambda _: DataType.Double),
     "full": lambda args: of_python(args[1]) if len(args) > 1 else DataType.Double,
@@ -79,7 +79,7 @@ _NUMPY: Mapping[str, Callable[[Sequence[Any]], DataType]] = {
 
 
 def _limits(name: str, dtype: DataType) -> Instance:
-    """Return what ``torch.finfo`` or ``torch.iinfo`` says of a dtype."""
+    """Return ``torch.finfo`` or ``torch.iinfo`` of a dtype."""
     if name == "iinfo" and dtype.is_integral:
         least, most = dtype.limits
         return Instance(names={"min": least, "max": most, "bits": 8 * dtype.itemsize})
@@ -104,7 +104,7 @@ class Calls(Expressions):
         raise NotImplementedError
 
     def ran(self, what: Any, given: Any, place: ast.AST) -> None:
-        """Learn that a definition, None for one that is not known, is executed with inputs."""
+        """Record that a definition, None for an unknown one, is executed with inputs."""
         raise NotImplementedError
 
     def made_of(self, of: Class) -> Instance:
@@ -112,7 +112,7 @@ class Calls(Expressions):
         raise NotImplementedError
 
     def call(self, node: ast.Call, scope: Scope) -> Any:
-        """Return what a call gives."""
+        """Return the result of a call."""
         called, owner, name = self._called(node, scope)
         args = self._several(node.args, scope)
         keywords: dict[str, Any] = {}
@@ -133,13 +133,13 @@ class Calls(Expressions):
         if isinstance(what, Unread | Path) and str(what) not in HARMLESS and self.open is not None:
             for value in (*args, *keywords.values()):
                 if value is self.open and name not in _RUNS:
-                    raise self.refusal(node, f"what {said(what)} does with the definition is not read.")
+                    raise self.refusal(node, f"the effect of {said(what)} on the definition is not read.")
         if called is None:
             return self._method(node, owner, name, args, keywords)
         return self._function(node, called, args, keywords)
 
     def _note_what_is_not_done(self, node: ast.Call, scope: Scope) -> None:
-        """Note a call that would act on the system."""
+        """Note a skipped call that would act on the system."""
         called = ast.unparse(node.func)
         first, *rest = called.split(".")
         meant = scope.value(first) if first.isidentifier() else None
@@ -150,7 +150,7 @@ class Calls(Expressions):
             self.note(node, f"{brief(called, 60)}(...) is skipped")
 
     def _called(self, node: ast.Call, scope: Scope) -> tuple[Any, Any, str]:
-        """Return what is called, or else the owner of a method and its name."""
+        """Return the called object, or the owner of a method and its name."""
         if not isinstance(node.func, ast.Attribute):
             return self.evaluate(node.func, scope), None, ""
         owner, name = self.evaluate(node.func.value, scope), node.func.attr
@@ -166,7 +166,7 @@ class Calls(Expressions):
         return None, owner, name
 
     def _unread_in(self, node: ast.AST, what: str, values: Sequence[Any], tensors: int = 0) -> Unread | None:
-        """Return what stands in the way of a call of torch: an argument that is not read, or a tensor beyond some."""
+        """Return what prevents a torch call: an argument that is not read, or a tensor inside one."""
         for place, value in enumerate(values):
             if isinstance(value, list | tuple):
                 found = self._unread_in(node, what, value)
@@ -316,7 +316,7 @@ class Calls(Expressions):
         return self.guarded(node, self.lists.keep, found) if isinstance(found, list | tuple) else found
 
     def call_function(self, place: ast.AST, function: Function, args: list[Any], keywords: dict[str, Any]) -> Any:
-        """Return what a function of the script returns."""
+        """Return the result of a function of the script."""
         given = function.node.args
         name = function.node.name
         parameters = [*given.posonlyargs, *given.args]
@@ -352,7 +352,7 @@ class Calls(Expressions):
             self._calls -= 1
 
     def _instance(self, node: ast.Call, of: Class, args: list[Any], keywords: dict[str, Any]) -> Any:
-        """Return an instance of a class of the script, with what its ``__init__`` or its fields give it."""
+        """Return an instance of a class of the script, with the attributes from its ``__init__`` or its fields."""
         made = self.made_of(of)
         method = of.method("__init__")
         if method is None:
@@ -370,7 +370,7 @@ class Calls(Expressions):
         except DefinitionError:
             if self.open is not None:
                 raise
-            # A module of torch, say, beside the definition.
+            # For example, a torch module beside the definition.
             return Unread(what=of.node.name, line=node.lineno)
         return made
 
@@ -396,7 +396,7 @@ class Calls(Expressions):
         return self.guarded(node, self.lists.keep, found | keywords)
 
     def _of_dict(self, node: ast.Call, owner: dict[Any, Any], name: str, args: list[Any]) -> Any:
-        """Return what a method of a dict gives."""
+        """Return the result of a dict's method."""
         self.step(node, len(owner))
         match name, args:
             case "keys", []:
@@ -418,7 +418,7 @@ class Calls(Expressions):
         return self.guarded(node, self.lists.keep, found)
 
     def _of_list(self, node: ast.Call, owner: list[Any] | tuple[Any, ...], name: str, args: list[Any]) -> Any:
-        """Return what a method of a list gives."""
+        """Return the result of a list's method."""
         self.step(node, len(owner))
         match name, owner, args:
             case "append", list(), [entry]:
@@ -479,7 +479,7 @@ class Calls(Expressions):
     def _of_tensor(
         self, node: ast.Call, owner: TensorSpec, name: str, args: list[Any], keywords: dict[str, Any],
     ) -> Any:
-        """Return what a method of an input gives."""
+        """Return the result of an input's method."""
         if name in QUESTIONS and not keywords:
             return self._unread_in(node, f".{name}()", args) or self.guarded(node, asked_of, owner, name, args)
         if name in METHODS or name in FILLERS:
@@ -504,7 +504,7 @@ class Calls(Expressions):
     def op(
         self, place: ast.AST, name: str, args: list[Any], keywords: dict[str, Any], recording: Recording | None = None,
     ) -> Any:
-        """Record an op of a definition, in its present spelling, and return its result."""
+        """Record an op of a definition, in its current spelling, and return its result."""
         recording = recording or self.open
         if recording is None:
             raise self.refusal(place, f"{name} is outside a definition.")
@@ -521,7 +521,7 @@ class Calls(Expressions):
 
     def check_plain(self, place: ast.AST, values: list[Any]) -> None:
         """Raise DefinitionError for an argument that is not a plain value."""
-        # What an op costs grows with the axes of its operands and the length of its lists.
+        # The cost of an op grows with the axes of its operands and the length of its lists.
         self.step(place, sum(value.ndim if isinstance(value, Tensor) else 1 for value in values))
         for value in values:
             if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Which parts of a script define a fusion, and which of them is meant."""
+"""Which parts of a script define a fusion, and which of them to read."""
 
 import ast
 import re
@@ -18,10 +18,10 @@ _REGION = re.compile(r"nvFusion\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A part of a script that defines a fusion: a ``with`` block, a function, a class, or the script as it stands.
+    """A part of a script that defines a fusion: a ``with`` block, a function, a class, or the script itself.
 
-    ``names`` are those by which a user may choose it, ``calls`` is the function that a ``with`` block calls, and
-    ``around`` are the functions that it stands in. ``notes`` say which other definitions were skipped.
+    ``names`` are those by which a user may select it, ``calls`` is the function that a ``with`` block calls, and
+    ``around`` are the enclosing functions. ``notes`` say which other definitions were skipped.
     """
 
     node: ast.With | ast.FunctionDef | ast.ClassDef | ast.Module
@@ -95,7 +95,7 @@ def _lines_of_functions(tree: ast.Module) -> dict[str, list[int]]:
 
 
 def _recording(functions: dict[str, list[int]], candidate: Candidate) -> int:
-    """Return the line that tells definitions apart: of the function that a block calls, or where it begins itself."""
+    """Return the line that identifies a definition: that of the function that a block calls, or its own first line."""
     lines = functions.get(candidate.calls or "", [])
     place = bisect(lines, candidate.line)
     return lines[place - 1] if place else candidate.line
@@ -104,7 +104,7 @@ def _recording(functions: dict[str, list[int]], candidate: Candidate) -> int:
 def _not_called_by_others(
     found: list[tuple[Script, Candidate]],
 ) -> list[tuple[Script, Candidate]]:
-    """Return the definitions without functions that others of them call to record a part; all if none is left."""
+    """Return the definitions without functions that others call to record a part; all if none remain."""
     called: set[str] = set()
     for _, one in found:
         if isinstance(one.node, ast.FunctionDef):
@@ -116,7 +116,7 @@ def _not_called_by_others(
 
 
 def _are_of_one_test(found: list[tuple[Script, Candidate]]) -> bool:
-    """Whether definitions are functions inside of one function of the script, which runs them in turn."""
+    """Whether definitions are functions inside one function of the script, which runs them in sequence."""
     outer = [one.around[0] if one.around else None for _, one in found]
     are_functions = all(isinstance(one.node, ast.FunctionDef) for _, one in found)
     return are_functions and outer[0] is not None and all(each is outer[0] for each in outer)
@@ -154,13 +154,13 @@ def _candidates(script: Script) -> list[Candidate]:
 
 
 def _names_of(every: Sequence[ast.AST]) -> frozenset[str]:
-    """Return the names under which a script calls FusionDefinition."""
+    """Return the names by which a script calls FusionDefinition."""
     imported = (alias for node in every if isinstance(node, ast.ImportFrom) for alias in node.names)
     return frozenset({"FusionDefinition"} | {a.asname for a in imported if a.name == "FusionDefinition" and a.asname})
 
 
 def _made(every: Sequence[ast.AST], calls: frozenset[str]) -> frozenset[str]:
-    """Return the variables to which a script gives a call of FusionDefinition."""
+    """Return the variables to which a script assigns a call of FusionDefinition."""
     found: set[str] = set()
     for node in every:
         match node:
@@ -172,7 +172,7 @@ def _made(every: Sequence[ast.AST], calls: frozenset[str]) -> frozenset[str]:
 
 
 def _opens(node: ast.expr, calls: frozenset[str], made: frozenset[str] = frozenset()) -> bool:
-    """Whether a ``with`` item opens a definition: a call of FusionDefinition, or a variable to which one is given."""
+    """Whether a ``with`` item opens a definition: a call of FusionDefinition, or a variable for one."""
     match node:
         case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
             return name in calls
@@ -184,7 +184,7 @@ def _opens(node: ast.expr, calls: frozenset[str], made: frozenset[str] = frozens
 def _statements(
     node: ast.AST, around: tuple[ast.FunctionDef, ...],
 ) -> Iterator[tuple[ast.stmt, tuple[ast.FunctionDef, ...]]]:
-    """Yield all statements outside of classes and definitions, with the functions that they stand in."""
+    """Yield all statements outside classes and definitions, with their enclosing functions."""
     pending: deque[tuple[ast.AST, tuple[ast.FunctionDef, ...]]] = deque([(node, around)])
     while pending:
         here, functions = pending.popleft()
@@ -202,12 +202,12 @@ def _has_definition(node: ast.ClassDef) -> bool:
 
 
 def class_around(tree: ast.Module, function: ast.FunctionDef) -> ast.ClassDef | None:
-    """Return the class whose method a function is."""
+    """Return the class of which a function is a method."""
     return next((n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and function in n.body), None)
 
 
 def recorded_parameter(function: ast.FunctionDef) -> int:
-    """Return the place of the parameter that a function records into, the last such one; -1 if there is none."""
+    """Return the index of the last parameter that a function records into; -1 if there is none."""
     places = [place for place, p in enumerate(function.args.args) if records_into(function, p.arg)]
     own = {p.arg for p in function.args.args}
     inner = [f for f in ast.walk(function) if isinstance(f, ast.FunctionDef) and f is not function]
@@ -230,7 +230,7 @@ def _block(
         ),
         None,
     )
-    # Only a block that records nothing itself is the same as another one that calls the same function.
+    # Two blocks that call the same function are equal only if they record nothing themselves.
     function = None if records_into(node, alias) else called
     return Candidate(node=node, names=(*([called] if called else []), alias or "with"), calls=function, around=around)
 

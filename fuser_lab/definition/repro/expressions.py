@@ -1,4 +1,4 @@
-"""Evaluating a script's expressions: a whitelist over syntax nodes, nothing of the script is ever executed."""
+"""Evaluating a script's expressions: a whitelist over syntax nodes; no part of the script is ever executed."""
 
 import ast
 import builtins
@@ -48,13 +48,13 @@ from fuser_lab.ir import Number
 _DEEPEST = 100
 _SPARE_STEPS = 50_000
 
-# Libraries whose names may occur. Those of nvFuser's frontends, ours among them, are one.
+# Libraries whose names may occur. All of nvFuser's frontends, including ours, count as one.
 LIBRARIES = frozenset({
     "torch", "numpy", "math", "thunder", "typing", "__future__", "ml_dtypes", "pytest", "os", "sys", "time", "copy",
     "functools", "itertools", "random", "types",
 })  # fmt: skip
 FRONTENDS = frozenset({"nvfuser", "nvfuser_direct", "fuser_lab"})
-# What a snippet may use without importing it.
+# Names that a snippet may use without importing them.
 _COMMON = {
     "torch": Path(("torch",)), "np": Path(("numpy",)), "numpy": Path(("numpy",)), "math": Path(("math",)),
     "nvfuser": Path(("nvfuser",)), "nvfuser_direct": Path(("nvfuser",)), "fl": Path(("nvfuser",)),
@@ -67,7 +67,7 @@ SCHEDULES = ("sched", "schedule")
 SCHEDULED = frozenset(name for name in dir(Schedulable) if not name.startswith("_")) | {
     "get_loop_domain", "get_logical_domain", "get_root_domain", "domain", "definition", "uses", "set_loop_domain",
 }  # fmt: skip
-# What beside makers, dtypes and formats has a meaning here.
+# Names with a meaning here besides tensor functions, dtypes and formats.
 _MEANT = frozenset({
     "torch.device", "torch.Size", "torch.Tensor", "torch.set_default_dtype", "torch.set_default_tensor_type",
 })  # fmt: skip
@@ -88,7 +88,7 @@ ACCEPTED = (
 )
 
 
-# What may stand beside a definition: nothing of it is read, and using it is refused.
+# Modules that may be imported beside a definition: they are not read, and using them is refused.
 _ASIDE = (ast.SetComp,)
 
 
@@ -102,28 +102,29 @@ class Expressions:
         self.device: str | None = None
         self._steps = _SPARE_STEPS + sum(1 for _ in ast.walk(script.tree))
         self._depth = 0
-        # What the script sets of it; of the machine's own nothing is read.
+        # Only what the script sets; the machine's own environment is not read.
         self.environment: dict[str, Any] = {}
         self.notes: list[str] = []
-        # What the script calls the tensors and scalars of the definition, by their names in the definition.
+        # The script's names of the definition's tensors and scalars, by their names in the definition.
         self._variables: dict[str, str] = {}
-        # The lines that name the tensors, by the same; not where the name has the same number, as tv3 for T3.
+        # The lines that name the tensors, by the same names, except if the name has the same number, such as tv3 for
+        # T3.
         self.sources: dict[str, str] = {}
 
     def refusal(
         self, place: ast.AST | int, why: str, kind: type[FuserLabError] = DefinitionError,
     ) -> FuserLabError:
-        """Return the error for something at a place of the script."""
+        """Return the error for a position in the script."""
         return self.script.refusal(place, why, kind)
 
     def step(self, node: ast.AST, steps: int = 1) -> None:
-        """Count steps; loops and functions of a script end early rather than run on."""
+        """Count steps, so that loops and functions of a script cannot run forever."""
         self._steps -= steps
         if self._steps < 0:
             raise self.refusal(node, "reading stops here: the script's loops take too many steps.")
 
     def call(self, node: ast.Call, scope: Scope) -> Any:
-        """Return what a call gives."""
+        """Return the result of a call."""
         raise NotImplementedError
 
     def op(
@@ -133,7 +134,7 @@ class Expressions:
         raise NotImplementedError
 
     def evaluate(self, node: ast.expr, scope: Scope) -> Any:
-        """Return the value of an expression, or raise for what the whitelist does not have."""
+        """Return the value of an expression, or raise if it is not in the whitelist."""
         self.step(node)
         self._depth += 1
         try:
@@ -201,7 +202,7 @@ class Expressions:
         raise self.refusal(node, f"{what} is not read; {ACCEPTED}.")
 
     def _text(self, node: ast.expr, parts: Sequence[ast.expr], scope: Scope) -> Any:
-        """Return what an f-string gives, where that is made of texts and whole numbers alone."""
+        """Return the value of an f-string that consists of texts and integers."""
         found: list[str] = []
         is_plain = True
         for part in parts:
@@ -238,7 +239,7 @@ class Expressions:
         raise self.refusal(node, f"keys of a dict must be numbers, strings or dtypes, given {said(value)}.")
 
     def _looped(self, node: ast.AST, loops: Sequence[ast.comprehension], scope: Scope) -> Iterator[Scope]:
-        """Yield the names of a comprehension, once for each of its entries."""
+        """Iterate over a comprehension, with its names bound to each entry."""
         if not loops:
             yield scope
             return
@@ -263,7 +264,7 @@ class Expressions:
         return Unread(what="a comparison", line=node.lineno) if None in found else all(found)
 
     def _chain(self, node: ast.expr, ends_on: bool, nodes: Sequence[ast.expr], scope: Scope) -> Any:
-        """Return what ``and`` or ``or`` give, as far as that is known."""
+        """Return the result of ``and`` or ``or``, as far as it is known."""
         for each in nodes:
             value = self.truth(each, scope)
             if value is None:
@@ -273,14 +274,14 @@ class Expressions:
         return not ends_on
 
     def truth(self, node: ast.expr, scope: Scope) -> bool | None:
-        """Return whether a condition holds, None where it depends on what is not read."""
+        """Return whether a condition holds, None if it depends on a value that is not read."""
         value = self.evaluate(node, scope)
         if isinstance(value, bool | int | float | str | None | list | tuple | dict):
             return bool(value)
         return True if isinstance(value, Function | Method | Instance) else None
 
     def _several(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
-        """Return the values of arguments or entries; those behind a star are spread."""
+        """Return the values of arguments or entries; those after a star are unpacked."""
         found: list[Any] = []
         for node in nodes:
             if not isinstance(node, ast.Starred):
@@ -322,7 +323,7 @@ class Expressions:
         raise self.refusal(node, f"{name} is used before it is assigned.")
 
     def _resolved(self, node: ast.AST, value: Any) -> Any:
-        """Return what a name of a library stands for, where that is a constant, a dtype or a memory format."""
+        """Return the value of a library's name if it is a constant, a dtype or a memory format."""
         if not isinstance(value, Path):
             return value
         match value.parts:
@@ -346,7 +347,7 @@ class Expressions:
         return CONSTANTS.get(str(value), value)
 
     def attribute(self, node: ast.Attribute, owner: Any) -> Any:
-        """Return ``owner.<name>``, or raise for what the whitelist does not have."""
+        """Return ``owner.<name>``, or raise if it is not in the whitelist."""
         name = node.attr
         is_own = isinstance(owner, Instance) and owner.of is not None and not name.startswith("__")
         if name.startswith("_") and not is_own:
@@ -377,7 +378,7 @@ class Expressions:
         raise self.refusal(node, f".{name} of {said(owner)} is not read; {ACCEPTED}.")
 
     def _member(self, node: ast.AST, owner: Instance, name: str) -> Any:
-        """Return an attribute of an instance: what it was given, or what its class says."""
+        """Return an attribute of an instance or of its class."""
         if name in owner.names:
             return owner.names[name]
         found = None if owner.of is None else self._of_class(owner.of, name)
@@ -389,7 +390,7 @@ class Expressions:
         return Unread(what=f".{name}", line=getattr(node, "lineno", 0)) if found is None else found
 
     def _of_class(self, owner: Class, name: str) -> Any:
-        """Return a method, or the value that a class gives an attribute; None if it has none."""
+        """Return a method or a class attribute; None if there is none."""
         for each in reversed(owner.node.body):
             match each:
                 case ast.FunctionDef(name=found) if found == name:
@@ -401,11 +402,11 @@ class Expressions:
         return None
 
     def note(self, node: ast.AST, text: str) -> None:
-        """Keep what was skipped or assumed at a place of the script."""
+        """Note what was skipped or assumed at a position in the script."""
         self.notes.append(f"line {getattr(node, 'lineno', 0)}: {text}")
 
     def scheduled(self, node: ast.AST) -> Unread:
-        """Return what stands for a line of a schedule, which is skipped with a note."""
+        """Return a placeholder for a line of a schedule, which is skipped with a note."""
         self.notes.append("the script's user schedule is skipped")
         return Unread(what="a user schedule", line=getattr(node, "lineno", 0))
 
@@ -463,7 +464,7 @@ class Expressions:
             entries = index if isinstance(index, tuple) else (index,)
             for entry in entries:
                 if isinstance(entry, Unread | TensorSpec | list | tuple):
-                    # Elements picked by a tensor or a list of places: computed, so that no input can be it.
+                    # Elements selected by a tensor or a list of indices are computed, so they cannot be an input.
                     return Unread(what="an index with tensors or lists", line=getattr(node, "lineno", 0))
                 if not isinstance(entry, (slice, *PLAIN)) and entry is not Ellipsis:
                     raise self.refusal(node, "an input must be indexed with whole numbers and slices, given "
@@ -487,7 +488,7 @@ class Expressions:
         raise self.refusal(node, why)
 
     def entries(self, node: ast.expr, scope: Scope) -> list[Any]:
-        """Return what a loop runs over."""
+        """Return the entries that a loop iterates over."""
         value = self.evaluate(node, scope)
         if isinstance(value, list | tuple | dict | str):
             return list(value)
@@ -539,7 +540,7 @@ class Expressions:
         raise self.refusal(target, why)
 
     def quote(self, target: ast.expr, value: Any) -> None:
-        """Keep the line of an assignment that first names tensors, unless the names are theirs in the definition."""
+        """Store the line of an assignment that first names tensors, unless the names are those in the definition."""
         if isinstance(target, ast.Tuple | ast.List) and isinstance(value, list | tuple):
             for one, entry in zip(target.elts, value, strict=False):
                 self.quote(one, entry)
@@ -551,7 +552,7 @@ class Expressions:
     def _bind_starred(
         self, target: ast.Tuple | ast.List, place: int, values: list[Any], scope: Scope,
     ) -> None:
-        """Assign the entries of a list to names, of which the one with a star gets all that are left."""
+        """Assign the entries of a list to names; the one with a star gets all remaining entries."""
         behind = len(target.elts) - place - 1
         rest = self.guarded(target, self.lists.keep, values[place : len(values) - behind])
         given = [*values[:place], rest, *values[len(values) - behind :]]
@@ -578,13 +579,13 @@ class Expressions:
             TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError,
             AssertionError, NotImplementedError,
         ) as error:
-            # Users know the builder as fd.
+            # Users call the builder fd.
             why = str(error).replace("FusionBuilder.", "fd.")
             raise self.refusal(place, f"this cannot be evaluated ({type(error).__name__}: {why}).") from error
 
 
     def _in_its_words(self, text: str) -> str:
-        """Return a sentence about the definition with the names that the script has for its values."""
+        """Return a sentence about the definition with the script's names of its values."""
         return _VALUE.sub(lambda found: self._variables.get(found[0], found[0]), text)
 
 
@@ -596,7 +597,7 @@ def _named(node: ast.Lambda) -> ast.FunctionDef:
 
 
 def has_meaning(name: str) -> bool:
-    """Whether a name of a library stands for something that is read, so that no script may give it another meaning."""
+    """Whether a library's name is read here, so a script must not assign to it."""
     library, _, rest = name.partition(".")
     known = _MEANT | CONSTANTS.keys() | FUNCTIONS.keys() | {
         f"torch.{each}" for each in (*MAKERS, *TORCH_DTYPES, *FORMATS)

@@ -1,4 +1,4 @@
-"""What nvFuser's tests and benchmarks import from their own helper modules."""
+"""Helpers that nvFuser's tests and benchmarks import from their own modules."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,7 +37,7 @@ def _sizes(dims: Any = 2, **_: Any) -> list[tuple[int, ...]]:
     return [(_ASSUMED_SIZE,) * n for n in entries]
 
 
-# The default target is an H200: whatever is older is "pre" to it.
+# The default target is an H200; older devices are "pre" to it.
 HELPERS: Mapping[str, Any] = {
     "PROMOTE_DTYPES": (DataType.BFloat16, DataType.Half),
     "FLOAT_DTYPES": (DataType.BFloat16, DataType.Half, DataType.Float),
@@ -51,7 +51,7 @@ HELPER_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "is_pre_hopper": lambda: False,
     "is_pre_blackwell": lambda: True,
 }
-# Those that stand for something that the script does not say.
+# Helpers whose values are not in the script.
 NOTED: Mapping[str, str] = {
     "generate_input_sizes": f"sizes of nvFuser's benchmarks are not in the script; {_ASSUMED_SIZE} is assumed for each",
 }

@@ -1,4 +1,4 @@
-"""Methods by which a script turns a tensor it made into one of another layout, dtype or device."""
+"""Methods that convert a script's tensor to another layout, dtype or device."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,14 +15,14 @@ from fuser_lab.ops.registry import wrap_dim
 
 
 def _span(tensor: TensorSpec) -> int:
-    """Return how many elements lie from the first to the last one in memory."""
+    """Return the number of elements from the first to the last one in memory."""
     if 0 in tensor.shape:
         return 0
     return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True))
 
 
 def with_strides(tensor: TensorSpec, shape: Sequence[int], strides: Sequence[int], what: str) -> TensorSpec:
-    """Return a tensor with other sizes and strides, or raise DefinitionError if they are none."""
+    """Return a tensor with other sizes and strides, or raise DefinitionError if they are invalid."""
     if len(shape) != len(strides) or min([*shape, *strides], default=0) < 0:
         msg = (
             f"{what}: sizes {list(shape)} and strides {list(strides)} must have the same length, with entries of 0 or "
@@ -38,15 +38,15 @@ def _as_strided(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     found = with_strides(tensor, shape, strides, a.what)
     if offset < 0 or (_span(found) and offset + _span(found) > _span(tensor)):
         msg = (
-            f"{a.what}: sizes {shape} with strides {strides} reach over {offset + _span(found)} elements, "
-            f"but the tensor has {_span(tensor)} in memory."
+            f"{a.what}: sizes {shape} with strides {strides} span {offset + _span(found)} elements, but "
+            f"the tensor has {_span(tensor)} in memory."
         )
         raise DefinitionError(msg)
     return _moved(found, offset)
 
 
 def _moved(tensor: TensorSpec, offset: int) -> TensorSpec:
-    """Return a tensor whose first element lies ``offset`` elements further on in the memory it came with."""
+    """Return a tensor whose first element is ``offset`` elements later in its memory."""
     fill = tensor.fill
     if offset and fill is not None and fill.kind == "range":
         first, step = fill.values
@@ -58,7 +58,7 @@ def _moved(tensor: TensorSpec, offset: int) -> TensorSpec:
 
 
 def kept_strides(tensor: TensorSpec) -> tuple[int, ...]:
-    """Return the strides of a copy that keeps the order of axes in memory, without gaps."""
+    """Return the strides of a dense copy with the same order of axes."""
     order = sorted(range(len(tensor.shape)), key=lambda i: -tensor.strides[i])
     return _in_order(tensor.shape, tuple(range(len(order))) if 0 in tensor.strides else tuple(order))
 
@@ -78,7 +78,7 @@ def _is_contiguous(tensor: TensorSpec) -> bool:
 
 
 def _copied(tensor: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:
-    """Return a copy in other memory; numbers in a fixed order would come out in another one."""
+    """Return a copy in new memory, which would change the order of fixed numbers."""
     if strides == tensor.strides or (_is_contiguous(tensor) and _is_contiguous(replace(tensor, strides=strides))):
         return replace(tensor, strides=strides)
     fill = tensor.fill
@@ -217,7 +217,7 @@ def _repeat(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     fill = tensor.fill
     if fill is None or (fill.kind != "range" and len(set(fill.values)) <= 1):
         return found
-    # Numbers of a list come again in the same order only where the list ends with the tensor.
+    # The numbers of a list repeat in the same order only if the list ends with the tensor.
     is_listed = fill.kind == "values" and len(tensor.shape) == len(shape) == 1 and _is_contiguous(tensor)
     if not is_listed or tensor.shape[0] % len(fill.values):
         msg = f"{a.what}: only random and constant tensors, and lists of numbers along their axis, are read."
@@ -311,7 +311,7 @@ def _select(tensor: TensorSpec, a: Arguments) -> TensorSpec:
 def _as_other(
     how: Callable[[TensorSpec, Arguments], TensorSpec],
 ) -> Callable[[TensorSpec, Arguments], TensorSpec]:
-    """Return a method that takes its sizes from another tensor."""
+    """Return a method that uses another tensor's sizes."""
     def call(tensor: TensorSpec, a: Arguments) -> TensorSpec:
         other = a.next("other")
         if not isinstance(other, TensorSpec):
@@ -323,12 +323,12 @@ def _as_other(
 
 
 def joined(name: str, tensors: Sequence[object], dim: object) -> TensorSpec | None:
-    """Return what ``torch.cat`` or ``torch.stack`` make of tensors; None where dtypes or shapes are not read.
+    """Return the result of ``torch.cat`` or ``torch.stack``; None if dtypes or shapes are not read.
 
     Raises
     ------
     DefinitionError
-        If the axis lies outside.
+        If the axis is out of range.
     """
     given = [tensor for tensor in tensors if isinstance(tensor, TensorSpec)]
     if not given or len(given) != len(tensors):
@@ -340,7 +340,7 @@ def joined(name: str, tensors: Sequence[object], dim: object) -> TensorSpec | No
     is_one = all(t.fill == fill for t in given)
     if not is_one or (fill is not None and (fill.kind == "range" or len(set(fill.values)) > 1)):
         if not first.dtype.is_float:
-            # Integers may be places: which ones stand where is not followed.
+            # Integers may be indices, whose positions are not tracked.
             return None
         fill = Fill(kind="normal")
     is_stack = name == "stack"
@@ -394,12 +394,12 @@ METHODS: Mapping[str, Callable[[TensorSpec, Arguments], TensorSpec]] = {
 
 
 def changed_by(method: str, tensor: TensorSpec, args: Sequence[Any], keywords: Mapping[str, Any]) -> TensorSpec:
-    """Return what ``tensor.<method>(...)`` gives, for a method in `METHODS`.
+    """Return the result of ``tensor.<method>(...)``, for a method in `METHODS`.
 
     Raises
     ------
     DefinitionError
-        If an argument is not understood.
+        If an argument cannot be read.
     """
     a = Arguments(method, args, keywords)
     found = METHODS[method](tensor, a)
@@ -408,12 +408,12 @@ def changed_by(method: str, tensor: TensorSpec, args: Sequence[Any], keywords: M
 
 
 def asked_of(tensor: TensorSpec, name: str, args: Sequence[Any]) -> Any:
-    """Return what ``tensor.<name>(...)`` says of a tensor's layout, for a name in `QUESTIONS`.
+    """Return the result of ``tensor.<name>(...)`` about a tensor's layout, for a name in `QUESTIONS`.
 
     Raises
     ------
     DefinitionError
-        If an argument is not understood.
+        If an argument cannot be read.
     """
     match name, args:
         case "stride", []:
@@ -433,7 +433,7 @@ def asked_of(tensor: TensorSpec, name: str, args: Sequence[Any]) -> Any:
 
 
 QUESTIONS = frozenset({"stride", "numel", "nelement", "dim", "ndimension", "is_contiguous", "element_size"})
-# Functions that change the values of a tensor and not its layout, but for broadcasts.
+# Functions that change a tensor's values but, except for broadcasts, not its layout.
 ELEMENTWISE = frozenset({
     "abs", "neg", "exp", "sigmoid", "tanh", "relu", "sin", "cos", "square", "softmax", "sqrt", "rsqrt", "log", "gelu",
     "clamp", "clone", "add", "sub", "mul", "div", "pow", "reciprocal", "ceil", "floor", "erf", "cosh", "sinh", "silu",
@@ -441,9 +441,9 @@ ELEMENTWISE = frozenset({
 
 
 def computed(tensors: Sequence[TensorSpec]) -> TensorSpec | None:
-    """Return the tensor that arithmetic on float tensors gives, None where dtypes or shapes are not read.
+    """Return the result of arithmetic on float tensors, None if dtypes or shapes are not read.
 
-    Its values are some normal numbers: what they are is not computed.
+    Its values are random normal numbers; they are not computed.
     """
     first = tensors[0]
     if any(t.dtype is not first.dtype or not t.dtype.is_float for t in tensors):
@@ -464,7 +464,7 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
     Raises
     ------
     DefinitionError
-        If the index is another one or lies outside.
+        If the index has another form or is out of range.
     """
     entries = list(index) if isinstance(index, tuple) else [index]
     if Ellipsis in entries:
@@ -480,7 +480,7 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
     offset = axis = 0
     for entry in entries:
         if entry is None:
-            # A new axis steps over the one inside of it, as that one is before it is sliced itself.
+            # A new axis has the stride of the whole inner axis, before that axis is sliced.
             shape.append(1)
             strides.append(tensor.shape[axis] * tensor.strides[axis] if axis < len(tensor.shape) else 1)
             continue
@@ -492,7 +492,7 @@ def taken_from(tensor: TensorSpec, index: object) -> TensorSpec:
         if isinstance(entry, slice):
             places = range(size)[entry]
             if places.step < 0:
-                msg = "torch has no slices with negative steps."
+                msg = "torch does not support slices with negative steps."
                 raise DefinitionError(msg)
             shape.append(len(places))
             strides.append(step * places.step)

@@ -1,4 +1,4 @@
-"""Tensors that a script makes with torch, as `TensorSpec`: shape, dtype, strides, device and values."""
+"""Tensors that a script creates with torch, as `TensorSpec`: shape, dtype, strides, device and values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -60,7 +60,7 @@ def _constant_maker(value: int | None) -> Callable[[Arguments], TensorSpec]:
     def make(a: Arguments) -> TensorSpec:
         shape, dtype = a.sizes("size"), a.dtype(DataType.Float)
         a.take("memory_format")
-        # Memory that a script leaves as it is may hold anything: integers become indices that exist everywhere.
+        # Uninitialized memory may contain anything; integers become indices that are valid everywhere.
         fill = None if value is None and not dtype.is_integral else _constant(value or 0)
         return _made(shape, dtype, a.device(), fill)
 
@@ -149,11 +149,11 @@ def _make_tensor(a: Arguments) -> TensorSpec:
         msg = f"{a.what}: needs both dtype and device."
         raise DefinitionError(msg)
     if a.take("noncontiguous"):
-        msg = f"{a.what}: noncontiguous=True leaves the strides open; use as_strided."
+        msg = f"{a.what}: noncontiguous=True does not define the strides; use as_strided."
         raise DefinitionError(msg)
     low, high = a.take("low"), a.take("high")
     a.take("memory_format")
-    # Torch's own range, cut to what the dtype holds.
+    # Torch's own range, limited to that of the dtype.
     least, most = (0, 2) if dtype is DataType.Bool else (-9, 10) if dtype.is_integral else (-9, 9)
     least = max(least, dtype.limits[0]) if dtype.is_integral else least
     first = least if low is None else real_number(low, a.what, "low")
@@ -235,12 +235,12 @@ MAKERS: Mapping[str, Callable[[Arguments], TensorSpec]] = {
 
 
 def made_by(name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> TensorSpec:
-    """Return what ``torch.<name>(...)`` makes, for a name in `MAKERS`.
+    """Return the result of ``torch.<name>(...)``, for a name in `MAKERS`.
 
     Raises
     ------
     DefinitionError
-        If an argument is not understood.
+        If an argument cannot be read.
     """
     a = Arguments(name if name == "spec" else f"torch.{name}", args, keywords)
     made = MAKERS[name](a)
@@ -290,11 +290,11 @@ def refilled_by(method: str, tensor: TensorSpec, args: Sequence[Any], keywords: 
     Raises
     ------
     DefinitionError
-        If an argument is not understood.
+        If an argument cannot be read.
     """
     a = Arguments(method, args, keywords)
     fill = FILLERS[method](tensor, a)
     a.done()
-    # As in torch, the tensor itself changes, under all of its names; nothing that compares or hashes it sees that.
+    # As in torch, the tensor itself changes, under all of its names; this does not affect comparisons or hashes.
     object.__setattr__(tensor, "fill", fill)
     return tensor

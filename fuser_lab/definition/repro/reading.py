@@ -44,16 +44,16 @@ Builder = TypeVar("Builder", bound=FusionBuilder)
 def read_script(
     text: str, make: Callable[[], Builder], name: str | None = None,
 ) -> tuple[Builder, list[Described]]:
-    """Return the definition that a repro script writes down, and descriptions of its inputs.
+    """Return the definition in a repro script, and descriptions of its inputs.
 
-    Nothing of the text is executed: its syntax tree is read through a whitelist.
+    No part of the text is executed: its syntax tree is read through a whitelist.
 
     Parameters
     ----------
     text
         A script, or a whole issue with a script in a Markdown fence.
     make
-        Makes the empty definition to record into.
+        Creates the empty definition to record into.
     name
         Which of several definitions to read: its function, class or variable, or ``"line 12"``.
 
@@ -64,7 +64,7 @@ def read_script(
     DefinitionError
         If a part is outside the whitelist or not a legal definition; the message has the line and the reason.
     UnsupportedError
-        If the script uses something of nvFuser that is not implemented.
+        If the script uses a feature of nvFuser that is not implemented.
     """
     for what, value in (("text", text), ("name", name)):
         if not isinstance(value, str) and (what == "text" or value is not None):
@@ -81,7 +81,7 @@ def read_script(
 
 # Functions that call each other on the way to a definition.
 _MOST_CALLERS = 4
-# What a test class does before its tests.
+# Setup methods of a test class.
 _SET_UPS = ("setUpClass", "setup_class", "setUp", "setup_method")
 # Fixtures that use fixtures.
 _DEEPEST_FIXTURES = 4
@@ -104,7 +104,7 @@ class _Executed(Exception):  # noqa: N818 - ends the statement that executes the
 class _Reader(Calls):
     """Runs a script's statements, recording its chosen definition.
 
-    What follows its first execution is skipped, except for what records into it.
+    Everything after its first execution is skipped, except statements that record into it.
     """
 
     def __init__(self, script: Script, candidate: Candidate, make: Callable[[], Any]) -> None:
@@ -140,14 +140,14 @@ class _Reader(Calls):
         if self._recorded is None:
             raise self.refusal(self._candidate.line, "the definition that begins here is never reached.")
         builder = self._recorded.builder
-        # Says what is wrong with a definition that has no outputs.
+        # Raises for a definition without outputs.
         fusion: Fusion = self.guarded(self._candidate.node, lambda: builder.fusion)
         builder.notes = tuple(dict.fromkeys(self.notes))
         builder.sources = tuple((name, line) for name, line in self.sources.items() if line)
         return builder, self._inputs(fusion, scope)
 
     def _run_around(self, scope: Scope) -> None:
-        """Reach a definition that the script itself does not: a test function's, or one that is only written down."""
+        """Run a definition that the script does not reach: that of a test function, or one that is only defined."""
         if self._recorded is None and self._given is None:
             for outer in self._ways_to_chosen():
                 if self._run_outer(outer, scope):
@@ -156,7 +156,7 @@ class _Reader(Calls):
             self._record(self._deferred, self._deferred.node)
 
     def _ways_to_chosen(self) -> list[ast.FunctionDef]:
-        """Return functions of the script whose bodies lead to the definition, the one that begins first at last."""
+        """Return functions of the script whose bodies lead to the definition, the outermost last."""
         here = self._candidate.node
         inside = self._candidate.around[0] if self._candidate.around else None
         found = [] if inside is None else [inside]
@@ -186,7 +186,7 @@ class _Reader(Calls):
         return self._recorded is not None or (self._deferred is not None and self._given is not None)
 
     def _set_up(self, test: Any) -> None:
-        """Run what a test class does before each test, as far as it is read."""
+        """Run the setup of a test class, as far as it can be read."""
         if not isinstance(test, Instance) or test.of is None:
             return
         for name in _SET_UPS:
@@ -196,7 +196,7 @@ class _Reader(Calls):
                     self.call_function(method, Function(node=method, scope=test.of.scope), [test], {})
 
     def made_of(self, of: Class) -> Instance:
-        """Return a new instance of a class of the script; the first one of the chosen class is kept."""
+        """Return a new instance of a class of the script; the first one of the chosen class is stored."""
         if not of.is_definition:
             return Instance(of=of)
         made = Unopened(of=of)
@@ -205,7 +205,7 @@ class _Reader(Calls):
         return made
 
     def _given_by_script(self, function: ast.FunctionDef, scope: Scope) -> dict[str, Any]:
-        """Return the values of a test's parameters: the first of each parametrize, defaults, unread ones."""
+        """Return the values of a test's parameters: the first of each parametrize, defaults, or unread ones."""
         given = function.args
         found: dict[str, Any] = {
             p.arg: Unread(what=p.arg, line=function.lineno)
@@ -237,7 +237,7 @@ class _Reader(Calls):
         return found
 
     def _of_fixture(self, name: str, usual: Unread, scope: Scope, depth: int) -> Any:
-        """Return what a fixture of the script gives, with the first of its params; ``usual`` if there is none."""
+        """Return the value of a script's fixture for the first of its params; ``usual`` if there is none."""
         fixture = scope.value(name)
         if not isinstance(fixture, Function) or depth > _DEEPEST_FIXTURES:
             return usual
@@ -294,7 +294,7 @@ class _Reader(Calls):
         return recording
 
     def _arguments(self, what: Function, recording: Recording) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments of a function that records: those of a partial, the definition, unread ones."""
+        """Return the arguments of a function that records: those of a partial, the definition, or unread ones."""
         if self._bound is not None:
             return [*self._bound.args, recording], dict(self._bound.keywords)
         parameters = what.node.args.args
@@ -308,13 +308,13 @@ class _Reader(Calls):
 
     @property
     def _is_read(self) -> bool:
-        """Whether the definition and the inputs that it is executed with are known."""
+        """Whether the definition and the inputs of its execution are known."""
         is_bare = isinstance(self._candidate.node, ast.Module)
         is_found = self._recorded is not None or self._deferred is not None
         return self._given is not None and is_found and (is_bare or self.open is None)
 
     def _run_each(self, body: Sequence[ast.stmt], scope: Scope) -> None:
-        """Run statements; after one that executes the definition, those that record into it."""
+        """Run statements; after the execution of the definition, only those that record into it."""
         executed: _Executed | None = None
         for statement in body:
             if self._is_read and not self._records(statement, scope):
@@ -327,7 +327,7 @@ class _Reader(Calls):
             raise executed
 
     def _records(self, statement: ast.stmt, scope: Scope) -> bool:
-        """Whether a statement records into the definition, itself or in a function of the script that it calls."""
+        """Whether a statement records into the definition, directly or in a function of the script."""
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             return False
         for node in ast.walk(statement):
@@ -411,7 +411,7 @@ class _Reader(Calls):
             case ast.Raise() if self.open is None and not self._bodies:
                 pass
             case ast.Try(body=body, orelse=otherwise, finalbody=last) if self.open is None:
-                # Nothing is raised here, so that no handler runs.
+                # No exception is raised here, so no handler runs.
                 self._run_each([*body, *otherwise, *last], scope)
             case ast.Assert(test=test):
                 self.evaluate(test, scope)
@@ -421,7 +421,7 @@ class _Reader(Calls):
                 raise self.refusal(node, f"the statement {_keyword(node)} is not read; {ACCEPTED}.")
 
     def _while(self, node: ast.While, test: ast.expr, parts: list[list[ast.stmt]], scope: Scope) -> None:
-        """Run a loop as long as its condition, on the script's own values, holds."""
+        """Run a loop while its condition on the script's own values holds."""
         body, otherwise = parts
         while True:
             self.step(node)
@@ -435,7 +435,7 @@ class _Reader(Calls):
         self._run_each(otherwise, scope)
 
     def _run_round(self, body: list[ast.stmt], scope: Scope) -> bool:
-        """Run the body of a loop once; return whether the loop goes on."""
+        """Run the body of a loop once; return whether the loop continues."""
         self._loops += 1
         try:
             self._run_each(body, scope)
@@ -448,7 +448,7 @@ class _Reader(Calls):
     def _if(
         self, node: ast.If, test: ast.expr, body: list[ast.stmt], otherwise: list[ast.stmt], scope: Scope,
     ) -> None:
-        """Run the branch that the script's own values take; where that is open, neither, if nothing is recorded."""
+        """Run the branch that the script's values select; if that is unknown, neither, if nothing is recorded."""
         decided = self.truth(test, scope)
         if decided is not None:
             self._run_each(body if decided else otherwise, scope)
@@ -463,7 +463,7 @@ class _Reader(Calls):
 
     def _function_def(self, node: ast.FunctionDef, scope: Scope) -> None:
         before = self._functions.setdefault((id(scope), node.name), node.lineno)
-        # Regions that a program prints have one name.
+        # Regions that a program prints have the same name.
         if before != node.lineno and recorded_parameter(node) < 0:
             raise self.refusal(node, f"{node.name} is defined a second time; the first one is on line {before}.")
         function = Function(node=node, scope=scope)
@@ -487,7 +487,7 @@ class _Reader(Calls):
             if isinstance(item.context_expr, ast.Call) and ast.unparse(item.context_expr.func) == "pytest.raises":
                 self.notes.append(f"line {node.lineno}: the script expects an error here, which nvFuser raises")
             if isinstance(item.context_expr, ast.Call) and isinstance(value, str):
-                # Of all calls that are read, torch.device gives a str.
+                # Of all calls that are read, only torch.device returns a str.
                 outside, self.device = self.device, self.guarded(item.context_expr, as_device, value, "torch.device")
                 try:
                     self._run_each(node.body, scope)
@@ -524,7 +524,7 @@ class _Reader(Calls):
             if isinstance(node, ast.ImportFrom) and (alias.name in HELPERS or alias.name in HELPER_FUNCTIONS):
                 scope.names[alias.asname or alias.name] = Path(("nvfuser", alias.name))
             elif module.partition(".")[0] not in LIBRARIES | FRONTENDS:
-                # Nothing of it is known: whatever uses it is refused where the fusion or an input needs it.
+                # Its value is unknown: anything that uses it is refused if the fusion or an input needs it.
                 name = alias.asname or alias.name.partition(".")[0]
                 scope.names[name] = Unread(what=f"{module}.{alias.name}".removesuffix(f".{module}"), line=node.lineno)
             elif isinstance(node, ast.ImportFrom):
@@ -537,14 +537,14 @@ class _Reader(Calls):
                 scope.names[top] = _path(top)
 
     def ran(self, what: Any, given: Any, place: ast.AST) -> None:
-        """Keep the inputs of the first run of the chosen definition."""
+        """Store the inputs of the first run of the chosen definition."""
         if isinstance(what, Bound):
             function = what.function
             if self._bound is None and isinstance(function, Function) and function.node is self._candidate.node:
                 self._bound = what
             what = function
         if isinstance(what, Function):
-            # Where a block is the definition, the function that is given stands for what the block calls.
+            # If a block is the definition, the given function is the one that the block calls.
             is_chosen = isinstance(self._candidate.node, ast.With) or what.node is self._candidate.node
             if not is_chosen and self._calls_chosen(what.node):
                 self._through, is_chosen = self._through or what, True
@@ -558,7 +558,7 @@ class _Reader(Calls):
                 raise _Executed
 
     def _calls_chosen(self, function: ast.FunctionDef) -> bool:
-        """Whether a function that is run, a lambda say, calls the function that is the definition."""
+        """Whether a function that is run, for example a lambda, calls the function that is the definition."""
         chosen_node = self._candidate.node
         return isinstance(chosen_node, ast.FunctionDef) and any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == chosen_node.name
@@ -566,7 +566,7 @@ class _Reader(Calls):
         )
 
     def _inputs(self, fusion: Fusion, scope: Scope) -> list[Described]:
-        """Return the inputs that the script executes its definition with, else those that its sizes fix, else none."""
+        """Return the inputs of the definition's execution, otherwise those that its sizes determine, otherwise none."""
         if self._given is None and "inputs" not in scope.names:
             for statement in self.script.beside:
                 self._run(statement, scope)
@@ -593,7 +593,7 @@ class _Reader(Calls):
 
 
 def static_inputs(fusion: Fusion) -> list[Described]:
-    """Return descriptions of inputs as a definition fixes them, or an empty list if it leaves a size open."""
+    """Return the inputs that a definition determines, or an empty list if a size is open."""
     found: list[Described] = []
     for value in fusion.inputs:
         if not isinstance(value, TensorView) or not all(isinstance(e, int) for e in value.extents):
@@ -603,7 +603,7 @@ def static_inputs(fusion: Fusion) -> list[Described]:
 
 
 def _path(name: str) -> Path:
-    """Return a name of a library; all frontends of nvFuser are one library."""
+    """Return a name of a library; all frontends of nvFuser count as one library."""
     parts = name.split(".")
     if parts[0] in FRONTENDS:
         parts = ["nvfuser", *(part for part in parts[1:] if part not in FRONTENDS)]
@@ -611,7 +611,7 @@ def _path(name: str) -> Path:
 
 
 def _mentions(function: ast.FunctionDef, name: str) -> bool:
-    """Whether a function has another one's name in its body, as a name or as a method."""
+    """Whether a function mentions another one in its body, by name or as a method."""
     return any(
         (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name)
         for node in ast.walk(function)

@@ -17,16 +17,16 @@ _FENCE = re.compile(r"^[\s>]*(`{3,}|~{3,})\s*([\w+-]*)[^`]*$")
 _DEFINES = re.compile(r"\b(?:define_tensor|add_output|from_pytorch)\b")
 _PROMPT = re.compile(r"^\s*(?:>>>|\.\.\.)(?: |$)")
 _INPUTS = re.compile(r"^\s*inputs\s*=\s*[\[(]", re.MULTILINE)
-# Where a script may begin that stands among prose or log lines.
+# Possible first lines of a script among prose or log lines.
 _BEGINS = re.compile(
     r"\s*(?:import [\w.]+|from [\w.]+ import |def \w+\s*\(|class \w+|with .*FusionDefinition|@[\w.]+|# CUDA devices)",
 )
-# What logs and diffs put in front of each line.
+# Prefixes that logs and diffs add to each line.
 _PREFIXES = (
     re.compile(r"\[(?:rank|default)\d+\]:\s?"), re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.,]+Z?\s?"),
     re.compile(r"\+(?!\+\+)"), re.compile(r"(?:E {3}|> ?|\|) ?"), re.compile(r" *\d{1,6}[:|] ?"),
 )  # fmt: skip
-# Spaces and quotes as word processors write them.
+# Typographic spaces and quotes.
 _TYPOGRAPHY = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
 _MOST_CUTS = 40
 _MOST_PARSED = 5_000_000
@@ -35,9 +35,9 @@ _NEWLINE = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A parsed script; line numbers are those of the text that it was found in, of which ``above`` lines precede it.
+    """A parsed script; line numbers are those of the text, in which ``above`` lines precede it.
 
-    ``notes`` say which lines are not Python, and ``beside`` are the inputs that another fence of the text makes.
+    ``notes`` say which lines are not Python, and ``beside`` are the inputs from another fence of the text.
     """
 
     tree: ast.Module
@@ -49,13 +49,13 @@ class Script:
     def refusal(
         self, place: ast.AST | int, why: str, kind: type[FuserLabError] = DefinitionError,
     ) -> FuserLabError:
-        """Return the error for something at a place: line number, reason, the line itself and a caret."""
+        """Return the error for a position: line number, reason, the line itself and a caret."""
         line = place if isinstance(place, int) else int(getattr(place, "lineno", 0))
         column = -1 if isinstance(place, int) else int(getattr(place, "col_offset", -1))
         return kind(_located(self.lines, self.above, line, column, why))
 
     def line(self, place: ast.AST) -> str:
-        """Return the number and the beginning of the line at a place, or an empty text for what no line holds."""
+        """Return the number and the beginning of the line at a position, or an empty text if there is none."""
         number = int(getattr(place, "lineno", 0))
         if not 1 <= number - self.above <= len(self.lines):
             return ""
@@ -75,13 +75,13 @@ def _located(lines: tuple[str, ...], above: int, line: int, column: int, why: st
     if len(shown) > _SHOWN:
         shown, caret = shown[:_SHOWN] + " ...", caret if caret < _SHOWN else -1
     message += f"\n    {shown}"
-    # A column counts bytes, which are characters only here.
+    # Columns count bytes, which equal characters only here.
     return f"{message}\n    {' ' * caret}^" if caret >= 0 and whole.isascii() else message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """A fenced block of a Markdown text; ``above`` lines stand before its first line."""
+    """A fenced block of a Markdown text; ``above`` lines precede its first line."""
 
     text: str
     above: int
@@ -166,9 +166,9 @@ def _parse(lines: tuple[str, ...], above: int) -> Script:
 
 
 def _cleaned(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield lines as they were before something was put in front of them, or into them."""
+    """Yield lines without prefixes and typographic characters."""
     if any(line.lstrip().startswith(">>> ") for line in lines):
-        # A session of Python's prompt; lines without one are what it printed.
+        # A session at Python's prompt; lines without a prompt are output.
         yield tuple(_PROMPT.sub("", line) if _PROMPT.match(line) else "" for line in lines)
         return
     plain = tuple(line.translate(_TYPOGRAPHY) for line in lines)
@@ -180,10 +180,10 @@ def _cleaned(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _cut_out(lines: tuple[str, ...], above: int) -> Script | None:
-    """Return the script that stands among lines of another kind, which become empty; None if there is none.
+    """Return the script among other lines, which become empty; None if there is none.
 
-    Prose and logs before the first line of a script, and from the first one on that is not Python behind the last line
-    that defines something or assigns inputs.
+    Other lines are prose and logs before the script, and everything from the first line that is not Python after the
+    last line that defines something or assigns inputs.
     """
     begins = [number for number, line in enumerate(lines) if _BEGINS.match(line)]
     defining = [number for number, line in enumerate(lines) if _DEFINES.search(line)]
@@ -203,7 +203,7 @@ def _cut_out(lines: tuple[str, ...], above: int) -> Script | None:
             return replace(script, notes=tuple(notes))
         later = next((number for number in begins if number > max(wrong, first)), None)
         if wrong > defining[-1] and wrong > first:
-            # Inputs may come after prose that follows the definition: those are given up.
+            # Inputs may follow prose after the definition; these are dropped.
             end = wrong
         elif wrong < defining[0] and later is not None and later <= defining[0]:
             first = later
@@ -213,7 +213,7 @@ def _cut_out(lines: tuple[str, ...], above: int) -> Script | None:
 
 
 def _dedented(lines: Sequence[str]) -> list[str]:
-    """Return lines without the indentation of the first one; those with less end what is dedented."""
+    """Return lines without the indentation of the first one, up to a line with less."""
     depth = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     return [line[depth:] if not line[:depth].strip() else line for line in lines]
 

@@ -1,4 +1,4 @@
-"""How scripts of other ages spell what is said differently today."""
+"""Older spellings of calls in scripts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ from fuser_lab.errors import DefinitionError
 class Spelling:
     """An older form of a call.
 
-    ``now`` is today's name, ``keywords`` are today's names of renamed keywords, and ``dropped`` keywords say nothing
-    that is needed. ``positions`` names the positional arguments of an older form by their number; None drops one.
+    ``now`` is the current name, ``keywords`` are the current names of renamed keywords, and ``dropped`` keywords are
+    not needed. ``positions`` names the positional arguments of an older form by their number; None drops one.
     """
 
     now: str | None = None
@@ -69,14 +69,14 @@ _LETTERS = {"t": True, "f": False, "n": None}
 def modern(
     table: Mapping[str, Spelling], name: str, args: list[Any], keywords: dict[str, Any],
 ) -> tuple[str, list[Any], dict[str, Any]]:
-    """Return a call as it is written today."""
+    """Return a call in its current form."""
     spelling = table.get(name, Spelling())
     given = {spelling.keywords.get(key, key): value for key, value in keywords.items() if key not in spelling.dropped}
     for flag in _FLAGS:
         if type(given.get(flag)) is int and given[flag] in {0, 1}:
             given[flag] = bool(given[flag])
     names = spelling.positions.get(len(args), ())
-    # Today's forms of the same length end in a bool where older ones end in a list.
+    # Current forms of the same length end in a bool, older ones in a list.
     if names and (None not in names or isinstance(args[-1], list | tuple)):
         first, *rest = zip(names, args, strict=True)
         given |= {key: value for key, value in rest if key is not None}
@@ -87,7 +87,7 @@ def modern(
 def tensor_arguments(
     args: list[Any], keywords: dict[str, Any], *, is_old: bool,
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of define_tensor as they are written today."""
+    """Return the arguments of define_tensor in their current form."""
     rank = args[0] if args and is_whole(args[0]) else keywords.pop("ndim", None)
     if is_whole(rank):
         if not 0 <= rank <= _HIGHEST_RANK:

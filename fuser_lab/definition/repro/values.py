@@ -1,4 +1,4 @@
-"""What the names of a script can stand for while it is read, and what arithmetic on plain values gives."""
+"""The values of a script's names while it is read, and arithmetic on plain values."""
 
 import ast
 import itertools
@@ -22,7 +22,7 @@ _MOST_ENTRIES_IN_ALL = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A name inside of a library, as ``("torch", "testing", "make_tensor")``; nothing is imported."""
+    """A name inside a library, such as ``("torch", "testing", "make_tensor")``; nothing is imported."""
 
     parts: tuple[str, ...]
 
@@ -33,18 +33,18 @@ class Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """Something that a script computes beside its fusion; it may pass by, but neither fusion nor inputs may use it."""
+    """A value that a script computes beside its fusion; neither the fusion nor its inputs may use it."""
 
     what: str
     line: int
 
     def __str__(self) -> str:
-        """Return what it is."""
+        """Return its description."""
         return self.what
 
 
 class Scope:
-    """Names of a function or of the script, inside of those around it."""
+    """Names of a function or of the script, inside those of enclosing scopes."""
 
     __slots__ = ("around", "names")
 
@@ -60,7 +60,7 @@ class Scope:
         return scope
 
     def value(self, name: str) -> Any:
-        """Return what a name stands for, or None."""
+        """Return the value of a name, or None."""
         scope = self.find(name)
         return scope.names[name] if scope is not None else None
 
@@ -84,7 +84,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Class:
-    """A class of the script: a definition, a test, or what keeps sizes and dtypes."""
+    """A class of the script: a definition, a test, or a container of sizes and dtypes."""
 
     node: ast.ClassDef
     scope: Scope
@@ -102,7 +102,7 @@ class Class:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Instance:
-    """An instance of a class of the script, or a namespace, with the attributes that it was given."""
+    """An instance of a class of the script, or a namespace, with its attributes."""
 
     of: Class | None = None
     names: dict[str, Any] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class Ops:
 
 @dataclass(slots=True)
 class Lists:
-    """Lists and tuples made so far, with the number of entries that each has in all, so that none grows too large."""
+    """Lists and tuples created so far, with their total number of entries, so that none grows too large."""
 
     weights: dict[int, int] = field(default_factory=dict)
     kept: list[object] = field(default_factory=list)
@@ -166,12 +166,12 @@ class Lists:
         return self._weighed(made, sum(self.weights.get(id(entry), 1) for entry in entries))
 
     def append(self, made: list[Any], entry: Any) -> None:
-        """Append to a list that was kept before."""
+        """Append to a stored list."""
         self._weighed(made, self.weights.get(id(made), len(made)) + self.weights.get(id(entry), 1))
         made.append(entry)
 
     def put(self, made: Any, place: Any, entry: Any) -> None:
-        """Assign an entry of a list or dict that was kept before."""
+        """Assign an entry of a stored list or dict."""
         self.left -= 1
         if self.left < 0:
             msg = "the script's lists have too many entries in all."
@@ -189,14 +189,14 @@ class Lists:
             msg = f"this list has more than {_MOST_ENTRIES} entries."
             raise DefinitionError(msg)
         if id(made) not in self.weights:
-            # Identities stay taken only as long as the objects live.
+            # Identities are unique only while the objects are alive.
             self.kept.append(made)
         self.weights[id(made)] = weight
         return made
 
 
 def contains(value: Any, wanted: Any) -> bool:
-    """Whether a list or dict is a value, or stands somewhere inside of it."""
+    """Whether a list or dict is a value, or is contained in it."""
     if value is wanted:
         return True
     entries = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
@@ -216,7 +216,7 @@ BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.LShift: operator.lshift,
     ast.RShift: operator.rshift,
 }
-# Ops that operators on tensors and scalars of a definition stand for.
+# Ops of the operators on tensors and scalars of a definition.
 RECORDED: Mapping[type[ast.operator], str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.Mod: "mod", ast.Pow: "pow",
     ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or", ast.BitXor: "bitwise_xor",
@@ -230,7 +230,7 @@ CONSTANTS: Mapping[str, float] = {
 }  # fmt: skip
 
 
-# Ops that comparisons of tensors and scalars of a definition stand for.
+# Ops of the comparisons of tensors and scalars of a definition.
 COMPARED: Mapping[type[ast.cmpop], str] = {
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
 }  # fmt: skip
@@ -242,7 +242,7 @@ _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def comparison(kind: type[ast.cmpop], left: Any, right: Any) -> bool | None:
-    """Return what a comparison of plain values gives, None where it is not read."""
+    """Return the result of a comparison of plain values, None if it is not read."""
     if isinstance(left, Unread) or isinstance(right, Unread):
         return None
     if kind in {ast.Is, ast.IsNot} and (left is None or right is None):
@@ -324,7 +324,7 @@ def arithmetic(kind: type[ast.operator], left: Any, right: Any, lists: Lists) ->
 
 
 def said(value: object) -> str:
-    """Return what a value is, as it may stand in a sentence."""
+    """Return the description of a value for a sentence."""
     match value:
         case Unread():
             return f"the value of {value.what} (line {value.line})"
@@ -392,7 +392,7 @@ def _range(*args: Any) -> list[int]:
         msg = f"range is read only for integers, given {', '.join(map(said, args))}."
         raise DefinitionError(msg)
     found = range(*args)
-    # Longer ones have no len either.
+    # Longer ones have no len.
     if found and (abs(found[-1] - found[0]) // abs(found.step)) >= _MOST_ENTRIES:
         msg = f"a range of more than {_MOST_ENTRIES} entries is not read."
         raise DefinitionError(msg)
@@ -442,12 +442,12 @@ def _truth_of(which: Callable[[list[Any]], bool]) -> Callable[[Any], bool]:
 
 
 def _selected(function: Callable[..., Any], least: int) -> Callable[..., Any]:
-    """Return a function of itertools whose results are lists, of no more entries than any list has."""
+    """Return a function of itertools that returns lists with a limited number of entries."""
     def call(values: Any, count: Any = None) -> list[Any]:
         entries = _entries(values)
         size = len(entries) if count is None and least else count
         if not isinstance(size, int) or not 0 <= size <= 8 or len(entries) > 64:
-            msg = f"{function.__name__} is read on up to 64 entries, of which it takes up to 8."
+            msg = f"{function.__name__} is read on up to 64 entries, with selections of up to 8."
             raise DefinitionError(msg)
         return _few(function(entries, size))
 

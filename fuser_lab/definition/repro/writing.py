@@ -1,4 +1,4 @@
-"""Writing a repro script: the definition, inputs that are like the given ones, and the call that runs it."""
+"""Writing a repro script: the definition, inputs like the given ones, and the call that runs it."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil, prod
@@ -31,17 +31,17 @@ def script_text(
     Parameters
     ----------
     fusion
-        What the script defines.
+        The fusion to define.
     inputs
         Descriptions of tensors, and numbers; None for a script that only defines.
     versions
-        What stands in the comments at the top: version by name of the package, as ``{"torch": "2.9"}``.
+        Versions by package for the comments at the top, such as ``{"torch": "2.9"}``.
     devices
         Names of GPUs for the comments at the top.
     library
-        Which library makes the inputs. NumPy needs no torch; it is taken for torch where strides are negative.
+        The library that creates the inputs. NumPy needs no torch; it replaces torch if strides are negative.
     frontend
-        The module that FusionDefinition and DataType are imported from, where torch makes the inputs.
+        The module from which FusionDefinition and DataType are imported if torch creates the inputs.
     function
         Name and text of the function that defines the fusion; written in this package's form by default.
     """
@@ -83,7 +83,7 @@ def _is_row_major(tensor: TensorSpec) -> bool:
 
 
 def _torch_tensor(tensor: TensorSpec) -> str:
-    """Return torch's expression: of the tensor itself if it is row-major, else of its memory, seen with strides."""
+    """Return torch's expression: for the tensor if it is row-major, otherwise for its memory viewed with strides."""
     fill = tensor.fill
     is_ordered = fill is not None and (fill.kind == "range" or len(fill.values) > 1)
     if _is_row_major(tensor) and not is_ordered:
@@ -111,7 +111,7 @@ def _made(tensor: TensorSpec, shape: tuple[int, ...], *, is_whole: bool) -> str:
     elif fill.kind == "values":
         text = f"torch.tensor([{', '.join(_scalar(value) for value in fill.values[:count])}], {ending}"
         if count > len(fill.values):
-            # More than the tensor needs, of which `as_strided` takes as much as it does.
+            # More than the tensor needs; `as_strided` selects its part.
             text += f".repeat({ceil(count / len(fill.values))})"
     elif fill.kind == "integers" and not _is_integer(tensor.dtype):
         text = f"torch.randint({fill.low}, {fill.high}, {shape}, {ending}"
@@ -126,7 +126,7 @@ def _is_integer(dtype: DataType) -> bool:
 
 
 def _base(dtype: DataType, fill: Fill | None) -> str:
-    """Return the dtype in which torch can make such values; the tensor is converted from it."""
+    """Return the dtype in which torch can create such values; the tensor is converted from it."""
     if dtype.name.startswith(("Float8", "Float4")):
         return "float32"
     match fill:
@@ -140,7 +140,7 @@ def _base(dtype: DataType, fill: Fill | None) -> str:
 
 
 def _usual(dtype: DataType, shape: tuple[int, ...], ending: str, *, is_whole: bool) -> str:
-    """Return nvFuser's own choice of an input: make_tensor, or random memory to be seen with strides."""
+    """Return nvFuser's own form of an input: make_tensor, or random memory viewed with strides."""
     if is_whole:
         return f"torch.testing.make_tensor({shape}, {ending}"
     if _is_integer(dtype):

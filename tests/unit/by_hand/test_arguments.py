@@ -173,7 +173,7 @@ def test_undo_takes_a_number():
     sched = Scene().fd.sched
     with pytest.raises(ArgumentTypeError, match="^undo: count must be a whole number, given 'a'.$"):
         sched.undo("a")
-    with pytest.raises(ScheduleError, match="^undo: -1 transforms cannot be taken back; there are 1.$"):
+    with pytest.raises(ScheduleError, match="^undo: -1 transforms cannot be undone; there are 1.$"):
         sched.undo(-1)
     sched.undo(np.int64(1))
     assert sched.transforms == ()

@@ -62,7 +62,7 @@ ILLEGAL = [
     (lambda c: c.y.split(0, 0), "split: factor is 0; T1 can be split by 1 or more."),
     (lambda c: c.y.split(0, -4), "split: factor is -4"),
     (lambda c: (c.y.parallelize(0, P.block_x), c.y.split(0, 4)),
-     "split: axis 0 of T1 runs over threadIdx.x; split before parallelizing."),
+     "split: axis 0 of T1 is on threadIdx.x; split before parallelizing."),
     (lambda c: inlined(c).split(0, 2), "split: axis 0 of T1 is one of the first 1 loops, which are shared with"),
     (lambda c: (inlined(c), c.s.split(0, 2)), "split: axis 0 of T2 is one of the first 1 loops, which are shared"),
     (lambda c: c.y.merge(1), "merge: axis 2 is out of range; T1 has 2 loops."),
@@ -111,13 +111,13 @@ ILLEGAL = [
     (lambda c: c.fd.sched.inline_at(c.z, 2, selected_tensors=[c.s]), "rS5{i1} is reduced in T2"),
     (lambda c: c.z.compute_at(c.y), "compute_at: T1 is not computed from T4"),
     (lambda c: c.x.compute_at(c.z), "or T0 is an input; cache_after makes a copy."),
-    (lambda c: c.y.compute_at(c.z, 1, "most"), "compute_at: mode is 'standard' or 'best_effort', given 'most'."),
+    (lambda c: c.y.compute_at(c.z, 1, "most"), "compute_at: mode must be 'standard' or 'best_effort', given 'most'."),
     (lambda c: c.y.bounded_transform_backward(1, [c.z]), "bounded_transform_backward: T1 is not computed from T4."),
     (lambda c: c.z.bounded_transform_backward(4, [c.x]), "position 4 is out of range; T4 has 2 loops."),
     (lambda c: (c.z.merge(0), c.z.transform_like()), "merge axes of which T2 reduces only one"),
     (lambda c: (inlined(c), c.z.split(0, 2)), "split: axis 0 of T4 is one of the first 1 loops"),
     (lambda c: c.dead.split(0, 2), "T5 is not a tensor that any output of this fusion needs."),
-    (lambda c: c.fd.sched.undo(1), "undo: 1 transforms cannot be taken back; there are 0."),
+    (lambda c: c.fd.sched.undo(1), "undo: 1 transforms cannot be undone; there are 0."),
 ]
 
 
@@ -161,10 +161,10 @@ def test_what_numba_cannot_say_is_refused_by_name(act, says):
     [
         (lambda c: c.y.split("a", 2), "split: axis must be a whole number, given 'a'."),
         (lambda c: c.y.split(0, 2.5), "split: factor must be a whole number, given 2.5."),
-        (lambda c: c.y.reorder(3), "reorder: a mapping of old positions to new ones is needed, given 3."),
+        (lambda c: c.y.reorder(3), "reorder: order must be a mapping of old positions to new ones, given 3."),
         (lambda c: c.y.parallelize(0, "TIDx"), "parallelize: a ParallelType is needed, given 'TIDx'."),
         (lambda c: c.y.set_memory_type("shared"), "set_memory_type: a MemoryType is needed, given 'shared'."),
-        (lambda c: c.fd.sched.inline_most([1]), "inline_most: tensors are needed, given 1."),
+        (lambda c: c.fd.sched.inline_most([1]), "inline_most: a list of tensors is needed, given 1."),
     ],
 )
 def test_arguments_of_another_kind(act, says):

@@ -435,7 +435,7 @@ def test_a_cache_that_exists_is_not_loaded_into(tmp_path):
     defined(cache)
     saved = cache.save(tmp_path / "cache.json")
     for existing in (FusionCache(), FusionCache.load(saved)):
-        with pytest.raises(StateError, match=r"not filled from a file; cache = FusionCache.load\(path\) makes a new"):
+        with pytest.raises(StateError, match=r"cannot be filled from a file; cache = FusionCache.load\(path\) creates a new"):
             existing.load(saved)
     assert FusionCache.load(saved).num_fusions() == 1
 
@@ -468,7 +468,7 @@ def damaged(content, change):
         (lambda d: d.update(format="other"), "its format is not"),
         (lambda d: d.update(version=1), "its version is 1; this one reads 2"),
         (lambda d: d.pop("records"), "records, fusions or max_fusions are missing"),
-        (lambda d: d["records"].append([99, ["neg", [], []]]), "has no call before it"),
+        (lambda d: d["records"].append([99, ["neg", [], []]]), "has no predecessor"),
         (lambda d: d["records"].append([0, "neg"]), "is not a recorded call"),
         (lambda d: d["records"][1].__setitem__(1, ["__class__", [], []]), "'__class__' is not a call of a definition"),
         (lambda d: d["records"][1].__setitem__(1, ["execute", [], []]), "'execute' is not a call of a definition"),
@@ -477,7 +477,7 @@ def damaged(content, change):
         (lambda d: d["records"][1].__setitem__(1, ["exp", [], []]), "missing a required argument"),
         (lambda d: d["records"][1].__setitem__(1, ["emit", ["open", ["list"]], []]), "'open' is not an op"),
         (lambda d: d["fusions"].append([0, 0, 0]), "ends no definition: Fusion is empty!"),
-        (lambda d: d["fusions"].append(["x", 0]), "is no place where a fusion ends"),
+        (lambda d: d["fusions"].append(["x", 0]), "is not the end of a fusion"),
     ],
 )
 def test_files_that_are_no_cache(tmp_path, change, says):

@@ -86,7 +86,7 @@ def test_cpu_scalars():
         (lambda fd: fd.add_output(fd.define_tensor([2]), fd.ops.neg(fd.define_tensor([2]))), DefinitionError, "no"),
         (
             lambda fd: fd.add_output(fd.define_tensor([2]), fd.define_tensor([2, 2])),
-            DefinitionError, "an update in place needs the same number",
+            DefinitionError, "an in-place update needs the same number",
         ),
         (lambda fd: bool(fd.define_tensor([2])), DefinitionError, "cannot be a condition"),
         (lambda fd: fd.ops.nothing_like_this, UnknownNameError, "fd.ops has no op nothing_like_this; dir"),

@@ -133,9 +133,9 @@ def test_scalar_inputs_may_decide_sizes():
 @pytest.mark.parametrize(
     ("given_inputs", "text"),
     [
-        ([], "the fusion takes 2 inputs .T0, d2., given 0"),
+        ([], "the fusion has 2 inputs .T0, d2., given 0"),
         ([spec((2, 3)), 1.0, 1.0], "takes 2 inputs"),
-        ([1, 2, 3], "given 3 numbers; lists are taken apart, so a tensor must be given as an array"),
+        ([1, 2, 3], "given 3 numbers; lists are flattened, so a tensor must be given as an array"),
         ([3.0, 1.0], "Expected input 0, T0.*to be an at::Tensor but got scalar 3.0"),
         ([spec((2, 3)), spec((2,))], "Expected input 1, d2, to be a scalar but got float tensor of rank 1"),
         ([spec((2, 3), "float16"), 1.0], "bound to a tensor of dtype float, but got a tensor of dtype __half"),
@@ -167,7 +167,7 @@ def test_a_size_of_one_that_was_not_declared_does_not_broadcast():
     def body(fd):
         fd.add_output(fd.ops.add(fd.define_tensor([-1]), fd.define_tensor([-1])))
 
-    with pytest.raises(InputError, match="an axis declared -1 does not broadcast, even where its size is 1"):
+    with pytest.raises(InputError, match="an axis declared -1 does not broadcast, even if its size is 1"):
         bind(record(body), [spec((1,)), spec((8,))])
     with pytest.raises(InputError) as raised:
         bind(record(body), [spec((2,)), spec((8,))])
@@ -353,5 +353,5 @@ def test_an_operation_that_no_output_needs_checks_no_sizes():
         x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
         total = fd.ops.add(x, y)
         fd.add_output(fd.ops.add(total, fd.ops.full(fd.ops.shape(total), 1.0, DataType.Float)))
-    with pytest.raises(InputError, match="an axis declared -1 does not broadcast, even where its size is 1"):
+    with pytest.raises(InputError, match="an axis declared -1 does not broadcast, even if its size is 1"):
         fd.reference(inputs)

@@ -258,7 +258,7 @@ def test_a_script_without_inputs_is_told_a_line_that_gives_them():
     for nothing in ([], None):
         with pytest.raises(FuserLabError) as failed:
             fl.segment(fd, nothing)
-        line = str(failed.value).partition("sizes of your own: ")[2].removesuffix(".")
+        line = str(failed.value).partition("your own sizes: ")[2].removesuffix(".")
         assert line == (
             "inputs = [fl.spec((64, 6), DataType.BFloat16), 1.0, 1, True, fl.spec((1, 8), DataType.Bool)]"
         )

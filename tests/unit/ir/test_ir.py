@@ -48,7 +48,7 @@ def test_graphs():
         Fusion(inputs=(a,), exprs=(neg(a, b),), outputs=(c,))
     with pytest.raises(VerificationError, match="appears twice among the inputs"):
         Fusion(inputs=(a, a), exprs=(), outputs=(a,))
-    with pytest.raises(VerificationError, match="another value called T1"):
+    with pytest.raises(VerificationError, match="reads a value called T1 that is not the one produced"):
         Fusion(inputs=(a,), exprs=(neg(a, b), neg(tensor("T1", 5), c)), outputs=(c,))
 
 

@@ -225,7 +225,7 @@ def test_a_file_is_swept_from_the_command_line(tmp_path, capsys, repository, mon
     assert cli.main(["sweep", str(small), "--ledger", place]) == 1
     assert "1 of them failed" in capsys.readouterr().out
     assert cli.main(["sweep", str(small), "--ledger", place, "--again", "failed"]) == 1
-    assert "1 task had been done before" in capsys.readouterr().out
+    assert "1 task had already been done" in capsys.readouterr().out
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -108,7 +108,7 @@ def test_tampering_with_paths_and_with_what_is_saved_is_found_out(both_ways):
         "paths charge": with_term(replace(path, cost=path.cost + 1)),
         "or charges it twice": with_term(path, path),
         "do not share such a tensor": with_term(replace(path, through=(tensors[::-1],))),
-        "between each two neighbours": with_term(replace(path, through=(tensors[1:],))),
+        "not every two neighbours have a tensor between": with_term(replace(path, through=(tensors[1:],))),
         "may share a kernel": with_term(replace(path, members=path.members[:2], through=(tensors[:1],))),
         "names a tensor that it may not charge": with_term(replace(path, members=(*path.members[:-1], "T99"))),
         "does not add up": replace(good, missed=good.missed[1:]),

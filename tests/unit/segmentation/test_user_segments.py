@@ -732,7 +732,7 @@ def test_two_outputs_over_one_input():
         with pytest.raises(DefinitionError) as caught:
             fd.add_output(fd.ops.exp(x), x)
     assert str(caught.value) == (
-        "add_output: T2 cannot be written over the input T0, over which T1 is already written; only one output may "
+        "add_output: T2 cannot be written over the input T0, because T1 already is; only one output may "
         "alias an input."
     )
 

@@ -47,7 +47,7 @@ def test_a_profile_of_another_plan_is_refused():
     found = fl.profile(scaled())
     with pytest.raises(InputError, match="the profile is of another plan"):
         fl.explore(scaled(3.0), profile=found)
-    with pytest.raises(ArgumentTypeError, match=r"profile must be what fl\.profile returns"):
+    with pytest.raises(ArgumentTypeError, match=r"profile must be the result of fl\.profile"):
         fl.explore(scaled(), profile=3)
 
 
