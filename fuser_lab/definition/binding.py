@@ -86,7 +86,7 @@ def check_count(expected: Sequence[Val], given: object) -> None:
         found = str(len(given))
         if given and all(isinstance(v, Number) for v in given) and any(isinstance(v, TensorView) for v in expected):
             found += " numbers; lists are flattened, so a tensor must be given as an array, such as numpy.array(...)"
-        msg = f"the fusion has {inputs} ({names or 'none'}), given {found}."
+        msg = f"the fusion takes {inputs} ({names or 'none'}), given {found}."
         raise InputError(msg)
 
 

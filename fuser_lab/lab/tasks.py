@@ -152,7 +152,7 @@ def inputs_of(fusion: Fusion, size: Sequence[Any]) -> tuple[Described, ...]:
         return tuple(_aligned(value, tuple(map(int, size))) for value in fusion.inputs)
     if len(size) != len(fusion.inputs):
         wanted = f"{plural(len(fusion.inputs), 'input')} ({', '.join(value.name for value in fusion.inputs)})"
-        msg = f"the fusion has {wanted}, but the size {shown(size)} describes {len(size)}."
+        msg = f"the fusion takes {wanted}, but the size {shown(size)} describes {len(size)}."
         raise InputError(msg)
     return tuple(_entry(value, entry) for value, entry in zip(fusion.inputs, size, strict=True))
 

@@ -388,14 +388,14 @@ PAD = register(
             Sample("fd.ops.add(fd.ops.pad(a, [fd.define_scalar(-3), 0]), a)"),
         ),
         misuses=(
-            Misuse("fd.ops.pad(x, [1])", "pad: pad_widths has 1 entries; it takes pairs"),
+            Misuse("fd.ops.pad(x, [1])", "pad: pad_widths has 1 entries; it must have pairs"),
             Misuse("fd.ops.pad(x, [0] * 6)", "pad: pad_widths has 6 entries"),
             Misuse("fd.ops.pad(x, [-3, -2])", "pad: axis 1 of size 4 cannot be padded by (-3, -2)"),
             Misuse(
                 "fd.ops.pad(n, [1, 1], 0.5)",
                 "pad: value has dtype DataType.Double, which is of a different kind from the tensor's DataType.Int",
             ),
-            Misuse("fd.ops.pad(x, [1, 1], 1)", "pad: value has dtype DataType.Int, which is of another kind"),
+            Misuse("fd.ops.pad(x, [1, 1], 1)", "pad: value has dtype DataType.Int, which is of a different kind"),
             Misuse("fd.ops.pad(x, [1, 1], v)", "pad: value must be a scalar, given the tensor T2", ArgumentTypeError),
             Misuse(
                 "fd.ops.pad(x, [0.5, 1])",

@@ -192,7 +192,7 @@ TOPK = register(
             Misuse("fd.ops.topk(x, s)", "topk: k must be a scalar of the definition", ArgumentTypeError),
             Misuse("fd.ops.topk(x, d)", "topk: k must be an integer, given DataType.Double"),
             Misuse(f"fd.ops.topk(x, {_THREE}, 2)", "topk: Tried to access out of boundary index 2"),
-            Misuse(f"fd.ops.topk(s, {_THREE})", "topk: k is 3; of a tensor without axes it must be 1"),
+            Misuse(f"fd.ops.topk(s, {_THREE})", "topk: k is 3; it must be 1 for a tensor without axes"),
             Misuse(f"fd.ops.topk(s, {_THREE}, 1)", "topk: Tried to access out of boundary index 1"),
             Misuse(f"fd.ops.topk(x, {_THREE}, largest='a')", "topk: largest must be True or False", ArgumentTypeError),
             Misuse(f"fd.ops.topk(x, {_THREE}, sorted=None)", "topk: sorted must be True or False", ArgumentTypeError),

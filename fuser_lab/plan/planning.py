@@ -153,7 +153,7 @@ def segment(
     described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
     if not described and definition.inputs:
         wanted = f"{plural(len(definition.inputs), 'input')} ({', '.join(value.name for value in definition.inputs)})"
-        msg = f"the fusion has {wanted}, given 0; {example_line(definition)}."
+        msg = f"the fusion takes {wanted}, given 0; {example_line(definition)}."
         raise InputError(msg)
     bound = bind(definition, described)
     chosen = options or SegmenterOptions()

@@ -240,7 +240,7 @@ composite(
         *_refusals("group_norm", ", 2"),
         Misuse("fd.ops.group_norm(x, 3)", "group_norm: num_groups=3 does not divide the 4 channels of axis 1"),
         Misuse("fd.ops.group_norm(x, 0)", "group_norm: num_groups=0 does not divide the 4 channels"),
-        Misuse("fd.ops.group_norm(v, 2)", "group_norm: arg has 1 axes; it needs at least 2, channels being axis 1"),
+        Misuse("fd.ops.group_norm(v, 2)", "group_norm: arg has 1 axes; it needs at least 2, with channels on axis 1"),
         Misuse("fd.ops.group_norm(x, 2.0)", "group_norm: num_groups must be an int", ArgumentTypeError),
         Misuse("fd.ops.group_norm(x, 2, x)", "group_norm: weight has shape [3, 4]; it must have shape [4]"),
         Misuse("fd.ops.group_norm(x)", "missing a required argument: 'num_groups'", ArgumentTypeError),

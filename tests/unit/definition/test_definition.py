@@ -133,7 +133,7 @@ def test_scalar_inputs_may_decide_sizes():
 @pytest.mark.parametrize(
     ("given_inputs", "text"),
     [
-        ([], "the fusion has 2 inputs .T0, d2., given 0"),
+        ([], "the fusion takes 2 inputs .T0, d2., given 0"),
         ([spec((2, 3)), 1.0, 1.0], "takes 2 inputs"),
         ([1, 2, 3], "given 3 numbers; lists are flattened, so a tensor must be given as an array"),
         ([3.0, 1.0], "Expected input 0, T0.*to be an at::Tensor but got scalar 3.0"),

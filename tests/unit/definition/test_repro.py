@@ -393,7 +393,7 @@ BAD = [
     (define(X, OUT, after=["fd.execute(torch.load('x'))"]), 4, "the value of torch.load (line 4) is not read as"),
     (define(X, OUT, after=["fd.execute(['a'])"]), 4, "a str is not an input"),
     (define(X, OUT, after=["fd.execute([torch.randn(4, 6).as_strided((4, 6), (7, 1))])"]), 4,
-     "reach over 27 elements, but the tensor has 24"),
+     "span 27 elements, but the tensor has 24"),
     (define(X, OUT, after=["fd.execute([torch.randint(5, 5, (4, 6))])"]), 4, "integers from 5 to 5 is empty"),
     (define(X, OUT, after=["fd.execute([torch.randn(4, 6, names=['a'])])"]), 4, "the argument names is not read"),
     (define(X, OUT, after=["fd.execute([torch.randn(4, 6, device='xpu')])"]), 4, "device must be 'cpu'"),

@@ -254,7 +254,7 @@ def test_profiler():
     unused = PythonProfiler()
     with pytest.raises(AssertionError, match="nothing has run"):
         _ = unused.profile
-    with unused, pytest.raises(AssertionError, match="already measuring"):
+    with unused, pytest.raises(AssertionError, match="already running"):
         unused.__enter__()
 
 

@@ -211,7 +211,7 @@ def test_what_no_kernel_computes_is_refused_or_evaluated() -> None:
 @pytest.mark.parametrize(
     ("inputs", "sentence"),
     [
-        ([], "the fusion has 1 input .T0., given 0"),
+        ([], "the fusion takes 1 input .T0., given 0"),
         ([2.0], "Expected input 0, T0.*, to be an at::Tensor but got scalar 2.0"),
         ([np.zeros((3, 4))], "tensor of dtype float, but got a tensor of dtype double"),
         ([np.zeros((3, 4), ml_dtypes.bfloat16)], "but got a tensor of dtype __bfloat"),
