@@ -321,14 +321,14 @@ def with_quotients(
     """Return statements in which float32 numbers of a loop are divided by one from outside without a branch.
 
     ``x / total`` -> ``quotient(x, total)``: at most 2 units in the last place off, and the reciprocal is computed once.
-    Quotients that are rounded to whole numbers or to floats of 8 bits, or are compared, stay exact.
+    A result that a thread keeps, one for each of its columns, is from outside as well. Quotients that are rounded to
+    whole numbers or to floats of 8 bits, or are compared, stay exact.
     """
     result: list[Statement] = []
     for statement in statements:
         match statement:
             case Loop(body=body):
-                set_here = frozenset(s.name for s in walk(body) if isinstance(s, Let | Reduce))
-                result.append(replace(statement, body=with_quotients(body, fusion, set_here)))
+                result.append(replace(statement, body=with_quotients(body, fusion, _set_in(body))))
             case If(then=then, otherwise=otherwise):
                 branches = (with_quotients(side, fusion, inside) for side in (then, otherwise))
                 result.append(replace(statement, then=next(branches), otherwise=next(branches)))
@@ -339,6 +339,18 @@ def with_quotients(
             case _:
                 result.append(statement)
     return tuple(result)
+
+
+def _set_in(body: tuple[Statement, ...]) -> frozenset[str]:
+    """Return the names that a loop's body sets, without copies of what a thread keeps from before the loop."""
+    inside = list(walk(body))
+    stored = {s.buffer for s in inside if isinstance(s, Store | VectorLoad)}
+
+    def is_kept(statement: Let | Reduce) -> bool:
+        value = statement.value
+        return isinstance(value, Load) and value.buffer.role is Role.SCRATCH and value.buffer not in stored
+
+    return frozenset(s.name for s in inside if isinstance(s, Let | Reduce) and not is_kept(s))
 
 
 def _is_compared(origin: str | None, fusion: Fusion) -> bool:

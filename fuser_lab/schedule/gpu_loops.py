@@ -17,11 +17,13 @@ LEAST_THREADS = 64  # of a block
 MOST_THREADS = 512  # of a block, so that others load while it stores
 ALL_THREADS = 1024
 WAVE = 4  # blocks of 256 threads that read together, of each multiprocessor
+FEW_PARTS = 4  # of a row: one block reads so few as soon as a second phase begins
 FEW_ROWS = 2  # of each multiprocessor
 LONG_ROW = 3 << 17  # bytes that one block reads so slowly that several passes over them are launches of all blocks
 WARP_ELEMENTS = 32  # elements of a row for each lane of a warp that has the row for itself
 ELEMENTS = 32  # elements of a row for each thread, all in flight together
 IN_FLIGHT = 8  # loads of a thread that are on their way together
+COLUMN_WORDS = 40  # registers of a thread for loads of columns that are on their way and for what it has added up
 CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
 CACHED = 32 << 10  # bytes that one block leaves to the first-level cache
@@ -51,7 +53,9 @@ def _row_loops(space: Space) -> LoopSchedule:
     width, depth = space.vector, max(space.depth, 1)
     groups = max(space.groups(width), 1)
     if space.passes == 1 and space.rows < FEW_ROWS * space.device.sms and groups >= MOST_THREADS:
-        return _parts(space, groups)
+        found = _parts(space, groups)
+        if found.split >= FEW_PARTS:
+            return found
     if space.passes > 1 and FEW_ROWS * space.rows <= space.device.sms and depth * space.read_bytes >= LONG_ROW:
         return _parts(space, groups)
     if depth <= WARP * WARP_ELEMENTS and space.rows > 1:
@@ -276,17 +280,23 @@ def column_loops(space: Space) -> LoopSchedule:
     unroll = max(min(IN_FLIGHT // space.streams, _power_of_two(-(-depth // height))), 1)
     if space.window > 1:  # one load reads a line of a window
         unroll = space.window * max(min(IN_FLIGHT // space.streams, depth // space.window), 1)
+    words = -(-width * space.read_bytes // 4)
+    room = COLUMN_WORDS - width * space.sum_bytes // 4 * (2 if online else 1)
+    while space.window == 1 and unroll > 1 and unroll * words > room:
+        unroll //= 2
     split = 1 if small else max(1, min(WAVE * space.device.sms // blocks, depth // (height * unroll * 2)))
     reasons = [f"{lanes} threads side by side read {lanes * width} adjacent elements, {height} rows at a time"]
     if alone:
         reasons = [f"each thread reduces the {depth} elements of {width} neighbouring results by itself"]
+    # Blocks that divide rows run together: with more registers, some would wait for others to end.
+    resident = WAVE * 256 // (lanes * height) if split > 1 and unroll * words <= room else 0
     if split > 1:
         reasons.append(f"{blocks} blocks of columns are too few: {split} blocks divide the rows of each")
     if online:
         reasons.append("maximum and sum of exponentials are computed in one pass")
     return LoopSchedule(
         style=Style.COLUMNS, threads=(lanes, height), vector=width, unroll=unroll, split=split, online=online,
-        evict=eviction(space) if not small else Evict.NORMAL,
+        evict=eviction(space) if not small else Evict.NORMAL, resident=resident,
         reasons=tuple(reasons),
     )
 

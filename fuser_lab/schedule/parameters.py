@@ -44,7 +44,7 @@ _NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
     (Form.BLOCKS, Style.ELEMENTS): ("threads", "blocks", "unroll", "vector", "specialized"),
     (Form.BLOCKS, Style.TILES): ("threads", "tile", "vector", "specialized"),
     (Form.BLOCKS, Style.ROWS): ("threads", "unroll", "vector", "split", "persistent", "resident", "specialized"),
-    (Form.BLOCKS, Style.COLUMNS): ("threads", "unroll", "vector", "split", "specialized"),
+    (Form.BLOCKS, Style.COLUMNS): ("threads", "unroll", "vector", "split", "resident", "specialized"),
     (Form.CORES, Style.ELEMENTS): ("parallel", "specialized"),
     (Form.CORES, Style.TILES): ("tile", "parallel", "specialized"),
     (Form.CORES, Style.ROWS): ("grain", "split", "partial", "parallel", "specialized"),

@@ -35,6 +35,15 @@ def both_ways(fd: Any, x: Any) -> Any:
 
 # What is computed, by whom, columns, dtype, inputs, and the vector accesses that each phase makes at least once.
 LOADED, STORED = r"ld\.global\S*\.v4", r"st\.global\S*\.v4"
+def gelu_and_columns(fd: Any, x: Any) -> Any:
+    """What the backward pass of GELU does with one number, stored and added up over columns."""
+    y = fd.ops.cast(x, D.Float)
+    t = fd.ops.tanh(y)
+    slope = fd.ops.mul(y, fd.ops.sub(1.0, fd.ops.mul(t, t)))
+    z = fd.ops.add(fd.ops.mul(0.5, fd.ops.add(1.0, t)), slope)
+    return fd.ops.cast(z, x.dtype), fd.ops.sum(z, [0])
+
+
 PROMISED = [
     ("softmax, a warp to a row", softmax, S.INNER_PERSISTENT, 1024, D.BFloat16, 1, [(LOADED, STORED)]),
     ("softmax in registers", softmax, S.INNER_PERSISTENT, 8192, D.BFloat16, 1, [(LOADED, STORED)]),
@@ -52,6 +61,7 @@ PROMISED = [
     ("sum and norm", add_norm, S.INNER_PERSISTENT, 8192, D.BFloat16, 3, [(LOADED, STORED)]),
     ("row sums", totals(1), S.REDUCTION, 8192, D.BFloat16, 1, [(LOADED,)]),
     ("column sums", totals(0), S.REDUCTION, 8192, D.BFloat16, 1, [(LOADED,), ()]),
+    ("columns of a long formula", gelu_and_columns, S.REDUCTION, 4096, D.BFloat16, 1, [(LOADED, STORED), ()]),
     ("sum of all", totals(0, 1), S.REDUCTION, 8192, D.Float, 1, [(LOADED,), ()]),
     ("straight and transposed", both_ways, S.REDUCTION, ROWS, D.Float, 1, [(LOADED, r"ld\.shared\.v4", "bar"), ()]),
     ("backward", backward, S.INNER_OUTER_PERSISTENT, 8192, D.BFloat16, 4, [(LOADED, STORED), ()]),
@@ -129,3 +139,23 @@ def test_a_long_row_compiles_in_seconds() -> None:
     began = time.process_time()
     compile_phases(generated)
     assert time.process_time() - began < allowed(3)
+
+
+def test_all_blocks_that_divide_columns_run_together() -> None:
+    generated = generate(fusion_of(gelu_and_columns, 4096, D.BFloat16, 1), S.REDUCTION, "cuda")
+    phase = compile_phases(generated)[0]
+    launch = phase.phase.launch
+    registers = re.search(r"Used (\d+) registers", machine_code(phase.ptx, (9, 0))[1])
+    assert registers is not None
+    fit = (64 << 10) // (int(registers.group(1)) * launch.threads[0] * launch.threads[1])
+    assert fit * 132 >= launch.blocks > 3 * 132
+
+
+def test_tanh_and_one_more_than_it_share_an_exponential() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        t = fd.ops.tanh(x)
+        return t, fd.ops.add(1.0, t)
+
+    (phase,) = compile_phases(generate(build(record, [(4096, 4096)], D.Float), S.POINTWISE, "cuda"))
+    elements = 4  # of a thread
+    assert len(re.findall(r"ex2\.approx", phase.ptx)) == len(re.findall(r"rcp\.approx", phase.ptx)) == elements

@@ -8,8 +8,9 @@ from unit.codegen.test_gpu_memory import ONE_SM, kernel_of, loads, run, schedule
 
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
-from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, walk
+from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, terms_of, walk
 from fuser_lab.errors import ScheduleError
+from fuser_lab.ir.term import Apply
 from fuser_lab.schedule.gpu_loops import MEETING_BUFFER
 from fuser_lab.schedule.state import Style
 
@@ -51,6 +52,19 @@ def test_each_element_is_read_once(record: Any, shapes: list[tuple[int, ...]], d
     assert schedule.keeps_columns
     assert len(kernel.phases) == 1
     assert not kernel.workspace
+
+
+@pytest.mark.parametrize(("last", "exact"), [(lambda o, y: y, False), (lambda o, y: o.round(y), True)])
+def test_elements_are_divided_by_a_result_of_their_column_without_a_branch(last: Any, exact: bool) -> None:
+    def record(fd: Any, x: Any) -> Any:
+        return last(fd.ops, fd.ops.truediv(x, fd.ops.sum(fd.ops.abs(x), [1], keepdim=True)))
+
+    kernel = kernel_of(record, [(64, 512, 2048)], D.Float, S.OUTER_PERSISTENT)
+    (schedule,) = schedules(kernel)
+    assert schedule.keeps_columns
+    roots = [root for phase in kernel.phases for s in walk(phase.body) for root in terms_of(s)]
+    names = {term.fn for root in roots for term in root.walk() if isinstance(term, Apply)}
+    assert ("div" in names, "quotient" in names) == (exact, not exact)
 
 
 def test_threads_read_lines_of_memory_and_a_block_has_the_whole_column() -> None:
