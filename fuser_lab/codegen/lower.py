@@ -17,6 +17,7 @@ from fuser_lab.codegen.nests import Nest, fastest_is_reduced, nests_of
 from fuser_lab.codegen.online import online_pair
 from fuser_lab.codegen.readings import with_turned_readings
 from fuser_lab.codegen.sizes import with_sizes
+from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
 from fuser_lab.codegen.values import call_text, level_of
 from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.device import DEFAULT, Device
@@ -80,7 +81,7 @@ def lower(
         If the segment has a form that no nest of loops computes.
     """
     recorded = {expr.name: expr for expr in fusion.exprs}
-    fusion = decompose(fusion)
+    fusion = with_sums_of_rows(decompose(fusion))
     inputs = fusion.tensor_inputs
     computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in inputs)
     layouts = {tv: layout_of(tv, strides.get(tv.name)) for tv in inputs}
@@ -173,7 +174,7 @@ class _Lowering:
                 raise
         # Totals that are needed at other places than those that they are computed at go through memory.
         self._nests, self._moved, self._waiting = nests, moved, waiting
-        first, rest = self._through_memory(segment, totals)
+        first, rest = self._through_memory(segment, (*totals, *_beside(segment, totals)))
         return [*self._before(first, rest), *self.phases(rest)]
 
     def _before(self, first: Fusion, rest: Fusion) -> list[Phase]:
@@ -327,6 +328,16 @@ def _first_reductions(fusion: Fusion) -> tuple[TensorView, ...]:
         if depends or expr.kind is OpKind.REDUCTION:
             behind.update(expr.outputs)
     return tuple(found)
+
+
+def _beside(fusion: Fusion, totals: tuple[TensorView, ...]) -> tuple[TensorView, ...]:
+    """Return the outputs that need no total and have the shape of what the totals are made of: one nest reads both."""
+    shapes = {fusion.producers[tv].tensor_inputs[0].shape for tv in totals}
+    after: set[Val] = set(totals)
+    for expr in fusion.exprs:
+        if not after.isdisjoint(expr.inputs):
+            after.update(expr.outputs)
+    return tuple(tv for tv in fusion.outputs if tv not in after and tv.shape in shapes)
 
 
 def _part(fusion: Fusion, inputs: tuple[Val, ...], outputs: tuple[TensorView, ...]) -> Fusion:

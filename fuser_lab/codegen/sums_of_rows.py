@@ -1,0 +1,74 @@
+"""Reductions over rows and what is around them, written as reductions of the results of rows.
+
+    T1 = max(T0, dims=[1])            T1 = max(T0, dims=[1])
+    T2 = sum(T0, dims=[0, 1])   ->    T2_rows = sum(T0, dims=[1])
+                                      T2 = sum(T2_rows, dims=[0])
+
+One nest then computes all that is reduced along a row, and reads the input once. A reduction is written so if another
+one of a tensor of the same shape goes along some of its axes, but not along all of them.
+"""
+
+from dataclasses import replace
+
+from fuser_lab.ir import Expr, Fusion, IterType, OpKind, TensorDomain, TensorView, Val
+from fuser_lab.ir.expr import AttrValue
+from fuser_lab.passes.rewriter import Axes
+
+
+def with_sums_of_rows(fusion: Fusion) -> Fusion:
+    """Return a fusion whose reductions along more axes than others of the same shape begin with those of the others."""
+    reductions = [e for e in fusion.tensor_exprs if e.kind is OpKind.REDUCTION and len(e.outputs) == 1]
+    first = {e: dims for e in reductions if (dims := _first_axes(e, reductions))}
+    if not first:
+        return fusion
+    axes = Axes(fusion)
+    known: dict[Val, Val] = {}
+    exprs: list[Expr] = []
+    for expr in fusion.exprs:
+        made = replace(expr, inputs=tuple(known.get(v, v) for v in expr.inputs))
+        if expr not in first:
+            exprs.append(made)
+            continue
+        both = _in_two(made, first[expr], axes)
+        exprs.extend(both)
+        known[expr.out] = both[1].out
+    outputs = tuple(known.get(tv, tv) for tv in fusion.outputs)
+    return Fusion(
+        inputs=fusion.inputs, exprs=tuple(exprs), outputs=tuple(tv for tv in outputs if isinstance(tv, TensorView)),
+    )
+
+
+def _reduced(expr: Expr) -> frozenset[int]:
+    """Return the positions of the axes that a reduction goes along."""
+    return frozenset(n for n, axis in enumerate(expr.out.domain.logical) if axis.is_reduction)
+
+
+def _first_axes(expr: Expr, reductions: list[Expr]) -> tuple[int, ...]:
+    """Return the axes that another reduction goes along, of several those of the fastest one; () if there is none."""
+    shape, own = expr.tensor_inputs[0].shape, _reduced(expr)
+    found = [
+        tuple(sorted(_reduced(other))) for other in reductions
+        if other.tensor_inputs[0].shape == shape and _reduced(other) < own
+    ]
+    return max(found, key=lambda dims: dims[::-1], default=())
+
+
+def _in_two(expr: Expr, first: tuple[int, ...], axes: Axes) -> tuple[Expr, Expr]:
+    """Return a reduction along some of its axes, and that of its result along the others."""
+    out, operand = expr.out, expr.tensor_inputs[0]
+    logical = tuple(
+        axes.fresh(axis.extent, IterType.REDUCTION) if number in first else axes.copy(axis)
+        for number, axis in enumerate(operand.domain.axes)
+    )
+    part = TensorView(name=f"{out.name}_rows", dtype=out.dtype.compute, domain=TensorDomain(logical=logical))
+    rest = [number for number in range(operand.ndim) if number not in first]
+    last = replace(out, domain=replace(out.domain, logical=tuple(out.domain.logical[n] for n in rest)))
+    dims = tuple(place for place, number in enumerate(rest) if out.domain.logical[number].is_reduction)
+    return (
+        replace(expr, outputs=(part,), attrs=_with_dims(expr, first)),
+        replace(expr, inputs=(part, *expr.inputs[1:]), outputs=(last,), attrs=_with_dims(expr, dims)),
+    )
+
+
+def _with_dims(expr: Expr, dims: tuple[int, ...]) -> tuple[tuple[str, AttrValue], ...]:
+    return tuple((key, dims if key == "dims" else value) for key, value in expr.attrs)

@@ -1,0 +1,59 @@
+"""Reductions along more axes than others: the nest of the others makes a part of them, and reads the input once."""
+
+from typing import Any
+
+import pytest
+from backend.fusions import D, S, build, numbers
+from unit.codegen.test_gpu_reductions import check, inputs_read
+
+import fuser_lab as fl
+from fuser_lab import FusionDefinition
+from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
+
+
+def ranks(fd: Any, x: Any) -> Any:
+    """A matrix, maxima of its rows, and one sum of all."""
+    y = fd.ops.cast(x, dtype=D.Float)
+    return fd.ops.cast(fd.ops.relu(y), dtype=x.dtype), fd.ops.max(y, [1]), fd.ops.sum(fd.ops.mul(y, y), [0, 1])
+
+
+def kept_axes(fd: Any, x: Any) -> Any:
+    """Sums over one axis and over three of four, with and without the axes that are gone."""
+    return fd.ops.sum(x, [3]), fd.ops.sum(x, [0, 2, 3], keepdim=True), fd.ops.max(x, [0, 1, 2, 3])
+
+
+def scaled(fd: Any, x: Any) -> Any:
+    """A result of rows and one that the sum of all is part of."""
+    total = fd.ops.sum(x, [0, 1])
+    return fd.ops.max(x, [1]), fd.ops.mul(total, 2.0), fd.ops.rsqrt(fd.ops.abs(total))
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (17, 1021), (300, 1000), (40, 4096)])
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
+def test_a_matrix_is_read_once_for_its_rows_and_for_all_of_it(shape: tuple[int, int], dtype: D) -> None:
+    kernel = check(build(ranks, [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
+    phases = [phase for phase in kernel.phases if any(b.name == "T0" for b in phase.buffers)]
+    assert len(phases) == 1
+    assert set(inputs_read(kernel)) == {"T0"}
+
+
+@pytest.mark.parametrize(("record", "shape"), [(kept_axes, (3, 4, 6, 40)), (scaled, (50, 130))])
+def test_values_and_shapes_are_the_same(record: Any, shape: tuple[int, ...]) -> None:
+    check(build(record, [shape], D.Float), S.REDUCTION, [numbers(shape, D.Float)])
+
+
+def test_reductions_along_the_same_or_other_axes_stay() -> None:
+    def record(fd: Any, x: Any, y: Any) -> Any:
+        return fd.ops.sum(x, [1]), fd.ops.max(x, [1]), fd.ops.sum(x, [0]), fd.ops.sum(y, [0, 1])
+
+    fusion = build(record, [(5, 8), (8, 5)], D.Float)
+    assert with_sums_of_rows(fusion) is fusion
+
+
+def test_fastest_makes_one_kernel_of_results_of_three_ranks() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[16384, 8192], contiguity=True, dtype=D.BFloat16)
+        for output in ranks(fd, x):
+            fd.add_output(output)
+    (segment,) = fl.segment(fd, strategy="fastest").segments
+    assert segment.beyond
