@@ -3,6 +3,7 @@
 import importlib
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fuser_lab.codegen.emitter import TYPE_NAMES
@@ -90,12 +91,13 @@ def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool
     for phase, function in zip(phases, functions, strict=True):
         x, y = phase.launch.threads
         types = [pointed_name(b) for b in phase.buffers], [TYPE_NAMES[dtype] for dtype in _words(phase)]
-        ptx, entry = numba_compat.compile_ptx(
-            function, *types, cc=cc, threads=x * y, resident=phase.launch.resident, lineinfo=lineinfo,
-        )
-        if phase.launch.resident and spills(machine_code(ptx, cc)[1]):
+        resident = phase.launch.resident
+        compile_for = partial(numba_compat.compile_ptx, function, *types, cc=cc, threads=x * y, lineinfo=lineinfo)
+        ptx, entry = compile_for(resident=resident)
+        while resident and spills(machine_code(ptx, cc)[1]):
             # Fewer blocks at a time are slower, registers in memory slower still.
-            ptx, entry = numba_compat.compile_ptx(function, *types, cc=cc, threads=x * y, lineinfo=lineinfo)
+            resident //= 2
+            ptx, entry = compile_for(resident=resident)
         compiled.append(CompiledPhase(phase=phase, ptx=ptx, entry=entry))
     return tuple(compiled)
 

@@ -282,7 +282,9 @@ def column_loops(space: Space) -> LoopSchedule:
         unroll = space.window * max(min(IN_FLIGHT // space.streams, depth // space.window), 1)
     words = -(-width * space.read_bytes // 4)
     room = COLUMN_WORDS - width * space.sum_bytes // 4 * (2 if online else 1)
-    while space.window == 1 and unroll > 1 and unroll * words > room:
+    # What is stored is a formula whose values each element of a round takes registers for.
+    most_elements = ELEMENTS if space.stored_bytes else ELEMENTS * 2
+    while space.window == 1 and unroll > 1 and (unroll * words > room or unroll * width > most_elements):
         unroll //= 2
     split = 1 if small else max(1, min(WAVE * space.device.sms // blocks, depth // (height * unroll * 2)))
     reasons = [f"{lanes} threads side by side read {lanes * width} adjacent elements, {height} rows at a time"]
