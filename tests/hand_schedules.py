@@ -13,7 +13,7 @@ import numpy as np
 
 from fuser_lab.api import FusionDefinition
 from fuser_lab.codegen import kernel_eval
-from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.generate import GeneratedKernel, generate_scheduled
 from fuser_lab.codegen.kernel_ir import Barrier, Kernel, Load, Role, Statement, Store
 from fuser_lab.codegen.layout import layout_of
 from fuser_lab.definition.binding import bind
@@ -23,7 +23,6 @@ from fuser_lab.ir import Fusion
 from fuser_lab.ir.transform import MemoryType, ScheduledFusion
 from fuser_lab.ir.transform import ParallelType as P
 from fuser_lab.runtime.arrays import describe, flat_view, storage_dtype
-from fuser_lab.runtime.by_hand import generate_scheduled
 
 TOLERANCE = {DataType.Float: 2e-5, DataType.Double: 1e-11, DataType.Half: 8e-3, DataType.BFloat16: 5e-2}
 

@@ -1,11 +1,15 @@
-"""How many segments have a schedule as transforms, by scheduler: ``python -m tests.schedule_coverage --sample 60``.
+"""What schedules of segments are, by scheduler: ``python -m tests.schedule_coverage --sample 60``.
 
-Each segment of the examples and of a sample of the corpus is asked for its schedule. The same transforms, for smaller
-extents, run in lock step, and the results are compared with the reference evaluation of the segment.
+Each segment of the examples and of a sample of the corpus is asked for its schedule, which is given back to the plan:
+the kernels must be the same on both targets. Then numbers of the schedule are changed, one at a time: the kernel must
+be the one that `with_params` makes with that number. Last, loops are lowered one by one, as if no scheduler had written
+them, run in lock step at smaller extents, and compared with the reference evaluation of the segment.
 """
 
 import argparse
+import contextlib
 import random
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +24,7 @@ from fuser_lab.analysis.smaller import smaller
 from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.definition.scheduling import RULES
-from fuser_lab.errors import FuserLabError, ScheduleError, UnsupportedError
+from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.replay import replay
@@ -29,31 +33,40 @@ from fuser_lab.report.tables import Table, table_text
 from fuser_lab.runtime.by_hand import ScheduledKernel
 
 SEED = 7
+Key = tuple[str, str]
+_NUMBER = re.compile(r"(factor|[a-z]+)=(\d+)(?=[,)])")
+_MEANING = re.compile(r"# (vector|threads of a block, in x|threads of a block, in y|unroll|split)")
 _MOST_ELEMENTS = 4096  # of a segment's largest tensor; extents shrink to that
 _TOLERANCE = 2e-2  # relative to the largest value: low-precision dtypes round, and reductions are summed otherwise
 
 
 @dataclass(slots=True)
 class Coverage:
-    """Numbers of segments by source and scheduler, and the sentences of those without a schedule."""
+    """Numbers of segments by source and scheduler, and what went wrong."""
 
-    segments: Counter[tuple[str, str]] = field(default_factory=Counter)
-    lowered: Counter[tuple[str, str]] = field(default_factory=Counter)
-    right: Counter[tuple[str, str]] = field(default_factory=Counter)
-    refused: list[tuple[str, str]] = field(default_factory=list)
+    segments: Counter[Key] = field(default_factory=Counter)
+    loops: Counter[Key] = field(default_factory=Counter)
+    templates: Counter[Key] = field(default_factory=Counter)
+    same: Counter[Key] = field(default_factory=Counter)
+    edits: Counter[Key] = field(default_factory=Counter)
+    edited: Counter[Key] = field(default_factory=Counter)
+    lowered: Counter[Key] = field(default_factory=Counter)
+    right: Counter[Key] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    unchecked: int = 0
 
     def table(self) -> Table:
         """Return the numbers as a table."""
-        rows = [
-            (*key, str(count), str(self.lowered[key]), str(self.right[key]))
-            for key, count in sorted(self.segments.items())
-        ]
-        total = (sum(c.values()) for c in (self.segments, self.lowered, self.right))
+        counts = (
+            self.segments, self.loops, self.templates, self.same, self.edits, self.edited, self.lowered, self.right,
+        )
+        rows = [(*key, *(str(count[key]) for count in counts)) for key in sorted(self.segments)]
+        total = (str(sum(count.values())) for count in counts)
         return Table(
-            columns=("source", "scheduler", "segments", "with a schedule", "right values"),
-            rows=(*rows, ("all", "", *map(str, total))),
+            columns=(
+                "source", "scheduler", "segments", "as loops", "as templates", "same kernels", "numbers changed",
+                "as with_params", "lowered loop by loop", "right values",
+            ),
+            rows=(*rows, ("all", "", *total)),
         )
 
 
@@ -110,44 +123,105 @@ def _agree(got: Any, wanted: Any) -> bool:
     return same and bool((np.abs(got[finite] - wanted[finite]) <= _TOLERANCE * largest).all())
 
 
-def measure(found: Iterator[tuple[str, str, Plan]], *, run: bool = True) -> Coverage:
-    """Return the coverage of the segments that have kernels."""
-    coverage = Coverage()
+def gives_itself(plan: Plan, segment: Segment) -> bool:
+    """Whether the plan with a segment's own schedule is the plan, with the same kernels on both targets."""
+    found = [
+        plan.with_schedule(segment.index, str(schedule))
+        for schedule in (segment.schedule, segment.schedule_for("cuda"), segment.schedule_for("cpu"))
+    ]
+    return all(
+        one.hash == plan.hash and one.segments[segment.index].source(target) == segment.source(target)
+        for one in found for target in ("cpu", "cuda")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberChange:
+    """A schedule with one other number, and the same as a parameter."""
+
+    text: str
+    target: str
+    nest: int
+    values: dict[str, Any]
+
+
+def number_changes(segment: Segment, target: str) -> Iterator[NumberChange]:
+    """Yield the schedule of a segment with each of its numbers doubled, and halved."""
+    lines = str(segment.schedule_for(target)).splitlines()
+    nests = segment.params(target)
+    for place, line in enumerate(lines):
+        said = _MEANING.search(line)
+        if line.startswith("#") or (said is None and "fd.sched.on_" not in line):
+            continue
+        nest = 0 if said is not None else int(line.partition("nest=")[2].partition(",")[0].rstrip(")"))
+        for number in _NUMBER.finditer(line):
+            name, value = number.group(1), int(number.group(2))
+            if name == "nest" or (said is not None and name != "factor"):
+                continue
+            x, y = nests[nest].schedule.threads
+            for other in {2 * value, value // 2} - {0, value}:
+                changed = f"{line[: number.start(2)]}{other}{line[number.end(2) :]}"
+                text = "\n".join([*lines[:place], changed, *lines[place + 1 :]])
+                word = name if said is None else said.group(1)
+                threads = {"threads of a block, in x": (other, y), "threads of a block, in y": (x, other)}
+                values = {"threads": threads[word]} if word in threads else {word: other}
+                yield NumberChange(text=text, target=target, nest=nest, values=values)
+
+
+def agrees(plan: Plan, segment: Segment, change: NumberChange) -> bool:
+    """Whether a changed number is a parameter: the same kernel, or refused by both or left to the general lowering."""
+    index, wanted, got = segment.index, None, None
+    with contextlib.suppress(ScheduleError):
+        wanted = plan.with_params(index, target=change.target, nest=change.nest, **change.values)
+    with contextlib.suppress(ScheduleError, UnsupportedError):
+        got = plan.with_schedule(index, change.text)
+    if wanted is None:
+        return got is None or bool(got.segments[index].loops)
+    if got is None or got.hash != wanted.hash:
+        return False
+    return got.segments[index].source(change.target) == wanted.segments[index].source(change.target)
+
+
+def measure(found: Iterator[tuple[str, str, Plan]], *, run: bool = True, changes: int | None = None) -> Coverage:
+    """Return the coverage of the segments that have kernels; at most so many changes of each segment."""
+    coverage, rng = Coverage(), random.Random(SEED)
     for source, name, plan in found:
         for segment in plan.segments:
             if segment.scheduler is None or evaluated_because(segment.fusion, segment.scheduler):
                 continue
-            key = (source, segment.scheduler.value)
+            key, where = (source, segment.scheduler.value), f"{name}, segment {segment.index}"
             coverage.segments[key] += 1
-            try:
-                _ = segment.schedule
-            except FuserLabError as error:
-                coverage.refused.append((f"{name}, segment {segment.index}", str(error)))
-                continue
-            coverage.lowered[key] += 1
-            right = has_right_values(segment) if run else None
-            if right is None:
-                coverage.unchecked += 1
-            elif right:
-                coverage.right[key] += 1
+            is_template = any(one.kind == "on_blocks" for one in segment.schedule.transforms)
+            (coverage.templates if is_template else coverage.loops)[key] += 1
+            if gives_itself(plan, segment):
+                coverage.same[key] += 1
             else:
-                coverage.wrong.append(f"{name}, segment {segment.index}")
+                coverage.wrong.append(f"{where}: not the same kernels")
+            known = [*number_changes(segment, "cuda"), *number_changes(segment, "cpu")]
+            for change in known if changes is None else rng.sample(known, min(changes, len(known))):
+                coverage.edits[key] += 1
+                if agrees(plan, segment, change):
+                    coverage.edited[key] += 1
+                else:
+                    coverage.wrong.append(f"{where}: {change.target}, nest {change.nest}, {change.values}")
+            right = has_right_values(segment) if run and not is_template else None
+            if right is not None:
+                coverage.lowered[key] += 1
+                coverage.right[key] += right
+                coverage.wrong += [] if right else [f"{where}: wrong values"]
     return coverage
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table, and why the others have no schedule."""
+    """Print the table, and what is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, default=60, help="entries of the corpus")
-    parser.add_argument("--why", action="store_true", help="print why the others have none")
+    parser.add_argument("--changes", type=int, default=4, help="numbers changed of each segment, at most")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    coverage = measure(plans(given.sample))
+    coverage = measure(plans(given.sample), changes=given.changes)
     print(table_text(coverage.table()))
-    print(f"not checked, because no smaller extents fit the ops: {coverage.unchecked}")
-    print(f"wrong values: {', '.join(coverage.wrong) or 'none'}")
-    for where, why in coverage.refused if given.why else ():
-        print(f"{where}: {why}")
+    print("wrong:", *(coverage.wrong or ["nothing"]), sep="\n  ")
 
 
 if __name__ == "__main__":

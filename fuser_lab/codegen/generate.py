@@ -4,21 +4,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fuser_lab.codegen.decompose import welford_of
+from fuser_lab.codegen.decompose import decompose, welford_of
 from fuser_lab.codegen.emitter import Place
-from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.layout import Layout
+from fuser_lab.codegen.kernel_ir import ALIGNED, Kernel
+from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.lower import lower
+from fuser_lab.codegen.scheduled_lowering import lower_scheduled
 from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.definition.scheduling import RULES
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir import Fusion
+from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir.replay import replay
+from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.targets import names, target_of
 
 EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
 """The schedulers whose segments have no kernels."""
+
+# Per tensor input: strides in elements or a layout, alignment in bytes.
+Layouts = tuple[tuple[tuple[int, ...] | Layout, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +73,9 @@ def generate(
     fusion: Fusion, scheduler: SchedulerType, target: str = "cpu", name: str | None = None,
     strides: Mapping[str, Sequence[int] | Layout] | None = None, alignment: Mapping[str, int] | None = None,
     changes: Sequence[LoopChange] = (), device: Device = DEFAULT, shared: SharedKernels | None = None,
+    loops: Sequence[Transform] = (),
 ) -> GeneratedKernel:
-    """Return the kernel of a segment.
+    """Return the kernel of a segment, as the heuristics and ``changes`` schedule it, or as ``loops`` do.
 
     Parameters
     ----------
@@ -92,11 +100,13 @@ def generate(
         The GPU whose limits the loops of a CUDA kernel keep: shared memory, registers, multiprocessors.
     shared
         The kernels of the same segment at other sizes, with which it is to share compiled code.
+    loops
+        A schedule that is lowered loop by loop (`fuser_lab.codegen.scheduled_lowering`), for targets with blocks.
 
     Raises
     ------
     ScheduleError
-        If parameters given by hand are illegal.
+        If parameters given by hand are illegal, or loops cannot be followed.
     CodegenError
         If the segment has no kernel, with the reason.
     """
@@ -106,6 +116,13 @@ def generate(
     if target not in names():
         msg = f"target is {target!r}; kernels are generated for {' and '.join(names())}."
         raise CodegenError(msg)
+    if loops:
+        scheduled = replay(decompose(fusion), loops, RULES)
+        layouts = tuple(
+            (layout_of(tv, (strides or {}).get(tv.name)), (alignment or {}).get(tv.name, ALIGNED))
+            for tv in scheduled.fusion.tensor_inputs
+        )
+        return generate_scheduled(scheduled, name, layouts, fusion.outputs, target)
     chosen = name or f"{scheduler.value}_{fusion.outputs[0].name if fusion.outputs else 'nothing'}"
     here = tuple(change for change in changes if change.target == target)
     strict = not strides and not alignment
@@ -117,4 +134,52 @@ def generate(
     origins = tuple(None if name is None else renamed.get(name, name) for name in source.origins)
     return GeneratedKernel(
         kernel_ir=kernel, source=source.text, line_origins=origins, line_statements=source.statements,
+    )
+
+
+def generate_scheduled(
+    scheduled: ScheduledFusion, name: str | None = None, layouts: Layouts | None = None,
+    outputs: Sequence[TensorView] | None = None, target: str = "cuda",
+) -> GeneratedKernel:
+    """Return the kernel of a scheduled fusion with known extents, lowered loop by loop; needs no GPU.
+
+    Parameters
+    ----------
+    scheduled
+        What transforms make of a concretized fusion.
+    name
+        Name of the kernel's function.
+    layouts
+        Strides in elements, or a layout, and alignment in bytes of each tensor input; dense and aligned to 16 by
+        default.
+    outputs
+        The outputs before the transforms: the kernel's outputs have their names. ``cache_fork`` makes an output that
+        would otherwise have a new name.
+    target
+        A target with blocks.
+
+    Raises
+    ------
+    ScheduleError
+        If the schedule cannot be followed.
+    CodegenError
+        If the target has no blocks.
+    """
+    if not target_of(target).has_blocks:
+        msg = (
+            f"loops over blocks and threads have no kernel for {target!r}: they are lowered for GPUs, and the CPU runs "
+            "that kernel in lock step; see source('cuda')."
+        )
+        raise CodegenError(msg)
+    inputs = scheduled.fusion.tensor_inputs
+    given = layouts or ()
+    strides = {tv.name: strides for tv, (strides, _) in zip(inputs, given, strict=bool(given))}
+    alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, given, strict=bool(given))}
+    chosen = name or f"by_hand_{scheduled.fusion.outputs[0].name}"
+    made = dict.fromkeys(scheduled.fusion.outputs)
+    named = {} if outputs is None else {b.name: a.name for a, b in zip(dict.fromkeys(outputs), made, strict=True)}
+    kernel = lower_scheduled(scheduled, RULES, chosen, strides, alignments, named)
+    source = target_of(target).emitter()(kernel).source()
+    return GeneratedKernel(
+        kernel_ir=kernel, source=source.text, line_origins=source.origins, line_statements=source.statements,
     )

@@ -39,9 +39,11 @@ from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, OpKind, Scalar, TensorView
+from fuser_lab.ir.kernel_transforms import is_template
 from fuser_lab.ir.loop_order import Item, grouped
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, cast, index
 from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType, Rules, ScheduledFusion
+from fuser_lab.ir.transform_arguments import int_of
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Combine
 
@@ -92,6 +94,7 @@ class _Lowering:
         alignments: Mapping[str, int], outputs: Mapping[str, str],
     ) -> None:
         self._scheduled, self._fusion, self._name = scheduled, scheduled.fusion, name
+        self._resident = self._launch_bounds()
         self._check_ops()
         self._loops = Loops(scheduled, rules)
         self._sizes = self._loops.hardware
@@ -133,6 +136,22 @@ class _Lowering:
         )
 
     # What is refused
+
+    def _launch_bounds(self) -> int:
+        """Return the blocks of a multiprocessor that registers are limited for; raise for what loops cannot follow."""
+        resident = 0
+        for transform in self._scheduled.transforms:
+            if transform.kind == "launch_bounds":
+                resident = int_of(transform, "blocks")
+            elif is_template(transform):
+                msg = f"{transform} names loops that the scheduler of a plan's segment writes; no other loops have it."
+                raise ScheduleError(msg)
+            elif transform.kind in {"grid", "read_again"} or (
+                transform.kind == "specialize" and not transform.arg("sizes")
+            ):
+                msg = f"{transform} needs the loops that the scheduler of a plan's segment writes; leave it out."
+                raise ScheduleError(msg)
+        return resident
 
     def _check_ops(self) -> None:
         for expr in self._fusion.tensor_exprs:
@@ -655,7 +674,7 @@ class _Lowering:
             body=body,
             launch=Launch(
                 blocks=prod(self._sizes.get(kind, 1) for kind in _BLOCKS),
-                threads=(threads[0], threads[1] * threads[2]),
+                threads=(threads[0], threads[1] * threads[2]), resident=self._resident,
             ),
         )
 

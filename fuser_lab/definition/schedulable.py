@@ -16,6 +16,7 @@ from fuser_lab.definition.schedule_arguments import (
     parallel_type,
     parallel_types,
     sharing,
+    template_arguments,
     whole,
     wholes,
 )
@@ -355,6 +356,33 @@ class Transforms:
     def inline_most(self, selected_tensors: Iterable[Any] = ()) -> None:
         """Compute tensors (by default all) inside as many loops of their readers as is legal."""
         self._hand.add("inline_most", "", selected_tensors=names("inline_most", selected_tensors, self._builder))
+
+    def launch_bounds(self, blocks: int) -> None:
+        """Limit the registers of a thread so that so many blocks fit a multiprocessor; 0 for no limit."""
+        self._hand.add("launch_bounds", blocks=whole("launch_bounds", "blocks", blocks))
+
+    def grid(self, blocks: int) -> None:
+        """Launch so many blocks, which take turns where the loops over blocks have more rounds."""
+        self._hand.add("grid", blocks=whole("grid", "blocks", blocks))
+
+    def read_again(self) -> None:
+        """Let each pass over a row read it from memory: nothing keeps the row between passes."""
+        self._hand.add("read_again")
+
+    def specialize(self, sizes: bool = True) -> None:
+        """Make all sizes constants of the kernel, or, if not ``sizes``, those of its outermost loops arguments."""
+        self._hand.add("specialize", sizes=flag(sizes, "specialize", "sizes"))
+
+    def on_blocks(self, style: str, nest: int = 0, **params: Any) -> None:
+        """Give a nest of a segment's kernel on a GPU a form of loops, such as ``"rows"``, with its parameters.
+
+        It stands for all loops of that nest; ``plan.segments[0].schedule`` has the forms and parameters of a segment.
+        """
+        self._hand.add("on_blocks", "", **template_arguments("on_blocks", style, nest, params))
+
+    def on_cores(self, style: str, nest: int = 0, **params: Any) -> None:
+        """Give a nest of a segment's kernel on a CPU a form of loops with its parameters, as `on_blocks` on a GPU."""
+        self._hand.add("on_cores", "", **template_arguments("on_cores", style, nest, params))
 
     def warp_specialize(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UnsupportedError."""

@@ -9,13 +9,14 @@ from fuser_lab import arguments
 from fuser_lab.arguments import ANYTHING, is_whole, listed, shown
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, ScheduleError, UnsupportedError
 from fuser_lab.ir import TensorView
-from fuser_lab.ir.transform import MemoryType, ParallelType
+from fuser_lab.ir.transform import Argument, MemoryType, ParallelType
 
 # By name, because the classes belong to nvFuser's module, which has a higher rank.
 _COPY_KINDS = {"op_type": "LoadStoreOpType", "cache_op": "CacheOp"}
 
 _MOST = 1 << 16  # limit of tensors and axes; an iterable may be infinite
 _WHOLE = arguments.whole()
+_TEXT = arguments.TEXT
 _WHOLES = listed(_WHOLE, "a list of whole numbers", most=_MOST, lazy=True)
 _TENSORS = listed(ANYTHING, "a list of tensors", most=_MOST, lazy=True)
 _PARALLEL_TYPES = listed(ANYTHING, "a list of ParallelTypes", most=_MOST, lazy=True)
@@ -115,3 +116,18 @@ def sharing(what: str, given: Any) -> str:
         return given
     msg = f"{what}: mode must be 'standard' or 'best_effort', given {shown(given)}."
     raise ScheduleError(msg) if isinstance(given, str) else ArgumentTypeError(msg)
+
+
+def template_arguments(what: str, style: Any, nest: Any, params: Mapping[str, Any]) -> dict[str, Argument]:
+    """Return the arguments of a form of loops: its style, its nest, and whole numbers, flags or a pair of threads."""
+    found: dict[str, Argument] = {"style": _TEXT.of(style, what, "style"), "nest": whole(what, "nest", nest)}
+    for name, value in params.items():
+        if name == "target":
+            found[name] = _TEXT.of(value, what, name)
+        elif isinstance(value, bool):
+            found[name] = value
+        elif name == "threads" and not is_whole(value):
+            found[name] = wholes(what, name, value)
+        else:
+            found[name] = whole(what, name, value)
+    return found

@@ -1,7 +1,7 @@
 """The schedule by hand of a definition: a list of transforms, their result, and each step before and after."""
 
 import html
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,15 +192,20 @@ class HandSchedule:
         """Return each transform with its changes, before and after."""
         return steps_of(self._definition(), self._transforms)
 
-    def python_text(self) -> str:
-        """Return Python code that adds the same transforms to an equal definition ``fd``; empty if there are none."""
+    def python_text(self, notes: Mapping[int, str] | None = None) -> str:
+        """Return Python that adds the same transforms to an equal definition ``fd``; empty if there are none.
+
+        ``notes`` are comments, by the number of the transform.
+        """
         made = {str(transform.arg("result")) for transform in self._transforms if "result" in dict(transform.args)}
         used = {name for transform in self._transforms for name in transform.tensors}
         calls = [str(transform) for transform in self._transforms]
         kinds = [kind for kind in ("MemoryType", "ParallelType") if any(kind in call for call in calls)]
         lines = [f"from fuser_lab import {', '.join(kinds)}\n"] if kinds else []
         lines += [f'{name} = fd.sched.tensor("{name}")' for name in self.scheduled.tensors if name in used - made]
-        return "".join(f"{line}\n" for line in (*lines, *calls))
+        said = {number: f"  # {note}" for number, note in (notes or {}).items()}
+        noted = [f"{call}{said.get(number, '')}" for number, call in enumerate(calls)]
+        return "".join(f"{line}\n" for line in (*lines, *noted))
 
     def tensor_text(self, name: str) -> str:
         """Return a tensor with its loops as IR text."""

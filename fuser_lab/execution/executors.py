@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fuser_lab.arguments import FLAG, TEXT, brief, listed, shown, takes, whole
+from fuser_lab.codegen.generate import generate_scheduled
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind, default_inputs
 from fuser_lab.definition.scheduling import RULES, HandSchedule, scheduled_text
@@ -27,7 +28,7 @@ from fuser_lab.plan import Plan, Segment
 from fuser_lab.plan.planning import definition_of, described_input, flattened, segment
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
-from fuser_lab.runtime.by_hand import ScheduledKernel, generate_scheduled
+from fuser_lab.runtime.by_hand import ScheduledKernel
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.segmentation import SegmenterOptions
 

@@ -116,7 +116,12 @@ class Transform:
 
     def __str__(self) -> str:
         """Return the call as Python, ``T2.split(axis=0, factor=128, inner_split=True)``; tensors are variables."""
-        inside = [f"{key}={_argument(key, value)}" for key, value in self.args if key != "result"]
+        left_out = {"result", "style"}
+        inside = [
+            f"{key}={_argument(key, value)}" for key, value in self.args
+            if key not in left_out and value != () and (self.kind, key, value) != ("parallelize_like", "pos", -1)
+        ]
+        inside = [*(repr(value) for key, value in self.args if key == "style"), *inside]
         owner = self.tensor or "fd.sched"
         if self.kind == "inline_at":
             owner, inside = "fd.sched", [self.tensor, *inside]
@@ -127,12 +132,14 @@ class Transform:
 def _argument(key: str, value: Argument) -> str:
     if key == "order" and isinstance(value, tuple):
         return "{" + ", ".join(f"{pair[0]}: {pair[1]}" for pair in value if isinstance(pair, tuple)) + "}"
+    if key == "threads":
+        return str(value)
     if isinstance(value, tuple):
         return f"[{', '.join(_argument(key, entry) for entry in value)}]"
     if value is GLOBAL:
         # "global" is a keyword of Python and cannot be an attribute in code.
         return 'MemoryType["global"]'
-    return repr(value) if key == "mode" else str(value)
+    return repr(value) if key in {"mode", "target"} else str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,11 @@ from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass
 from fuser_lab.plan.code import Edit
-from fuser_lab.plan.segment import Segment, SegmentChange, SegmentTransforms, expr_names
+from fuser_lab.plan.segment import Segment
+from fuser_lab.plan.segment_edit import SegmentEdit
 from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
+from fuser_lab.schedule.templates import content
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, Strategy
 from fuser_lab.segmentation.layouts import Layouts
 
@@ -37,8 +39,7 @@ class PlanBase:
     decisions: DecisionLog
     segmenter: Callable[..., Any]  # makes plans like it of definitions
     edits: tuple[Edit, ...] = ()
-    given: tuple[SegmentChange, ...] = ()
-    schedules: tuple[SegmentTransforms, ...] = ()
+    schedules: tuple[SegmentEdit, ...] = ()
     agreed: Layouts | None = None
     passes: tuple[Pass, ...] = PASSES
     method: Strategy = "bottom_up"
@@ -74,15 +75,12 @@ class PlanBase:
         described: tuple[object, ...] = (self.segmented.key, tuple(options), self.oracle.device)
         if self.oracle.schedulers != SCHEDULERS:
             described = (*described, self.oracle.schedulers)
-        here = {expr_names(segment.exprs) for segment in self.segments} if self.given else set()
-        given = sorted(repr(one) for one in self.given if one.exprs in here)
-        if given:
-            described = (*described, tuple(given))
-        scheduled = [segment for segment in self.segments if segment.transforms] if self.schedules else []
-        if scheduled:
-            from fuser_lab.plan.schedules import content
+        edited = [segment for segment in self.segments if segment.edit is not None] if self.schedules else []
+        if edited:
+            from fuser_lab.codegen.decompose import decompose
 
-            described = (*described, tuple((one.index, content(one.fusion, one.transforms)) for one in scheduled))
+            said = ((one.index, one.changes, content(decompose(one.fusion), one.loops)) for one in edited)
+            described = (*described, tuple(said))
         return sha256(repr(described).encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:

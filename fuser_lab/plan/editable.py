@@ -12,13 +12,16 @@ from fuser_lab.cost.traffic import model_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, IllegalEdit, InputError, ScheduleError
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.transform import Transform
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
 from fuser_lab.plan.accepted import PLACE, READERS, SEGMENT, SEGMENTS, TARGET, TENSOR
 from fuser_lab.plan.annotating import WAYS, AnnotationResult, to_annotations
 from fuser_lab.plan.code import Edit
 from fuser_lab.plan.explained import ExplainedPlan
-from fuser_lab.plan.segment import SegmentChange, SegmentTransforms, expr_names
-from fuser_lab.schedule.parameters import LoopChange, checked
+from fuser_lab.plan.segment import expr_names
+from fuser_lab.plan.segment_edit import SegmentEdit
+from fuser_lab.schedule.parameters import LoopChange, Values, checked
+from fuser_lab.schedule.templates import needed
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, Strategy, edits, rewritings
 from fuser_lab.segmentation.layouts import negotiate
 from fuser_lab.segmentation.narrowing import narrow
@@ -316,36 +319,49 @@ class EditablePlan(ExplainedPlan):
         if not 0 <= segment < len(self.segments):
             msg = f"with_params: segment must be from 0 to {len(self.segments) - 1}, given {segment}."
             raise InputError(msg)
-        if self.segments[segment].transforms:
+        own = self.segments[segment]
+        if own.loops:
             msg = (
-                f"with_params: segment {segment} has a schedule given by with_schedule, which has no parameters; "
-                f"change its transforms, or return to the automatic kernel with with_schedule({segment}, None)."
+                f"with_params: segment {segment} has a schedule given by with_schedule that no scheduler writes, so it "
+                f"has no parameters; change its transforms, or return to the automatic kernel with "
+                f"with_schedule({segment}, None)."
             )
             raise ScheduleError(msg)
         found = checked(values)
-        exprs = expr_names(self.segments[segment].exprs)
-        kept = tuple(
-            one for one in self.given
-            if (one.exprs, one.change.target, one.change.nest) != (exprs, target, nest)
-        )
-        change = LoopChange(target=target, nest=nest, values=found)
-        added = (SegmentChange(exprs=exprs, change=change),) if found else ()
+        others = tuple(one for one in own.changes if (one.target, one.nest) != (target, nest))
         shown = [f"target={target!r}", *((f"nest={nest}",) if nest else ()), *(f"{name}={v!r}" for name, v in found)]
+        edit: Edit = ("with_params", (segment, ", ".join(shown)))
+
+        def changes(given: Values) -> tuple[LoopChange, ...]:
+            return (*others, LoopChange(target=target, nest=nest, values=given)) if given else others
+
+        plan = self._scheduled(segment, edit, changes=changes(found))
+        nests = plan.segments[segment].params(target)  # raises if a value is illegal
+        # What the heuristics choose as well is not set by hand: equal schedules have equal hashes.
+        least = needed(nests[nest], found) if found else ()
+        return plan if least == found else self._scheduled(segment, edit, changes=changes(least))
+
+    def _scheduled(
+        self, segment: int, edit: Edit, *, changes: Sequence[LoopChange] = (), loops: Sequence[Transform] = (),
+    ) -> Self:
+        """Return the plan with another schedule of a segment; with neither parameters nor loops, the heuristics'."""
+        exprs = expr_names(self.segments[segment].exprs)
+        kept = tuple(one for one in self.schedules if one.exprs != exprs)
+        ordered = tuple(sorted(changes, key=lambda one: (one.target, one.nest)))
+        added = (SegmentEdit(exprs=exprs, changes=ordered, loops=tuple(loops)),) if ordered or loops else ()
         name = self.name if self.name.endswith("*") else f"{self.name}*"
-        changed = replace(
-            self, name=name, edits=(*self.edits, ("with_params", (segment, ", ".join(shown)))), given=kept + added,
-            _cache={}, _lock=threading.Lock(),
+        return replace(
+            self, name=name, edits=(*self.edits, edit), schedules=(*kept, *added), _cache={}, _lock=threading.Lock(),
         )
-        changed.segments[segment].kernel(target)  # raises if a value is illegal
-        return changed
 
     @takes(segment=SEGMENT)
     def with_schedule(self, segment: int, schedule: "Given | None") -> Self:
-        """Return the plan in which a segment's kernel follows a schedule by hand.
+        """Return the plan in which a segment's kernels follow a schedule.
 
-        On a GPU the kernel of the transforms runs; on the CPU the same kernel is evaluated in lock step, for its
-        values, and its time says nothing about speed. The other segments run as before. Parameters given by
-        `with_params` stay with the automatic kernel, to which ``with_schedule(segment, None)`` returns.
+        A schedule that the scheduler writes, with these or other numbers, runs as the scheduler's kernel with these
+        numbers, as by `with_params`. Any other is lowered loop by loop, by transforms that a CUDA kernel can follow; on
+        the CPU that kernel is evaluated in lock step, for its values, and its time says nothing about speed. A schedule
+        that says nothing of a target leaves its kernel as it is.
 
         Parameters
         ----------
@@ -375,18 +391,18 @@ class EditablePlan(ExplainedPlan):
 
         one = self.segments[segment]
         one.kernel("cuda")  # raises if the segment has none
-        exprs = expr_names(one.exprs)
-        schedules = tuple(known for known in self.schedules if known.exprs != exprs)
-        text = ""
-        if schedule is not None:
-            found = given_schedule(one.fusion, schedule, self.fusion.tensors)
-            text = found.to_python()
-            schedules = (*schedules, SegmentTransforms(exprs=exprs, transforms=found.transforms))
-        name = self.name if self.name.endswith("*") else f"{self.name}*"
-        return replace(
-            self, name=name, edits=(*self.edits, ("with_schedule", (segment, text))), schedules=schedules, _cache={},
-            _lock=threading.Lock(),
-        )
+        if schedule is None:
+            return self._scheduled(segment, ("with_schedule", (segment, "")))
+        found = given_schedule(one, schedule)
+        edit: Edit = ("with_schedule", (segment, found.text))
+        reading = found.reading
+        others = tuple(change for change in one.changes if change.target not in reading.targets)
+        if reading.loops:
+            return self._scheduled(segment, edit, loops=reading.loops)
+        plan = self._scheduled(segment, edit, changes=(*others, *reading.changes))
+        for target in reading.targets:
+            plan.segments[segment].kernel(target)  # raises if values are illegal together
+        return plan
 
     @takes(where=PLACE)
     def preview_cut(self, where: str | tuple[str, str]) -> EditPreview:

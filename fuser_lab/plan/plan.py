@@ -95,7 +95,7 @@ class Plan(Shown, EditablePlan):
                 self._cache[key] = prepare(
                     self.fusion, segments, target, evaluate_refused=evaluate_refused, compile_now=False,
                     changes={segment.index: segment.changes for segment in self.segments}, shared=shared,
-                    schedules={s.index: s.transforms for s in self.segments if s.transforms},
+                    schedules={segment.index: segment.loops for segment in self.segments if segment.loops},
                 )
             return self._cache[key]
 

@@ -2,29 +2,31 @@
 
 import html
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fuser_lab.codegen.decompose import decompose
-from fuser_lab.codegen.generate import GeneratedKernel
-from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.codegen.generate import generate, generate_scheduled
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.schedule_reading import read_schedule
 from fuser_lab.definition.scheduling import RULES, HandSchedule, Steps, steps_of
-from fuser_lab.errors import ArgumentTypeError, ScheduleError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.loop_nest import nest_or_reason
 from fuser_lab.ir.replay import apply, replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
-from fuser_lab.runtime.by_hand import generate_scheduled
-from fuser_lab.schedule.by_hand import left_out, params_of, proposals
-from fuser_lab.schedule.parameters import NestChoice
+from fuser_lab.plan.segment_edit import ScheduledSegment
+from fuser_lab.schedule.parameters import LoopChange, NestChoice
+from fuser_lab.schedule.templates import LOOPS_TARGET, Choices, Reading, following, line_of, read, schedule_of
+from fuser_lab.targets import target_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSchedule:
     """The schedule of one segment: transforms over its fusion, and the reasons for their parameters.
+
+    ``meanings`` say which parameter the factor of a split is, by the number of the transform.
 
     It prints as the Python that schedules the segment's fusion ``fd`` by hand. `fuser_lab.Plan.with_schedule` accepts
     this text, edited, or the transforms. In ``fusion`` all sizes are known, and a Welford is a mean and a sum of
@@ -34,6 +36,7 @@ class SegmentSchedule:
     fusion: Fusion
     transforms: tuple[Transform, ...]
     reasons: tuple[str, ...] = ()
+    meanings: tuple[tuple[int, str], ...] = ()
 
     @property
     def scheduled(self) -> ScheduledFusion:
@@ -42,9 +45,12 @@ class SegmentSchedule:
 
     def to_python(self) -> str:
         """Return the transforms as Python for a definition ``fd`` of the segment; empty if there are none."""
+        return self._text({})
+
+    def _text(self, notes: Mapping[int, str]) -> str:
         hand = HandSchedule(lambda: self.fusion)
         hand.extend(self.transforms)
-        return hand.python_text()
+        return hand.python_text(notes)
 
     def steps(self) -> Steps:
         """Return each transform with the tensors that it changed, before and after; tables in a notebook."""
@@ -61,7 +67,7 @@ class SegmentSchedule:
 
     def __str__(self) -> str:
         """Return the reasons as comments, then the transforms as Python."""
-        return "".join([*(f"# {reason}\n" for reason in self.reasons), self.to_python()])
+        return "".join([*(f"# {reason}\n" for reason in self.reasons), self._text(dict(self.meanings))])
 
     def _repr_html_(self) -> str:
         """Return the text as HTML."""
@@ -71,45 +77,46 @@ class SegmentSchedule:
 Given = str | SegmentSchedule | Sequence[Transform] | Callable[[Any], object]
 
 
-def proposed(
-    fusion: Fusion, scheduler: SchedulerType, nests: Sequence[NestChoice], taken: Collection[str],
-) -> SegmentSchedule:
-    """Return the schedule that a scheduler proposes for a segment: the first of its forms that can be lowered.
+def running(segment: ScheduledSegment, target: str | None = None) -> SegmentSchedule:
+    """Return the schedule that a segment's kernel has: of the CUDA kernel, or of that for a target.
 
-    Parameters
-    ----------
-    fusion, scheduler
-        The segment, and the scheduler that accepts it.
-    nests
-        The loops that the heuristics chose for the automatic CUDA kernel: their parameters are those of the schedule.
-    taken
-        Names that no new tensor may have.
-
-    Raises
-    ------
-    UnsupportedError
-        If transforms cannot express a schedule of this segment; the sentence says what they lack.
+    Without a target, parameters set by hand for other targets follow as templates.
     """
-    plain = decompose(fusion)
-    nest = next((one for one in nests if one.space.reduces), nests[0])
-    refused: Exception | None = None
-    for found in proposals(plain, scheduler, params_of(nest.schedule), lambda: tuple(taken)):
-        if isinstance(found, ScheduledFusion):
-            try:
-                generate_scheduled(found)
-            except (ScheduleError, UnsupportedError) as error:
-                refused = refused or error
-                continue
-            reasons = (*nest.schedule.reasons, *left_out(nest.schedule))
-            return SegmentSchedule(fusion=plain, transforms=found.transforms, reasons=reasons)
-        refused = refused or found
-    msg = f"schedule: the transforms of {scheduler.value} do not fit this segment: {refused}"
-    raise UnsupportedError(msg)
+    plain = decompose(segment.fusion)
+    chosen = LOOPS_TARGET if target is None else target
+    if segment.loops and target_of(chosen).has_blocks:
+        because = kept_because(segment)
+        return SegmentSchedule(fusion=plain, transforms=segment.loops, reasons=(because,) if because else ())
+    nests = segment.params(chosen)
+    taken = segment.plan.segmented.fusion.tensors
+    found = schedule_of(plain, nests, taken)
+    reasons = tuple(dict.fromkeys(reason for nest in nests for reason in nest.schedule.reasons))
+    others = {change.target for change in segment.changes} - {chosen} if target is None else set()
+    lines = [line_of(nest) for other in sorted(others) for nest in segment.params(other) if nest.is_changed]
+    return SegmentSchedule(
+        fusion=plain, transforms=(*found.transforms, *lines), reasons=(*reasons, *following(nests)),
+        meanings=found.meanings,
+    )
 
 
-def kept(fusion: Fusion, transforms: Sequence[Transform]) -> SegmentSchedule:
-    """Return the schedule that was given for a segment."""
-    return SegmentSchedule(fusion=decompose(fusion), transforms=tuple(transforms))
+def kept_because(segment: ScheduledSegment) -> str:
+    """Return why a schedule set by hand is lowered loop by loop."""
+    because = _reading(segment, segment.loops).because
+    return f"Lowered loop by loop: {because}." if because else ""
+
+
+def _reading(segment: ScheduledSegment, transforms: Sequence[Transform]) -> Reading:
+    """Return what a schedule says of a segment's kernels."""
+    assert segment.scheduler is not None
+    fusion, scheduler, device = segment.fusion, segment.scheduler, segment.plan.oracle.device
+
+    def choices(target: str) -> Choices:
+        def nests(changes: Sequence[LoopChange]) -> Sequence[NestChoice]:
+            return generate(fusion, scheduler, target, changes=changes, device=device).kernel_ir.nests
+
+        return nests
+
+    return read(decompose(fusion), transforms, choices, segment.plan.segmented.fusion.tensors)
 
 
 def _check_takes_one(function: Callable[..., object]) -> None:
@@ -128,18 +135,24 @@ def _check_takes_one(function: Callable[..., object]) -> None:
         raise ArgumentTypeError(msg) from None
 
 
-def given_schedule(fusion: Fusion, given: Given, taken: Collection[str]) -> SegmentSchedule:
-    """Return the schedule that a user gives for a segment, after its kernel has been generated for dense inputs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenSchedule:
+    """A schedule that a user gives: its text, and what it says of the segment's kernels."""
+
+    text: str
+    reading: Reading
+
+
+def given_schedule(segment: ScheduledSegment, given: Given) -> GivenSchedule:
+    """Return the schedule that a user gives for a segment; its kernels exist for dense inputs.
 
     Parameters
     ----------
-    fusion
+    segment
         The segment.
     given
         The Python of a schedule, a `SegmentSchedule`, transforms, or a function that schedules a definition of the
         segment by hand.
-    taken
-        Names that no new tensor may have.
 
     Raises
     ------
@@ -150,6 +163,7 @@ def given_schedule(fusion: Fusion, given: Given, taken: Collection[str]) -> Segm
     ArgumentTypeError
         If what is given is none of these.
     """
+    fusion, taken = segment.fusion, segment.plan.segmented.fusion.tensors
     plain = decompose(fusion)
     hand = HandSchedule(lambda: plain, taken=lambda: taken)
     builder = (FusionBuilder.public or FusionBuilder).of(plain)
@@ -172,28 +186,7 @@ def given_schedule(fusion: Fusion, given: Given, taken: Collection[str]) -> Segm
     if not hand.transforms:
         msg = "with_schedule: the schedule has no transforms; None returns to the automatic kernel."
         raise ScheduleError(msg)
-    generate_scheduled(hand.scheduled)
-    return SegmentSchedule(fusion=plain, transforms=hand.transforms)
-
-
-def scheduled_kernel(fusion: Fusion, transforms: Sequence[Transform], name: str | None = None) -> GeneratedKernel:
-    """Return the CUDA kernel of a segment as transforms schedule it, for dense inputs."""
-    return generate_scheduled(replay(decompose(fusion), transforms, RULES), name, outputs=fusion.outputs)
-
-
-def content(fusion: Fusion, transforms: Sequence[Transform]) -> str:
-    """Return what a schedule is, whatever the tensors are called: equal for equal schedules of equal segments."""
-    names = {name: f"t{place}" for place, name in enumerate(decompose(fusion).tensors)}
-    words = []
-    for transform in transforms:
-        for key, value in transform.args:
-            if key == "result":
-                names[str(value)] = f"m{len(names)}"
-        words.append((transform.kind, names.get(transform.tensor, ""), _renamed(transform.args, names)))
-    return repr(words)
-
-
-def _renamed(value: Any, names: dict[str, str]) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_renamed(entry, names) for entry in value)
-    return names.get(value, value) if isinstance(value, str) else value
+    reading = _reading(segment, hand.transforms)
+    if reading.loops:
+        generate_scheduled(hand.scheduled)
+    return GivenSchedule(text=hand.python_text(), reading=reading)

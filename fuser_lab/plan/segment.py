@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fuser_lab import targets
 from fuser_lab.arguments import PATH, takes
@@ -14,14 +14,13 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.transform import Transform
 from fuser_lab.plan.accepted import TARGET
+from fuser_lab.plan.segment_edit import SegmentEdit, SegmentsPlan
 from fuser_lab.report import html, save, svg
 from fuser_lab.report.fusions import fusion_view
 from fuser_lab.report.shown import Shown
-from fuser_lab.report.subject import PlanLike
 from fuser_lab.report.units import tensor_bytes
 from fuser_lab.schedule.parameters import LoopChange, NestChoice
-from fuser_lab.schedule.registry import SchedulerRegistry
-from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
+from fuser_lab.segmentation import SegmentedGroup
 from fuser_lab.segmentation.origins import with_sources
 
 if TYPE_CHECKING:
@@ -30,50 +29,6 @@ if TYPE_CHECKING:
     from fuser_lab.codegen.layout import Layout
     from fuser_lab.plan.schedules import SegmentSchedule
     from fuser_lab.runtime.facts import LaunchFacts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentChange:
-    """Parameters set by hand for a segment, found by the names of its expressions so that other edits keep them."""
-
-    exprs: tuple[str, ...]
-    change: LoopChange
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentTransforms:
-    """Transforms given by hand for a segment, found by the names of its expressions so that other edits keep them."""
-
-    exprs: tuple[str, ...]
-    transforms: tuple[Transform, ...]
-
-
-class SegmentsPlan(PlanLike, Protocol):
-    """A plan, as far as its segments need it."""
-
-    @property
-    def segmented(self) -> SegmentedFusion:
-        """The fusion with its segments."""
-
-    @property
-    def oracle(self) -> SchedulerRegistry:
-        """The schedulers, and the device that they are for."""
-
-    @property
-    def sources(self) -> tuple[tuple[str, str], ...]:
-        """Names of tensors with their lines in the user's code."""
-
-    @property
-    def inputs(self) -> Sequence[object]:
-        """The inputs as they were described."""
-
-    @property
-    def given(self) -> tuple[SegmentChange, ...]:
-        """Parameters set by hand."""
-
-    @property
-    def schedules(self) -> tuple[SegmentTransforms, ...]:
-        """Transforms given by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,18 +166,16 @@ class Segment(Shown):
         if self.scheduler is None:
             msg = f"segment {self.index} has no kernel: no scheduler accepts it; {self.group.answer.text}."
             raise CodegenError(msg)
-        if not self.transforms:
-            device = self.plan.oracle.device
-            return generate(fusion, self.scheduler, target, strides=strides, changes=changes, device=device)
-        if not targets.target_of(target).has_blocks:
+        device = self.plan.oracle.device
+        if self.loops and not targets.target_of(target).has_blocks:
             msg = (
-                f"segment {self.index} has no kernel for {target!r}: its transforms are lowered for GPUs, and the CPU "
-                "runs that kernel in lock step; see source('cuda')."
+                f"segment {self.index} has no kernel for {target!r}: its loops are lowered for GPUs, and the CPU runs "
+                "that kernel in lock step; see source('cuda')."
             )
             raise CodegenError(msg)
-        from fuser_lab.plan.schedules import scheduled_kernel
-
-        return scheduled_kernel(fusion, self.transforms)
+        return generate(
+            fusion, self.scheduler, target, strides=strides, changes=changes, device=device, loops=self.loops,
+        )
 
     @takes(target=TARGET)
     def steps(self, target: str = "cpu") -> "KernelSteps":
@@ -252,39 +205,59 @@ class Segment(Shown):
         return kernel_steps(generated, fusion, shrunk)
 
     @property
+    def edit(self) -> SegmentEdit | None:
+        """The schedule set by hand, or None if the heuristics' runs."""
+        own = expr_names(self.exprs)
+        return next((given for given in self.plan.schedules if given.exprs == own), None)
+
+    @property
     def changes(self) -> tuple[LoopChange, ...]:
         """Parameters set by hand; see `Plan.with_params`."""
-        own = expr_names(self.exprs)
-        return tuple(given.change for given in self.plan.given if given.exprs == own)
+        return () if self.edit is None else self.edit.changes
+
+    @property
+    def loops(self) -> tuple[Transform, ...]:
+        """The schedule set by hand if it is lowered loop by loop: if it is not one that the scheduler writes."""
+        return () if self.edit is None else self.edit.loops
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
-        """The transforms given by `Plan.with_schedule`; empty if the kernel is the automatic one."""
-        own = expr_names(self.exprs)
-        return next((given.transforms for given in self.plan.schedules if given.exprs == own), ())
+        """The schedule set by hand, as transforms; empty if the heuristics' runs."""
+        return () if self.edit is None else self.schedule.transforms
 
     @property
     def schedule(self) -> "SegmentSchedule":
-        """The schedule as transforms: the one given by `Plan.with_schedule`, or what the scheduler proposes.
+        """The schedule that runs, as transforms, with the reasons for its parameters.
 
-        A proposal has the parameters of the automatic CUDA kernel, given ones included, as far as transforms express
-        them; ``reasons`` says why they were chosen and what is left out. ``print(plan.segments[0].schedule)`` writes
-        Python that `Plan.with_schedule` accepts.
+        It is that of the CUDA kernel; parameters set by hand for other targets follow as templates. What
+        ``print(plan.segments[0].schedule)`` writes is accepted by `Plan.with_schedule`, edited or not.
 
         Raises
         ------
-        UnsupportedError
-            If transforms cannot express a schedule of this segment; the sentence says what they lack.
         CodegenError
             If the segment has no kernel.
         """
-        from fuser_lab.plan.schedules import kept, proposed
+        from fuser_lab.plan.schedules import running
 
-        if self.transforms:
-            return kept(self.fusion, self.transforms)
-        nests = self.kernel("cuda").kernel_ir.nests
-        assert self.scheduler is not None
-        return proposed(self.fusion, self.scheduler, nests, self.plan.fusion.tensors)
+        return running(self)
+
+    @takes(target=TARGET)
+    def schedule_for(self, target: str) -> "SegmentSchedule":
+        """Return the schedule of the kernel for a target: of the CPU's, its forms of loops with their parameters.
+
+        Parameters
+        ----------
+        target
+            ``"cpu"`` or ``"cuda"``; no GPU is needed.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel for the target.
+        """
+        from fuser_lab.plan.schedules import running
+
+        return running(self, target)
 
     @takes(target=TARGET)
     def params(self, target: str = "cuda") -> tuple[NestChoice, ...]:

@@ -8,59 +8,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.generate import GeneratedKernel, Layouts, generate_scheduled
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.layout import Layout, layout_of
-from fuser_lab.codegen.numba_cuda import CudaEmitter
-from fuser_lab.codegen.scheduled_lowering import lower_scheduled
 from fuser_lab.definition.binding import check_count
-from fuser_lab.definition.scheduling import RULES
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.transform import ScheduledFusion
 from fuser_lab.runtime.binding import Slot, checked_array, checked_scalar, library_of, slot_of
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.targets import target_of
-
-# Per tensor input: strides in elements or a layout, alignment in bytes.
-Layouts = tuple[tuple[tuple[int, ...] | Layout, int], ...]
-
-
-def generate_scheduled(
-    scheduled: ScheduledFusion, name: str | None = None, layouts: Layouts | None = None,
-    outputs: Sequence[TensorView] | None = None,
-) -> GeneratedKernel:
-    """Return the CUDA kernel of a scheduled fusion with known extents; needs no GPU.
-
-    Parameters
-    ----------
-    scheduled
-        What transforms make of a concretized fusion.
-    name
-        Name of the kernel's function.
-    layouts
-        Strides in elements, or a layout, and alignment in bytes of each tensor input; dense and aligned to 16 by
-        default.
-    outputs
-        The outputs before the transforms: the kernel's outputs have their names. ``cache_fork`` makes an output that
-        would otherwise have a new name.
-
-    Raises
-    ------
-    ScheduleError
-        If the schedule cannot be followed.
-    """
-    inputs = scheduled.fusion.tensor_inputs
-    given = layouts or ()
-    strides = {tv.name: strides for tv, (strides, _) in zip(inputs, given, strict=bool(given))}
-    alignments = {tv.name: alignment for tv, (_, alignment) in zip(inputs, given, strict=bool(given))}
-    chosen = name or f"by_hand_{scheduled.fusion.outputs[0].name}"
-    made = dict.fromkeys(scheduled.fusion.outputs)
-    named = {} if outputs is None else {b.name: a.name for a, b in zip(dict.fromkeys(outputs), made, strict=True)}
-    kernel = lower_scheduled(scheduled, RULES, chosen, strides, alignments, named)
-    source = CudaEmitter(kernel).source()
-    return GeneratedKernel(
-        kernel_ir=kernel, source=source.text, line_origins=source.origins, line_statements=source.statements,
-    )
 
 
 def in_lock_step(generated: GeneratedKernel) -> Callable[[Environment], None]:

@@ -7,22 +7,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fuser_lab.codegen.decompose import decompose
 from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
-from fuser_lab.definition.scheduling import RULES
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, warn
 from fuser_lab.ir import Fusion, TensorView
-from fuser_lab.ir.replay import replay
 from fuser_lab.ir.transform import Transform
 from fuser_lab.runtime.ahead import compile_ahead
 from fuser_lab.runtime.arrays import shared_with_torch
-from fuser_lab.runtime.by_hand import generate_scheduled, in_lock_step
+from fuser_lab.runtime.by_hand import in_lock_step
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import evaluate_segment
 from fuser_lab.runtime.lending import View, views_of
@@ -174,11 +171,11 @@ class Variants:
         options, memory = self._options, self._memory
         here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}
         if number in options.schedules:
-            layouts = tuple(
-                (layout_of(tv, here.get(tv.name)), alignment.get(tv.name, ALIGNED)) for tv in segment.tensor_inputs
+            # Loops over blocks and threads: a CPU evaluates the kernel of a GPU in lock step.
+            kernel = generate(
+                segment, scheduler, "cuda" if self._on_host else memory.target, strides=here, alignment=alignment,
+                loops=options.schedules[number],
             )
-            scheduled = replay(decompose(segment), options.schedules[number], RULES)
-            kernel = generate_scheduled(scheduled, layouts=layouts, outputs=segment.outputs)
             return Step(fusion=segment, scheduler=scheduler, generated=kernel, in_lock_step=self._on_host)
         try:
             kernel = generate(

@@ -1,21 +1,20 @@
-"""Schedules of nvFuser's schedulers as transforms: what a user would write by hand for a segment.
+"""Forms of loops as transforms: what a user would write by hand for a fusion, with some parameters.
 
 They follow csrc/scheduler/{pointwise,reduction,normalization_inner,normalization_outer,transpose}.cpp in their simplest
 forms. A scheduler has several forms, the preferred one first: where merged loops do not fit every tensor, the next form
-keeps apart what some tensor broadcasts. Plans run them only if a user asks for it (`fuser_lab.Plan.with_schedule`);
-otherwise they generate kernels for all fusions (`fuser_lab.schedule.loops`).
+keeps apart what some tensor broadcasts. `fuser_lab.schedule.templates` writes the kernels of plans in these forms.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.scheduling import RULES, HandSchedule
 from fuser_lab.errors import ScheduleError, UnsupportedError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
 from fuser_lab.ir.alike_transforms import mapped_positions
-from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType, ScheduledFusion
-from fuser_lab.schedule.state import LoopSchedule, Style
+from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType
+from fuser_lab.schedule.state import Style
 
 THREADS = 128
 TILE, ROWS = 32, 8  # elements of a tile's side, and rows of it that threads move at a time
@@ -28,13 +27,24 @@ class HandParams:
     """Parameters of these schedules.
 
     ``vector`` is the number of elements of a memory access; ``threads`` and ``rows`` are the threads of a block in x
-    and y; ``unroll`` is the number of accesses of a thread before the next index is computed.
+    and y; ``unroll`` is the number of accesses of a thread before the next index is computed; ``parts`` is the number
+    of blocks that share a reduction. ``full`` writes splits by 1 too, so that each number is there to be changed.
     """
 
     vector: int = 1
     threads: int = THREADS
     rows: int = 1
     unroll: int = 1
+    parts: int = 1
+    full: bool = False
+
+
+class NumberedSchedule(HandSchedule):
+    """A schedule that remembers which parameter each factor is: by the number of the transform."""
+
+    def __init__(self, fusion: Fusion, taken: Callable[[], Sequence[str]] = tuple) -> None:
+        super().__init__(lambda: fusion, taken=taken)
+        self.parameters: dict[int, str] = {}
 
 
 def params_for(fusion: Fusion) -> HandParams:
@@ -42,31 +52,6 @@ def params_for(fusion: Fusion) -> HandParams:
     outside = [tv for tv in (*fusion.tensor_inputs, *fusion.outputs) if tv.ndim]
     widest = max((tv.dtype.itemsize for tv in outside), default=ACCESS_BYTES)
     return HandParams(vector=max(ACCESS_BYTES // widest, 1))
-
-
-def params_of(loops: LoopSchedule) -> HandParams:
-    """Return the parameters that the heuristics chose for a kernel, as far as transforms have them."""
-    unroll = loops.unroll if loops.style is Style.ELEMENTS else 1
-    return HandParams(vector=loops.vector, threads=loops.threads[0], rows=loops.threads[1], unroll=unroll)
-
-
-def left_out(loops: LoopSchedule) -> tuple[str, ...]:
-    """Return a sentence for each choice of the heuristics that no transform expresses."""
-    found = []
-    if loops.split > 1:
-        found.append(
-            f"The automatic kernel cuts each reduction into {loops.split} parts, which a second phase adds up; "
-            "transforms do not reduce across blocks.",
-        )
-    if loops.shared:
-        found.append("The automatic kernel keeps a part of each row in shared memory; here registers hold the row.")
-    if loops.online:
-        found.append(
-            "The automatic kernel finds a maximum and a sum of exponentials in one pass; transforms keep two.",
-        )
-    if loops.style is Style.ROWS and loops.blocks:
-        found.append(f"In the automatic kernel {loops.blocks} blocks walk over the rows; here each row has a block.")
-    return tuple(found)
 
 
 def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandParams | None = None) -> None:
@@ -96,40 +81,7 @@ def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandPar
     raise UnsupportedError(msg)
 
 
-def proposals(
-    fusion: Fusion, scheduler: SchedulerType, params: HandParams, taken: Callable[[], Sequence[str]] = tuple,
-) -> Iterator[ScheduledFusion | ScheduleError]:
-    """Yield the fusion as each form of a scheduler schedules it, the preferred one first; an error if one does not fit.
-
-    Parameters
-    ----------
-    fusion
-        A segment with known extents.
-    scheduler
-        The scheduler that accepts it.
-    params
-        Parameters; a form is also tried with single elements, unrolled once, and with one row per block.
-    taken
-        Returns names that no new tensor may have.
-
-    Raises
-    ------
-    UnsupportedError
-        If the scheduler has no schedule as transforms.
-    """
-    plain = replace(params, vector=1, unroll=1, rows=1)
-    for form in forms_of(scheduler):
-        for chosen in dict.fromkeys((params, plain)):
-            hand = HandSchedule(lambda: fusion, taken=taken)
-            try:
-                form(hand, fusion, chosen)
-            except ScheduleError as error:
-                yield error
-            else:
-                yield hand.scheduled
-
-
-def forms_of(scheduler: SchedulerType) -> "tuple[Form, ...]":
+def forms_of(scheduler: SchedulerType) -> "tuple[LoopForm, ...]":
     """Return the forms of a scheduler's schedule, the preferred one first.
 
     Raises
@@ -177,8 +129,12 @@ def _merged(hand: HandSchedule, name: str, first: int, count: int) -> None:
         hand.add("merge", name, axis_o=first, axis_i=first + 1)
 
 
-def _split(hand: HandSchedule, name: str, axis: int, factor: int) -> None:
-    hand.add("split", name, axis=axis, factor=factor, inner_split=True)
+def _split(
+    hand: HandSchedule, name: str, axis: int, factor: int, parameter: str = "", *, inner_split: bool = True,
+) -> None:
+    if isinstance(hand, NumberedSchedule) and parameter:
+        hand.parameters[len(hand.transforms)] = parameter
+    hand.add("split", name, axis=axis, factor=factor, inner_split=inner_split)
 
 
 def _parallel(hand: HandSchedule, name: str, types: Mapping[int, ParallelType]) -> None:
@@ -251,7 +207,7 @@ def _blocks(count: int) -> dict[int, ParallelType]:
 def _pointwise(
     hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False, shared: bool = False,
 ) -> None:
-    """``[i, j, ...] -> [BIDx, unroll, TIDx, V]``, all tensors alike.
+    """``[i, j, ...] -> [unroll, BIDx, TIDx, V]``, all tensors alike.
 
     ``shared`` keeps what slices, pads and concatenations read in shared memory, where other threads find it.
     """
@@ -265,12 +221,16 @@ def _pointwise(
     if not count:
         return
     (last,) = (n - 1 for n in _arranged(hand, reference, [range(count)], apart=apart))
-    _split(hand, reference, last, params.vector)
-    _split(hand, reference, last, params.threads * params.rows)
+    _split(hand, reference, last, params.vector, "vector")
+    _split(hand, reference, last, params.threads * params.rows, "threads")
     types = {**_blocks(last + 1), last + 1: ParallelType.block_x}
-    if params.unroll > 1:
-        _split(hand, reference, last, params.unroll)
-        types = {**_blocks(last + 1), last + 1: ParallelType.unroll, last + 2: ParallelType.block_x}
+    if params.unroll > 1 or params.full:
+        # What a thread visits lies a whole grid apart.
+        _split(hand, reference, last, params.unroll, "unroll", inner_split=False)
+        outer = {place: kind for place, kind in types.items() if place < last}
+        types = {
+            **outer, last: ParallelType.unroll, last + 1: ParallelType.grid_x, last + 2: ParallelType.block_x,
+        }
     hand.add("transform_like", reference, selected_tensors=())
     _parallel(hand, reference, types)
     _vectorized(hand, reference, [*copies, *_written(hand)])
@@ -334,24 +294,34 @@ def _is_inner(fusion: Fusion) -> bool:
 
 
 def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False) -> None:
-    """``[i, r] -> [BIDx, TIDy, r, TIDx, V]``: the threads of a row share its reductions and keep it between passes."""
+    """``[i, r] -> [BIDx, TIDy, r, unroll, TIDx, V]``: the threads of a row share its reductions, and keep it.
+
+    Where blocks share a row, ``r`` is divided among them, ``[r, BIDy]``, and a second phase adds up what they have.
+    """
     copies = _cached(hand, fusion)
     reference, kept, reduced = _sections(hand, fusion)
     # A single reduction, whose result nobody needs along with its operand: each thread first adds its own elements.
     alone = len(_reductions(fusion)) == 1 and bool(_reduced(hand.scheduled.tensors[reference].tensor))
     outer, inner = _arranged(hand, reference, [kept, reduced], apart=apart)
     last = outer + inner - 1
-    _split(hand, reference, last, params.vector)
-    _split(hand, reference, last, params.threads)
+    _split(hand, reference, last, params.vector, "vector")
+    _split(hand, reference, last, params.threads, "threads")
     types = {last + 1: ParallelType.block_x}
-    if outer and params.rows > 1:
-        _split(hand, reference, outer - 1, params.rows)
-        types = {outer: ParallelType.block_y, last + 2: ParallelType.block_x}
-        last += 1
+    if params.unroll > 1 or params.full:
+        _split(hand, reference, last, params.unroll, "unroll")
+        types = {last + 1: ParallelType.unroll, last + 2: ParallelType.block_x}
+    if params.parts > 1:
+        _split(hand, reference, last, params.parts, "split")
+        types = {last + 1: ParallelType.grid_y, **_later(types, last + 1, 1)}
+    shift = int(bool(outer) and (params.rows > 1 or params.full))
+    if shift:
+        _split(hand, reference, outer - 1, params.rows, "rows")
+        types = {outer: ParallelType.block_y, **_later(types, outer, 1)}
     types |= _blocks(outer)
     if alone:
-        shift = int(bool(outer) and params.rows > 1)
-        own = (*range(outer + shift, last + 1), last + 2)
+        reduced_loops = range(outer + shift, len(hand.scheduled.tensors[reference].loop))
+        kept_for_others = {ParallelType.block_x, ParallelType.grid_y}
+        own = tuple(place for place in reduced_loops if types.get(place) not in kept_for_others)
         reference = hand.add_made("rfactor", reference, axes=own).name
     hand.add("transform_like", reference, selected_tensors=())
     _parallel(hand, reference, types)
@@ -359,21 +329,50 @@ def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool
     _finished(hand)
 
 
+def _later(types: Mapping[int, ParallelType], first: int, count: int) -> dict[int, ParallelType]:
+    """Return parallel types after loops were added in front of the one at a position."""
+    return {place + count if place >= first else place: kind for place, kind in types.items()}
+
+
 def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False) -> None:
-    """``[i, r] -> [BIDx, TIDx, r, TIDy]``: each thread has a column, or shares one with the threads above it."""
-    _cached(hand, fusion)
+    """``[i, r] -> [BIDx, TIDx, r, unroll, TIDy, V]``: threads side by side have columns, or share them with others."""
+    copies = _cached(hand, fusion)
     reference, kept, reduced = _sections(hand, fusion)
     outer, inner = _arranged(hand, reference, [kept, reduced], apart=apart)
     if not outer:
         msg = "all axes are reduced."
         raise ScheduleError(msg)
-    types = {outer: ParallelType.block_x}
-    if params.rows > 1:
-        _split(hand, reference, outer + inner - 1, params.rows)
-        types[outer + inner + 1] = ParallelType.block_y
-    _split(hand, reference, outer - 1, params.threads)
+    last = outer + inner - 1
+    types: dict[int, ParallelType] = {}
+    if params.rows > 1 or params.full:
+        _split(hand, reference, last, params.rows, "rows")
+        types = {last + 1: ParallelType.block_y}
+    if params.full:
+        _split(hand, reference, last, params.unroll, "unroll")
+        types = {last + 1: ParallelType.unroll, **_later(types, last + 1, 1)}
+    if params.parts > 1:
+        _split(hand, reference, last, params.parts, "split")
+        types = {last + 1: ParallelType.grid_y, **_later(types, last + 1, 1)}
+    if params.full:
+        _split(hand, reference, outer - 1, params.vector, "vector")
+        types = _later(types, outer, 1)
+    _split(hand, reference, outer - 1, params.threads, "threads")
+    types = {outer: ParallelType.block_x, **_later(types, outer, 1), **_blocks(outer)}
+    if params.full:
+        # A vector's elements are the innermost loop.
+        count = len(hand.scheduled.tensors[reference].loop)
+        order = [place for place in range(count) if place != outer + 1] + [outer + 1]
+        hand.add("reorder", reference, order=tuple((old, new) for new, old in enumerate(order) if old != new))
+        types = {place - 1 if place > outer + 1 else place: kind for place, kind in types.items()}
+    if params.parts > 1:
+        loops = hand.scheduled.tensors[reference].loop
+        shared = {ParallelType.block_y, ParallelType.grid_y}
+        own = tuple(n for n, axis in enumerate(loops) if axis.is_reduction and types.get(n) not in shared)
+        reference = hand.add_made("rfactor", reference, axes=own).name
     hand.add("transform_like", reference, selected_tensors=())
-    _parallel(hand, reference, types | _blocks(outer))
+    _parallel(hand, reference, types)
+    if params.full:
+        _vectorized(hand, reference, [*copies, *_written(hand)])
     _finished(hand)
 
 
@@ -452,11 +451,11 @@ def _reduction_apart(hand: HandSchedule, fusion: Fusion, params: HandParams) -> 
     _reduction(hand, fusion, params, apart=True)
 
 
-Form = Callable[[HandSchedule, Fusion, HandParams], None]
+LoopForm = Callable[[HandSchedule, Fusion, HandParams], None]
 
 # Ops that read other elements of their operand than the one that they compute.
 _ELSEWHERE = frozenset({OpKind.RESIZE, OpKind.INDEXING})
-_FORMS: Mapping[SchedulerType, tuple[Form, ...]] = {
+_FORMS: Mapping[SchedulerType, tuple[LoopForm, ...]] = {
     SchedulerType.POINTWISE: (_pointwise, _pointwise_apart),
     SchedulerType.REDUCTION: (_reduction, _reduction_apart),
     SchedulerType.INNER_PERSISTENT: (_rows, _rows_apart),
@@ -464,6 +463,11 @@ _FORMS: Mapping[SchedulerType, tuple[Form, ...]] = {
     SchedulerType.TRANSPOSE: (_transpose, _pointwise, _pointwise_apart),
     SchedulerType.RESIZE: (_pointwise, _pointwise_apart, _pointwise_shared),
 }
+FORMS_OF_STYLES: Mapping[Style, tuple[LoopForm, ...]] = {
+    Style.ELEMENTS: (_pointwise, _pointwise_apart), Style.ROWS: (_rows, _rows_apart),
+    Style.COLUMNS: (_columns, _columns_apart),
+}
+"""The forms in which the kernels of plans are written, by style; tiles have none."""
 _LACKING: Mapping[SchedulerType, str] = {
     SchedulerType.INNER_OUTER_PERSISTENT: "sums of columns meet across blocks, and transforms do not reduce there",
     SchedulerType.MATMUL: "there are no tensor cores, and the array library evaluates it",

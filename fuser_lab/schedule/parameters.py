@@ -96,6 +96,11 @@ class NestChoice:
         """The parameters that may be given by hand, with their values."""
         return {name: getattr(self.schedule, name) for name in self.names}
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether some parameter is set by hand."""
+        return replace(self.schedule, reasons=()) != replace(self.chosen, reasons=())
+
     def __str__(self) -> str:
         """Return how the nest is looped, why, and its parameters, a line each."""
         lines = [f"nest {self.number} on {self.target}: {describe(self.schedule, self.space)}"]

@@ -810,11 +810,14 @@ class Explorer(anywidget.AnyWidget):
             segment: Any = self._session.plan.segments[number]
             schedule = segment.schedule.transforms
         if "step" in event:
-            schedule = schedules.changed(schedule, int(event["step"]), event["factor"])
+            schedule = schedules.changed(
+                schedule, int(event["step"]), event["factor"], str(event.get("name", "factor")),
+            )
         self._session.schedule(number, schedule)
         self._show()
         self._panel({"name": "schedule"})
-        self._say(f"S{number} " + ("follows a schedule by hand." if schedule else "has its automatic kernel again."))
+        edit: Any = self._session.plan.segments[number]
+        self._say(f"S{number} " + ("has its automatic kernel." if edit.edit is None else "follows this schedule."))
 
     def _compare_with(self, event: Event) -> None:
         chosen = str(event["with"])

@@ -1,4 +1,4 @@
-"""The Schedule tab: the transforms of one segment, each with the loop nest after it, and buttons that change one."""
+"""The Schedule tab: the transforms of a segment's kernel, each with the loop nest after it, and buttons that change it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.errors import FuserLabError, InputError
+from fuser_lab.ir.kernel_transforms import TEMPLATES
 from fuser_lab.json_text import json_text
 from fuser_lab.report.markup import element, to_html
 
@@ -40,41 +41,54 @@ def panel(plan: EditablePlan, chosen: int, number: int) -> str:
         schedule = segment.schedule
     except FuserLabError as error:
         return to_html(element("div", *parts)) + _note(str(error))
-    given = bool(segment.transforms)
-    about = "Set by hand; undo removes it." if given else "Proposed by the scheduler; not yet the kernel that runs."
-    parts.append(element("p", f"{len(schedule.transforms)} steps. {about}", css="fx-note"))
+    given = segment.edit is not None
+    parts.append(element("p", f"{len(schedule.transforms)} steps. {_about(segment)}", css="fx-note"))
     parts += [element("p", reason, css="fx-note") for reason in schedule.reasons]
-    nests = schedule.nests()
+    nests, meanings = schedule.nests(), dict(schedule.meanings)
     steps = [
-        _step(place, transform, nests[place + 1], {"segment": chosen, "plan": number})
+        _step(place, transform, nests[place + 1], {"segment": chosen, "plan": number}, meanings.get(place, ""))
         for place, transform in enumerate(schedule.transforms)
     ]
     parts.append(element("ol", *steps, css="fx-decisions"))
-    run = "Run this schedule" if not given else "Return to the automatic kernel"
-    event = {"type": "schedule", "segment": chosen, "plan": number, "given": not given}
-    parts.append(element("div", _button(run, event), css="fx-actions"))
+    if given:
+        event = {"type": "schedule", "segment": chosen, "plan": number, "given": False}
+        parts.append(element("div", _button("Return to the automatic kernel", event), css="fx-actions"))
     return "".join(map(to_html, parts))
 
 
-def changed(transforms: Sequence[Transform], step: int, factor: int | None) -> list[Transform]:
-    """Return transforms with another factor in one split, or without one of them.
+def _about(segment: Any) -> str:
+    """Return what runs: the scheduler's kernel, with these numbers or others, or the loops one by one."""
+    if segment.edit is None:
+        return "This is the kernel that runs: change a number, and the kernel runs with that one."
+    if segment.loops:
+        return "Set by hand, and lowered loop by loop. Undo reverts it."
+    return "Set by hand: the scheduler's kernel with other numbers. Undo reverts it."
+
+
+def changed(transforms: Sequence[Transform], step: int, number: int | None, name: str = "factor") -> list[Transform]:
+    """Return transforms with another number in one of them, or without one of them.
 
     Raises
     ------
     InputError
-        If there is no such step, or it is not a split.
+        If there is no such step, or it has no such number.
     """
     if not 0 <= step < len(transforms):
         msg = f"The schedule has no step {step + 1}; there are {len(transforms)}."
         raise InputError(msg)
-    if factor is None:
+    if number is None:
         return [*transforms[:step], *transforms[step + 1 :]]
     one = transforms[step]
-    if "factor" not in dict(one.args):
-        msg = f"Step {step + 1} of the schedule, {one}, has no factor."
+    if name not in dict(one.args):
+        msg = f"Step {step + 1} of the schedule, {one}, has no {name}."
         raise InputError(msg)
-    args = tuple((name, factor if name == "factor" else value) for name, value in one.args)
+    args = tuple((key, _replaced(value, number) if key == name else value) for key, value in one.args)
     return [*transforms[:step], replace(one, args=args), *transforms[step + 1 :]]
+
+
+def _replaced(value: object, number: int) -> Any:
+    """Return a number in the place of another; of a pair of threads, the first."""
+    return (number, *value[1:]) if isinstance(value, tuple) else number
 
 
 def _segments(plan: EditablePlan, chosen: int, number: int) -> Element:
@@ -86,15 +100,24 @@ def _segments(plan: EditablePlan, chosen: int, number: int) -> Element:
     return element("div", *buttons, css="fx-actions", role="group", aria_label="Segment")
 
 
-def _step(place: int, transform: Transform, nest: str, event: dict[str, Any]) -> Element:
+def _step(place: int, transform: Transform, nest: str, event: dict[str, Any], meaning: str) -> Element:
     change = {"type": "schedule", **event, "step": place}
-    factor = dict(transform.args).get("factor")
-    factors = [factor // 2, factor * 2] if isinstance(factor, int) else []
-    buttons = [_button(f"factor {one}", {**change, "factor": one}) for one in factors if one > 0]
+    buttons = [
+        _button(f"{name} {other}", {**change, "factor": other, "name": name})
+        for name, value in _numbers(transform) for other in (value // 2, value * 2) if 0 < other != value
+    ]
     buttons.append(_button("Leave out", change | {"factor": None}))
     inside = element("div", *buttons, css="fx-actions")
     nested = element("pre", nest, aria_label=f"Loop nest after step {place + 1}")
-    return element("li", element("details", element("summary", element("code", str(transform))), nested, inside))
+    said = f"{transform}  # {meaning}" if meaning else str(transform)
+    return element("li", element("details", element("summary", element("code", said)), nested, inside))
+
+
+def _numbers(transform: Transform) -> list[tuple[str, int]]:
+    """Return the numbers of a step that buttons double and halve: factors, and parameters of a template."""
+    names = {"factor", "blocks"} if transform.kind not in TEMPLATES else dict(transform.args).keys() - {"nest"}
+    found = [(name, value[0] if isinstance(value, tuple) else value) for name, value in transform.args if name in names]
+    return [(name, value) for name, value in found if isinstance(value, int) and not isinstance(value, bool)]
 
 
 def _button(text: str, event: dict[str, Any]) -> Element:

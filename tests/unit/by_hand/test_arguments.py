@@ -68,6 +68,12 @@ WITHOUT_TENSOR = {
     "user_schedule_ir": lambda _: {"tensor_transforms": False},
     "inline_most": lambda scene: {"selected_tensors": [scene.y]},
     "tensor": lambda _: {"name": "T0"},
+    "launch_bounds": lambda _: {"blocks": 2},
+    "grid": lambda _: {"blocks": 2},
+    "read_again": lambda _: {},
+    "specialize": lambda _: {"sizes": True},
+    "on_blocks": lambda _: {"style": "rows", "nest": 0},
+    "on_cores": lambda _: {"style": "rows", "nest": 0},
 }
 OTHERS = {"transforms", "steps", "to_python", "tensors", "warp_specialize", "can_schedule",
           "find_compatible_schedulers", "compute_heuristics", "schedule"}
@@ -78,13 +84,13 @@ WRONG = {
     "scalar": lambda scene: scene.n, "array": lambda _: np.ones((2, 2)), "enum": lambda _: MemoryType.tensor,
 }
 FLAGS = ("inner_split", "best_effort", "propagate_parallel_type", "propagate_allocation_domain", "propagate_padding",
-         "tensor_transforms")
+         "tensor_transforms", "sizes")
 RIGHT = {
     **dict.fromkeys(FLAGS, ("bool",)),
     **dict.fromkeys(("op_type", "cache_op", "axis_i"), ("None",)),
     **dict.fromkeys(("cached_uses", "selected_tensors", "to"), ("tensor", "tensors")),
     **dict.fromkeys(("tensor", "reference_tv", "from_tv", "consumer"), ("tensor",)),
-    "memory_type": ("enum",), "mode": ("text",), "name": ("text",),
+    "memory_type": ("enum",), "mode": ("text",), "name": ("text",), "style": ("text",),
 }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab.errors import ArgumentTypeError, CodegenError, InputError, ScheduleError, UnsupportedError
+from fuser_lab.errors import ArgumentTypeError, CodegenError, InputError, ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir.transform import ParallelType as P
 from fuser_lab.plan.schedules import SegmentSchedule
@@ -21,6 +21,11 @@ def softmax_plan(strategy: str = "bottom_up") -> fl.Plan:
     return fl.segment(fd, [X], strategy=strategy)
 
 
+def lowered_loop_by_loop(plan: fl.Plan) -> fl.Plan:
+    """Return the plan with 10 threads for a row, which no kernel of a scheduler has."""
+    return plan.with_schedule(0, str(plan.segments[0].schedule).replace("factor=32", "factor=10"))
+
+
 def test_the_schedule_prints_as_python_that_gives_the_same_schedule() -> None:
     plan = softmax_plan()
     schedule = plan.segments[0].schedule
@@ -28,18 +33,98 @@ def test_the_schedule_prints_as_python_that_gives_the_same_schedule() -> None:
     assert text.startswith("# 100 elements fit 32 lanes")
     assert "T0.cache_after(" in text
     assert "factor=32" in text, "the threads of the automatic kernel"
+    assert "factor=32, inner_split=True)  # threads of a block, in x" in text
+    for given in (text, schedule, schedule.transforms, list(schedule.transforms)):
+        edited = plan.with_schedule(0, given)
+        assert edited.hash == plan.hash, "the automatic kernel is its schedule"
+        assert edited.segments[0].schedule.to_python() == schedule.to_python()
+        assert edited.segments[0].edit is None
+
+
+def test_an_edited_number_is_a_parameter_and_the_other_way_round() -> None:
+    plan = softmax_plan()
+    text = str(plan.segments[0].schedule)
+    text = text.replace("factor=32", "factor=16").replace("axis=1, factor=4", "axis=1, factor=2")
     edited = plan.with_schedule(0, text)
-    assert edited.segments[0].transforms == schedule.transforms
-    for given in (schedule, schedule.transforms, list(schedule.transforms)):
-        assert plan.with_schedule(0, given).hash == edited.hash
-    assert plan.hash != edited.hash
-    assert edited.segments[0].schedule.to_python() == schedule.to_python()
+    given = plan.with_params(0, threads=(16, plan.segments[0].params()[0].schedule.threads[1]), vector=2)
+    assert edited.hash == given.hash != plan.hash
+    for target in ("cpu", "cuda"):
+        assert edited.segments[0].source(target) == given.segments[0].source(target)
+    assert "split(axis=1, factor=16" in str(given.segments[0].schedule)
+    assert "split(axis=1, factor=2," in str(given.segments[0].schedule)
+    assert edited.segments[0].changes[0].values == given.segments[0].changes[0].values
 
 
-def test_parameters_given_by_hand_are_those_of_the_proposal() -> None:
-    plan = softmax_plan().with_params(0, threads=(16, 2), vector=2)
-    assert "split(axis=1, factor=16" in str(plan.segments[0].schedule)
-    assert "split(axis=1, factor=2," in str(plan.segments[0].schedule)
+def test_parameters_after_a_schedule_edit_the_same_thing() -> None:
+    plan = softmax_plan()
+    text = str(plan.segments[0].schedule)
+    edited = plan.with_schedule(0, text.replace("factor=32", "factor=16"))
+    both = edited.with_params(0, vector=2)
+    assert both.hash == plan.with_params(0, vector=2).hash, "parameters that are not given are as chosen"
+    assert both.with_schedule(0, None).hash == plan.hash == both.with_params(0).hash
+    assert both.with_schedule(0, text).hash == plan.hash
+
+
+def test_lines_of_the_schedule_that_are_not_loops() -> None:
+    plan = softmax_plan()
+    text = str(plan.segments[0].schedule)
+    (nest,) = plan.segments[0].params()
+    assert "# follows from these" in text
+    for line, values in (
+        ("fd.sched.launch_bounds(blocks=2)", {"resident": 2}), ("fd.sched.read_again()", {"persistent": False}),
+        ("fd.sched.specialize()", {"specialized": True}), ("fd.sched.specialize(sizes=False)", {}),
+        (f"fd.sched.launch_bounds(blocks={nest.schedule.resident})", {}),
+    ):
+        edited = plan.with_schedule(0, f"{text}{line}\n")
+        given = plan.with_params(0, **values)  # type: ignore[arg-type]
+        assert edited.hash == given.hash
+        assert edited.segments[0].source("cuda") == given.segments[0].source("cuda")
+        again = plan.with_schedule(0, str(given.segments[0].schedule))
+        assert again.hash == given.hash, line
+    with pytest.raises(ScheduleError, match="launch_bounds: the schedule says this already"):
+        plan.with_schedule(0, f"{text}fd.sched.launch_bounds(2)\nfd.sched.launch_bounds(3)\n")
+    with pytest.raises(ScheduleError, match=r"launch_bounds: blocks must be from 0 to 2147483647, given -1"):
+        plan.with_schedule(0, f"{text}fd.sched.launch_bounds(-1)\n")
+
+
+def test_other_loops_refuse_what_only_the_scheduler_writes() -> None:
+    plan = softmax_plan()
+    other = lowered_loop_by_loop(plan)
+    assert other.segments[0].loops, "10 threads for a row are no template"
+    assert "# Lowered loop by loop: threads = (10," in str(other.segments[0].schedule)
+    with pytest.raises(ScheduleError, match=r"fd\.sched\.read_again\(\) needs the loops that the scheduler"):
+        plan.with_schedule(0, f"{other.segments[0].schedule}fd.sched.read_again()\n")
+    bounded = plan.with_schedule(0, f"{other.segments[0].schedule}fd.sched.launch_bounds(3)\n")
+    assert bounded.segments[0].kernel("cuda").kernel_ir.phases[0].launch.resident == 3
+    with pytest.raises(ScheduleError, match=r"on_cores.* the other loops of this schedule are no template"):
+        plan.with_schedule(0, f"{other.segments[0].schedule}fd.sched.on_cores('rows', grain=1)\n")
+
+
+def test_the_schedule_of_a_cpu_kernel_is_a_template() -> None:
+    plan = softmax_plan()
+    schedule = plan.segments[0].schedule_for("cpu")
+    assert schedule.to_python().startswith("fd.sched.on_cores('rows', nest=0, grain=")
+    assert plan.with_schedule(0, schedule).hash == plan.hash
+    text = f"{schedule}"
+    edited = plan.with_schedule(0, text.replace("partial=4096", "partial=64"))
+    assert edited.hash == plan.with_params(0, target="cpu", partial=64).hash
+    assert "partial=64" in str(edited.segments[0].schedule), "the schedule of the GPU says what was set for the CPU"
+    assert edited.with_schedule(0, edited.segments[0].schedule).hash == edited.hash
+    both = edited.with_params(0, threads=(16, 1))
+    assert {change.target for change in both.segments[0].changes} == {"cpu", "cuda"}
+    assert both.with_schedule(0, both.segments[0].schedule).hash == both.hash
+    assert both.with_schedule(0, schedule).hash == plan.with_params(0, threads=(16, 1)).hash
+    for line, sentence in (
+        ("fd.sched.on_cores('columns')", "nest 0 is of style 'rows', given 'columns'"),
+        ("fd.sched.on_cores('rows', nest=3)", "the kernel has 1 nest of loops, no nest 3"),
+        ("fd.sched.on_cores('rows', grain=0)", "on_cores: grain = 0 must be between 1 and"),
+        ("fd.sched.on_cores('rows', colour=1)", "on_cores: 'colour' is not a parameter; choose from"),
+        ("fd.sched.on_cores('rows', threads=(1, 1))", "on_cores: threads is not a parameter of a nest of rows on cpu"),
+        ("fd.sched.on_cores('rows', target='cuda')", "on_cores: target is 'cuda'; choose from cpu"),
+        ("fd.sched.on_cores('rows')\nfd.sched.on_cores('rows')", "nest 0 has loops already"),
+    ):
+        with pytest.raises(ScheduleError, match=sentence):
+            plan.with_schedule(0, line)
 
 
 def test_an_edited_schedule_runs_beside_the_automatic_kernel() -> None:
@@ -48,6 +133,7 @@ def test_an_edited_schedule_runs_beside_the_automatic_kernel() -> None:
     text = str(plan.segments[0].schedule)
     edited = plan.with_schedule(0, text.replace("factor=32", "factor=8"))
     assert edited.segments[0].transforms != plan.segments[0].schedule.transforms
+    assert not edited.segments[0].loops, "8 threads are a parameter of the same kernel"
     np.testing.assert_allclose(edited.run([X])[0], wanted, rtol=1e-5)
     strided = np.asfortranarray(X)
     np.testing.assert_allclose(edited.run([strided])[0], wanted, rtol=1e-5)
@@ -143,12 +229,13 @@ def test_each_form_gives_the_values_of_the_reference(form: str) -> None:
     np.testing.assert_allclose(plan.run([x])[0], wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_parameters_and_a_schedule_exclude_each_other() -> None:
+def test_loops_that_no_scheduler_writes_have_no_parameters() -> None:
     plan = softmax_plan()
-    edited = plan.with_params(0, vector=1).with_schedule(0, plan.segments[0].schedule)
+    text = str(plan.segments[0].schedule)
+    edited = plan.with_params(0, vector=1).with_schedule(0, text.replace("factor=32", "factor=10"))
     with pytest.raises(ScheduleError, match=r"segment 0 has a schedule given by .*with_schedule\(0, None"):
         edited.with_params(0, vector=2)
-    assert edited.with_schedule(0, None).segments[0].params()[0].values["vector"] == 1
+    assert edited.with_schedule(0, None).hash == plan.hash
 
 
 @pytest.mark.parametrize(
@@ -186,18 +273,29 @@ def test_what_is_no_schedule() -> None:
     with pytest.raises(ScheduleError, match="8192 threads in a block"):
         plan.with_schedule(0, str(plan.segments[0].schedule).replace("factor=32", "factor=1024"))
     with pytest.raises(CodegenError, match="lowered for GPUs, and the CPU runs that kernel in lock step"):
-        plan.with_schedule(0, plan.segments[0].schedule).segments[0].source("cpu")
+        lowered_loop_by_loop(plan).segments[0].source("cpu")
 
 
-def test_a_segment_without_a_schedule_says_what_transforms_lack() -> None:
+def test_a_kernel_of_several_nests_is_a_template_for_each() -> None:
     with fl.FusionDefinition() as fd:
         x, dy = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
         row = fd.ops.sum(fd.ops.mul(x, dy), [1], keepdim=True)
         fd.add_output(fd.ops.sub(dy, fd.ops.mul(x, row)))
         fd.add_output(fd.ops.sum(dy, [0]))
-    (segment,) = fl.segment(fd, [X, X]).segments
-    with pytest.raises(UnsupportedError, match="outer_persistent is not supported as transforms: sums of columns"):
-        _ = segment.schedule
+    plan = fl.segment(fd, [fl.spec((4096, 1024))] * 2)
+    text = plan.segments[0].schedule.to_python()
+    assert [line[:30] for line in text.splitlines()] == [
+        "fd.sched.on_blocks('rows', nes", "fd.sched.on_blocks('columns', ",
+    ]
+    edited = plan.with_schedule(0, text.replace("blocks=1056", "blocks=528"))
+    given = plan.with_params(0, blocks=528)
+    assert "blocks=1056" in text
+    assert edited.hash == given.hash
+    assert edited.segments[0].source("cuda") == given.segments[0].source("cuda")
+    assert plan.with_schedule(0, given.segments[0].schedule).hash == given.hash
+    assert plan.with_schedule(0, "fd.sched.on_blocks('columns', nest=1, unroll=2)").hash == plan.with_params(
+        0, nest=1, unroll=2,
+    ).hash
 
 
 def test_the_loop_nest_after_each_step() -> None:
@@ -222,7 +320,7 @@ def test_the_loop_nest_after_each_step() -> None:
 
 def test_times_say_that_the_kernel_is_evaluated_in_lock_step() -> None:
     plan = softmax_plan()
-    edited = plan.with_schedule(0, plan.segments[0].schedule)
+    edited = lowered_loop_by_loop(plan)
     rows = fl.time([plan, edited], [X], seconds=0.01, progress=False).rows
     assert [("in lock step" in row.note) for row in rows] == [False, False, True, True]
     assert all(row.error < 1 for row in rows)

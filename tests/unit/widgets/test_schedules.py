@@ -60,17 +60,20 @@ def test_steps_are_shown_with_the_loop_nest_after_each(page):
     assert page.html.count("<details>") == len(schedule.transforms)
     assert ".split(axis=1, factor=" in page.html
     assert "for threadIdx.x in 32:" in page.html
-    assert "not yet the kernel that runs" in page.html
+    assert "This is the kernel that runs" in page.html
+    assert "# threads of a block, in x" in page.html
 
 
 def test_a_changed_step_runs_and_is_undone(page):
     before = page.explorer.plan
-    assert page.press("factor 16") == "S0 follows a schedule by hand."
+    assert page.press("factor 16") == "S0 follows this schedule."
     edited = page.explorer.plan
-    assert edited.hash != before.hash
+    threads = before.segments[0].params()[0].values["threads"]
+    assert edited.hash == before.with_params(0, threads=(16, threads[1])).hash != before.hash
     assert "factor=16" in str(edited.segments[0].schedule)
+    assert "the scheduler's kernel with other numbers" in page.html.replace("&#x27;", "'")
     np.testing.assert_allclose(edited.run([X])[0], X.sum(1))
-    assert page.press("Return to the automatic kernel") == "S0 has its automatic kernel again."
+    assert page.press("Return to the automatic kernel") == "S0 has its automatic kernel."
     assert page.explorer.plan.hash == before.hash
     page.send("undo")
     assert page.explorer.plan.hash == edited.hash
@@ -89,5 +92,24 @@ def test_changes_of_steps():
     assert len(schedules.changed(transforms, split, None)) == len(transforms) - 1
     with pytest.raises(InputError, match="has no factor"):
         schedules.changed(transforms, 0, 8)
+    (line,) = row_sum().segments[0].schedule_for("cpu").transforms
+    assert dict(schedules.changed([line], 0, 8, "partial")[0].args)["partial"] == 8
     with pytest.raises(InputError, match="has no step 100"):
         schedules.changed(transforms, 99, 8)
+
+
+def test_numbers_of_a_template_are_changed(page):
+    columns = np.ones((1 << 12, 64), np.float32)
+    with fl.FusionDefinition() as fd:
+        x, dy = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
+        row = fd.ops.sum(fd.ops.mul(x, dy), [1], keepdim=True)
+        fd.add_output(fd.ops.sub(dy, fd.ops.mul(x, row)))
+        fd.add_output(fd.ops.sum(dy, [0]))
+    plan = fl.segment(fd, [columns, columns])
+    template = Page(Explorer(plan, [columns, columns]))
+    template.send("panel", name="schedule")
+    assert "fd.sched.on_blocks" in template.html
+    blocks = plan.segments[0].params()[0].values["blocks"]
+    assert template.press(f"blocks {blocks // 2}") == "S0 follows this schedule."
+    assert template.explorer.plan.hash == plan.with_params(0, blocks=blocks // 2).hash
+    template.explorer.close()
