@@ -26,7 +26,7 @@ def test_a_step_is_opened_and_changed(browser, shots):
     expect(step.locator("pre")).to_contain_text("for S in 32:")
     root.screenshot(path=shots / "schedule.png")
     step.get_by_role("button", name="factor 16").click()
-    expect(stage.status).to_have_text("S0 follows a schedule by hand.")
+    expect(stage.status).to_have_text("S0 follows this schedule.")
     expect(root.locator("summary").filter(has_text=".split(axis=1, factor=16")).to_have_count(1)
     expect(root.get_by_role("button", name="Return to the automatic kernel")).to_be_visible()
     assert serious_findings(stage.page) == []  # settled

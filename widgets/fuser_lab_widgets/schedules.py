@@ -1,4 +1,4 @@
-"""The Schedule tab: the transforms of a segment's kernel, each with the loop nest after it, and buttons that change it."""
+"""The Schedule tab: the transforms of a kernel, each with the loop nest after it, and buttons that change one."""
 
 from __future__ import annotations
 

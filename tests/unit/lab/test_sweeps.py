@@ -113,7 +113,7 @@ def test_a_sweep_that_was_stopped_goes_on(tmp_path):
 
 def test_times_and_schedules_are_swept(tmp_path):
     swept = fl.sweep(
-        {"softmax": softmax()}, [(64, 32)], schedules=[None, {0: {"grain": 2}}, {7: {"grain": 2}}], device="cpu",
+        {"softmax": softmax()}, [(64, 32)], schedules=[None, {0: {"grain": 1}}, {7: {"grain": 1}}], device="cpu",
         seconds=0.01, peers={"softmax": {"mine": lambda x: x}},
     )
     with fl.Ledger(tmp_path) as ledger:
@@ -121,10 +121,10 @@ def test_times_and_schedules_are_swept(tmp_path):
         rows = swept.to_pandas(ledger)
     assert [reason for _, reason in result.failures] == ["with_params: segment must be from 0 to 0, given 7."]
     plans = rows[rows["plan_hash"].fillna("") != ""]
-    assert set(plans["plan"]) == {"bottom_up", "bottom_up S0[grain=2]"}
+    assert set(plans["plan"]) == {"bottom_up", "bottom_up S0[grain=1]"}
     assert (plans["median"] > 0).all()
     changed = plans[(plans["plan"] != "bottom_up") & plans["segment"].notna()].iloc[0]
-    assert "set by hand: grain = 2" in changed["schedule"]
+    assert "set by hand: grain = 1" in changed["schedule"]
     peers = rows[rows["plan"] == "mine"]
     assert peers["note"].str.startswith("wrong results, not timed").all()
     assert peers["strategy"].isna().all()
