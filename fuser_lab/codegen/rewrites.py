@@ -3,6 +3,7 @@
 ``1 + tanh(x)``, as in the tanh form of GELU, is ``2 / (1 + exp(-2 x))``: half the instructions, and no digits are lost
 where tanh is near -1. ``1 / (1 + exp(-x))``, the logistic function, divides by an approximate reciprocal, which is as
 exact as the exponential. ``cos(2 pi x)``, as in Box and Muller's normal numbers, needs no reduction by an inexact pi.
+A bound at or beyond the largest number of ``e4m3`` has no effect before a conversion to it, which ends there anyway.
 """
 
 import math
@@ -12,6 +13,8 @@ from dataclasses import replace
 from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, terms_of, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
+
+_LARGEST_E4M3 = 448.0
 
 Block = tuple[Statement, ...]
 
@@ -63,11 +66,25 @@ def _cheaper(value: Term, known: Mapping[str, Term]) -> Term:
             return Apply(DataType.Float, "sigmoid", (_cheaper(x, known),))
         case Apply(dtype, "cos", (Apply(_, "mul", (turns, Const(_, number))),)) if number == 2 * math.pi:
             return Apply(dtype, "cos_turns", (_cheaper(turns, known),))
+        case Apply(DataType.Float8_e4m3fn as dtype, "cast", (x,)):
+            return Apply(dtype, "cast", (_unbounded(_cheaper(x, known), known),))
         case Apply(dtype, fn, args):
             return Apply(dtype, fn, tuple(_cheaper(arg, known) for arg in args))
         case _:
             pass
     return value
+
+
+def _unbounded(value: Term, known: Mapping[str, Term]) -> Term:
+    """Return a value that is converted to e4m3 without bounds that the conversion has anyway; NaN passes both."""
+    form = known.get(value.name) if isinstance(value, Var) else value
+    match form:
+        case Apply(DataType.Float, "select", (Apply(_, "lt" | "gt" as fn, (x, Const(_, bound))), Const(_, end), other)) if (
+            x == other and bound == end and (bound <= -_LARGEST_E4M3 if fn == "lt" else bound >= _LARGEST_E4M3)
+        ):
+            return _unbounded(x, known)
+        case _:
+            return value
 
 
 def _without(body: Block, names: set[str]) -> Block:
