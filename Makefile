@@ -3,6 +3,7 @@
 # make test-all  the same with more random cases, and the whole matrix: every op, dtype, layout and scheduler compiled
 # make test-torch-oldest  the tests of the bridge with the oldest torch that is supported, in an environment of its own
 #              (the only wheel of it brings CUDA libraries, 5 GB in all)
+# make test-mlir  CUDA kernels compiled with numba-cuda-mlir, which CI does not install, in an environment of its own
 # make check   lint and types only
 # make pages   the documentation site, with every lesson executed, and a report of one repro script, in site/
 # make scripts the scripts of the explorer from the modules in widgets/js; needs Node and npm
@@ -34,7 +35,7 @@ TEST_READY := $(VENV)/ready-test
 NOTEBOOK := notebooks/00_quickstart.ipynb
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all test-torch-oldest pytest check fuzz pages scripts browser
+.PHONY: help lab test test-all test-torch-oldest test-mlir pytest check fuzz pages scripts browser
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -74,6 +75,13 @@ test-torch-oldest:
 	@$(MAKE) --no-print-directory VENV=$(VENV) $(VENV)/ready-test
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==2.6.0'
 	$(VENV)/bin/python -m pytest -n auto tests/bridge -m "not (benchmark or matrix)"
+
+test-mlir: VENV := .venv-mlir
+test-mlir:
+	@$(MAKE) --no-print-directory VENV=$(VENV) $(VENV)/ready-test
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cuda-mlir]'
+	$(VENV)/bin/python -m pytest -n auto -m mlir
+	FUSER_LAB_CUDA_COMPILER=mlir $(VENV)/bin/python -m pytest -n auto -m "ptx and not mlir"
 
 check: $(TEST_READY)
 	$(PY) -m ruff check .

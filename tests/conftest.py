@@ -20,7 +20,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import hypothesis
 import pytest
 from browser_path import HOW, find_browser
-from needs import INSTALL, NEEDS_DEVICE, missing
+from needs import INSTALL, MAY_BE_SKIPPED, NEEDS_DEVICE, missing, needs
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--no-skips",
         action="store_true",
         default=bool(os.environ.get("FUSER_LAB_NO_SKIPS")),
-        help="a skipped test fails, unless it is one for a GPU (FUSER_LAB_NO_SKIPS=1 says the same)",
+        help="a skipped test fails, unless it needs a GPU or numba-cuda-mlir (FUSER_LAB_NO_SKIPS=1 says the same)",
     )
     parser.addoption(
         "--passed-to",
@@ -136,6 +136,8 @@ class OutcomesTo:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and cuda_device_count() == 0:
         pytest.skip(NEEDS_DEVICE)
+    if item.get_closest_marker("mlir"):
+        needs("numba_cuda_mlir")
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
@@ -152,7 +154,7 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if item.config.getoption("--no-skips") and not item.get_closest_marker("gpu"):
+    if item.config.getoption("--no-skips") and not any(map(item.get_closest_marker, MAY_BE_SKIPPED)):
         _refuse_skip(report)
     return report
 

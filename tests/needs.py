@@ -12,8 +12,12 @@ INSTALL = {
     "transformers": "pip install transformers",
     "cupy": "pip install cupy-cuda13x",
     "numba.cuda": "pip install 'fuser_lab[cuda]'",
+    "numba_cuda_mlir": "pip install 'fuser_lab[cuda-mlir]'",
 }
 NEEDS_DEVICE = "needs a CUDA device"
+# Markers of tests that may be skipped where no other may: CI has no GPU, and does not install numba-cuda-mlir, whose
+# wheel has 70 MB (`make test-mlir` does).
+MAY_BE_SKIPPED = ("gpu", "mlir")
 
 
 def needs(library: str) -> ModuleType:

@@ -102,18 +102,21 @@ Place = tuple[int, int]
 class Source:
     """A generated file and, per line, the expression that it computes and the statement that it spells.
 
-    A statement is given by the number of its phase and by its place there in the order of `walk`.
+    A statement is given by the number of its phase and by its place there in the order of `walk`; ``compiler`` is the
+    one that the file is for, where the target has several.
     """
 
     text: str
     origins: tuple[str | None, ...]
     statements: tuple[Place | None, ...]
+    compiler: str
 
 
 class Emitter:
     """Prints one kernel; `Emitter.source` is the entry."""
 
     target = ""
+    compiler = ""  # of those that the target has, where it has several
     form: Form
     complex_calls: Mapping[str, str] = {}  # term function of complex numbers -> what is called, where it has no sign
     loops: Mapping[ParallelType, str] = {}  # what runs the rounds of each kind of loop that the target has
@@ -147,6 +150,7 @@ class Emitter:
             text="\n".join(line for line, _, _ in lines) + "\n",
             origins=tuple(origin for _, origin, _ in lines),
             statements=tuple(place for _, _, place in lines),
+            compiler=self.compiler,
         )
 
     def _header(self, body: str) -> None:

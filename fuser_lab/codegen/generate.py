@@ -33,13 +33,15 @@ class GeneratedKernel:
     """A kernel as IR and as a Python file.
 
     ``line_origins[n]`` is the expression behind line n + 1, or None; ``line_statements[n]`` is the statement of
-    Kernel IR that the line spells: the number of its phase, and its place there in the order of `walk`.
+    Kernel IR that the line spells: the number of its phase, and its place there in the order of `walk`. ``compiler`` is
+    the one that the file is for, where the target has several.
     """
 
     kernel_ir: Kernel
     source: str
     line_origins: tuple[str | None, ...]
     line_statements: tuple[Place | None, ...]
+    compiler: str
 
     def lines_of(self, expr: str) -> tuple[int, ...]:
         """Return the numbers (from 1) of the lines that an expression produced."""
@@ -134,6 +136,7 @@ def generate(
     origins = tuple(None if name is None else renamed.get(name, name) for name in source.origins)
     return GeneratedKernel(
         kernel_ir=kernel, source=source.text, line_origins=origins, line_statements=source.statements,
+        compiler=source.compiler,
     )
 
 

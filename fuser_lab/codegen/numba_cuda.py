@@ -1,10 +1,10 @@
-"""The CUDA printer: plain Python functions over pointers, in the subset that Numba compiles for a GPU.
+"""The CUDA printer: plain Python functions over pointers, in the subset that Numba's compilers take for a GPU.
 
-The source imports numba.cuda but printing it does not: kernels can be read on a machine without a GPU or numba-cuda.
+The source imports a compiler but printing it does not: kernels can be read on a machine without a GPU or a compiler.
 """
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.emitter import (
     ATOM,
@@ -20,6 +20,7 @@ from fuser_lab.codegen.index_math import Range, linear, range_of, substitute
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
+    Kernel,
     Let,
     Load,
     Loop,
@@ -41,7 +42,29 @@ from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Evict
 from fuser_lab.targets import Form
+from fuser_lab.targets.cuda_compiler import chosen_compiler
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Imports:
+    """Where source for a compiler imports its names from: the module ``cuda``, types, libdevice, our functions."""
+
+    cuda: str
+    types: str
+    libdevice: str
+    functions: str
+
+
+_IMPORTS = {
+    "numba": _Imports(
+        cuda="numba", types="numba", libdevice="numba.cuda",
+        functions="fuser_lab.runtime.cuda_compilers.numba_functions",
+    ),
+    "mlir": _Imports(
+        cuda="numba_cuda_mlir", types="numba_cuda_mlir.types", libdevice="numba_cuda_mlir.cuda",
+        functions="fuser_lab.runtime.cuda_compilers.mlir_functions",
+    ),
+}
 _TYPES = (
     "boolean", "complex64", "complex128", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
     "uint64",
@@ -132,6 +155,10 @@ class CudaEmitter(Emitter):
     complex_calls = _COMPLEX
     loops = _LOOPS
 
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self.compiler = chosen_compiler()
+
     def loaded(self, load: Load) -> str:
         """Return an element of a buffer in its compute type."""
         buffer = load.buffer
@@ -155,12 +182,15 @@ class CudaEmitter(Emitter):
         body = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("#"))
         lines = [f"import {name}" for name in ("cmath", "math") if re.search(rf"\b{name}\.", body)]
         lines += [""] if lines else []
-        lines.append(f"from numba import {', '.join(sorted({*used_names(body, _TYPES), 'cuda'}))}")
+        origins = _IMPORTS[self.compiler]
+        names = {origins.cuda: {"cuda"}}
+        names.setdefault(origins.types, set()).update(used_names(body, _TYPES))
         if "libdevice." in body:
-            lines.append("from numba.cuda import libdevice")
+            names.setdefault(origins.libdevice, set()).add("libdevice")
+        lines += [f"from {module} import {', '.join(sorted(names[module]))}" for module in names if names[module]]
         found = used_names(body, _INTRINSICS)
         if found:
-            lines += ["", f"from fuser_lab.runtime.intrinsics_cuda import {', '.join(sorted(found))}"]
+            lines += ["", f"from {origins.functions} import {', '.join(sorted(found))}"]
         return lines
 
     def decorator(self, phase: Phase) -> None:

@@ -3,7 +3,6 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from fuser_lab.arguments import FLAG, TEXT, brief, listed, shown, takes, whole
@@ -29,6 +28,7 @@ from fuser_lab.plan.planning import definition_of, described_input, flattened, s
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.by_hand import ScheduledKernel
+from fuser_lab.runtime.cuda_compilers import function_sources
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.segmentation import SegmenterOptions
 
@@ -223,7 +223,7 @@ class FusionExecutorCache:
         source = cuda_source(self.plan_for(inputs))
         if not intrinsic_code:
             return source
-        called = (Path(__file__).parents[1] / "runtime" / "intrinsics_cuda.py").read_text(encoding="utf-8")
+        called = "\n".join(f"# {file}\n{text}" for file, text in function_sources().items())
         return f"{called}\n{source}"
 
     @takes(tensor_transforms=FLAG)

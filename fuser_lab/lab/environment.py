@@ -14,7 +14,7 @@ from typing import Any, Final
 from fuser_lab.json_text import json_text
 from fuser_lab.runtime.this_cpu import processor_name
 
-_PACKAGES: Final = ("fuser_lab", "numba", "llvmlite", "numba-cuda", "numpy", "torch", "jax")
+_PACKAGES: Final = ("fuser_lab", "numba", "llvmlite", "numba-cuda", "numba-cuda-mlir", "numpy", "torch", "jax")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

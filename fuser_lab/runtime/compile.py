@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from fuser_lab.runtime import store
+from fuser_lab.runtime.cuda_compilers import function_sources
 from fuser_lab.runtime.recent import Recent
 
 _MACHINE_CODE = (
-    "cpu_kernels.py", "intrinsics_cpu.py", "intrinsics_cuda.py", "llvm_worker.py", "pipelines.py", "polynomials.py",
+    "complex_functions.py", "cpu_kernels.py", "intrinsics_cpu.py", "llvm_worker.py", "pipelines.py", "polynomials.py",
     "threads.py",
 )
 _MOST_SOURCES = 256
@@ -34,6 +35,8 @@ def _fingerprint() -> str:
     digest = hashlib.sha256(", ".join(versions).encode())
     for name in _MACHINE_CODE:
         digest.update((Path(__file__).parent / name).read_bytes())
+    for text in function_sources().values():
+        digest.update(text.encode())
     return digest.hexdigest()
 
 

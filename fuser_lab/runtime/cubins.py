@@ -15,15 +15,11 @@ from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
+from fuser_lab.runtime.cuda_compilers import distributions_of
 from fuser_lab.runtime.interrupts import interrupts_deferred
 from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code, refused
 
 _FORMAT = 3
-# Whose versions machine code depends on, beside Numba's and NumPy's, which are part of a kernel's key.
-_COMPILERS = (
-    "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12",
-    "nvidia-nvjitlink-cu12",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +41,7 @@ def machine_code_of(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[Lo
     CompilationError
         If a compiler refuses the source.
     UnsupportedError
-        If it has to be compiled and numba-cuda is not installed.
+        If it has to be compiled and the compiler that the source is for is not installed.
     """
     phases = generated.kernel_ir.phases
     place = _place(generated, cc)
@@ -71,16 +67,17 @@ def _linked(generated: GeneratedKernel, compiled: CompiledPhase, cc: tuple[int, 
 
 
 @functools.cache
-def _compilers() -> str:
-    found = []
-    for name in _COMPILERS:
+def _compilers(compiler: str) -> str:
+    """Return a compiler and the versions that its machine code depends on, beside those of a kernel's key."""
+    found = [compiler]
+    for name in distributions_of(compiler):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.append(f"{name} {importlib.metadata.version(name)}")
     return ", ".join(found)
 
 
 def _place(generated: GeneratedKernel, cc: tuple[int, int]) -> str:
-    content = f"{_FORMAT}\n{_compilers()}\n{kernel_key(generated)!r}"
+    content = f"{_FORMAT}\n{_compilers(generated.compiler)}\n{kernel_key(generated)!r}"
     name = hashlib.sha256(content.encode()).hexdigest()[:32]
     return f"gpu_{name}.sm_{cc[0]}{cc[1]}.json"
 

@@ -13,6 +13,7 @@ from fuser_lab.codegen.numba_cuda import pointed_name
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CompilationError, FuserLabError
 from fuser_lab.runtime.compile import content_key, functions_of, source_path
+from fuser_lab.runtime.cuda_compilers import compiler_named
 from fuser_lab.runtime.interrupts import interrupts_deferred
 
 HOPPER = (9, 0)
@@ -55,17 +56,15 @@ def compile_phases(
     Raises
     ------
     CompilationError
-        If Numba or NVVM refuse the source; the text names the file that it is in.
+        If the compiler of kernels or NVVM refuse the source; the text names the file that it is in.
     UnsupportedError
-        If numba-cuda is not installed.
+        If the compiler that the source is for is not installed.
     """
     if not generated.kernel_ir.phases:
         return ()
     with interrupts_deferred():
-        # Not at the top: kernels whose machine code is on disk run without Numba.
-        from fuser_lab.runtime import numba_compat
-
-        numba_compat.require_numba_cuda()
+        # Not before: kernels whose machine code is on disk run without it.
+        compiler_named(generated.compiler).require()
         try:
             return _compiled(generated, cc, lineinfo=lineinfo)
         except FuserLabError:
@@ -83,8 +82,7 @@ def refused(generated: GeneratedKernel, target: str, error: Exception) -> Compil
 
 
 def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool) -> tuple[CompiledPhase, ...]:
-    from fuser_lab.runtime import numba_compat
-
+    compiler = compiler_named(generated.compiler)
     phases = generated.kernel_ir.phases
     functions = functions_of(generated.source, tuple(phase.name for phase in phases))
     compiled = []
@@ -92,7 +90,7 @@ def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool
         x, y = phase.launch.threads
         types = [pointed_name(b) for b in phase.buffers], [TYPE_NAMES[dtype] for dtype in _words(phase)]
         resident = phase.launch.resident
-        compile_for = partial(numba_compat.compile_ptx, function, *types, cc=cc, threads=x * y, lineinfo=lineinfo)
+        compile_for = partial(compiler.compile_ptx, function, *types, cc=cc, threads=x * y, lineinfo=lineinfo)
         ptx, entry = compile_for(resident=resident)
         while resident and spills(machine_code(ptx, cc)[1]):
             # Fewer blocks at a time are slower, registers in memory slower still.

@@ -1,6 +1,7 @@
 """The one direction of imports: a module imports its own rank or a lower one, and low ranks need no Numba."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -38,7 +39,9 @@ WIDGETS = len(HOUSE)
 NEEDS_NO_NUMBA = {*range(8), RANKS["report"]}
 
 IMPORTS_WIDGETS = {"fuser_lab.api", "fuser_lab.exploring", "fuser_lab.teaching.questions"}  # and only inside a function
-IMPORTS_NUMBA_CUDA = {"fuser_lab.runtime.numba_compat", "fuser_lab.runtime.intrinsics_cuda"}
+COMPILERS = re.compile(r"\bnumba\.cuda\b|\bnumba_cuda_mlir\b")  # of CUDA kernels, by their modules
+KNOWS_COMPILERS = "fuser_lab.runtime.cuda_compilers"  # the package
+PRINTS_COMPILERS = "fuser_lab.codegen.numba_cuda"  # in the source of kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +75,7 @@ def modules_under(root: Path) -> tuple[Module, ...]:
 
 
 def imports_of(module: Module) -> Iterator[Imported]:
-    """Each import statement, each importlib.import_module("..."), and each use of `numba.cuda` as an attribute."""
+    """Each import statement, each importlib.import_module("..."), and each use of Numba's ``cuda`` as an attribute."""
 
     def visit(node: ast.AST, *, lazy: bool) -> Iterator[Imported]:
         match node:
@@ -113,6 +116,22 @@ def rank_of(name: str, *, root: Path) -> int | None:
     return None if is_room else PUBLIC
 
 
+def is_below(name: str, package: str) -> bool:
+    """Whether a module is a package or in it."""
+    return name == package or name.startswith(f"{package}.")
+
+
+def names_compilers(root: Path) -> list[str]:
+    """One line for each text that names a compiler of CUDA kernels where that is not known."""
+    return [
+        f"{module.name}:{node.lineno}: names {named.group()}"
+        for module in modules_under(root)
+        if module.name != PRINTS_COMPILERS and not is_below(module.name, KNOWS_COMPILERS)
+        for node in ast.walk(ast.parse(module.path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and (named := COMPILERS.search(node.value))
+    ]
+
+
 def violations(root: Path) -> list[str]:
     """One line for each import that the layering forbids, and for each module that has no rank."""
     found = []
@@ -125,8 +144,8 @@ def violations(root: Path) -> list[str]:
         for imported in imports_of(module):
             where = f"{module.name}:{imported.line}"
             target = rank_of(imported.name, root=root)
-            if imported.name.split(".")[:2] == ["numba", "cuda"] and module.name not in IMPORTS_NUMBA_CUDA:
-                found.append(f"{where}: only {' and '.join(sorted(IMPORTS_NUMBA_CUDA))} may import numba.cuda")
+            if COMPILERS.match(imported.name) and not is_below(module.name, KNOWS_COMPILERS):
+                found.append(f"{where}: only {KNOWS_COMPILERS} may import a compiler of CUDA kernels")
             elif target == WIDGETS and rank < WIDGETS:
                 if module.name not in IMPORTS_WIDGETS or not imported.lazy:
                     found.append(f"{where}: only the public functions import the widgets, and inside a function")
@@ -228,6 +247,14 @@ def test_imports_go_one_way():
     assert violations(REPOSITORY) == []
 
 
+def test_one_package_and_what_the_emitter_prints_name_the_compilers_of_cuda_kernels(tmp_path):
+    assert names_compilers(REPOSITORY) == []
+    for place in ("codegen/lower.py", "codegen/numba_cuda.py", "runtime/cuda_compilers/selection.py"):
+        (tmp_path / "fuser_lab" / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fuser_lab" / place).write_text("LINE = 'from numba_cuda_mlir import cuda'\n", encoding="utf-8")
+    assert names_compilers(tmp_path) == ["fuser_lab.codegen.lower:1: names numba_cuda_mlir"]
+
+
 @pytest.mark.parametrize(
     ("path", "source", "complaint"),
     [
@@ -243,9 +270,10 @@ def test_imports_go_one_way():
         ("fuser_lab/__init__.py", "from fuser_lab.ops import add", "it should be lazy"),
         ("fuser_lab/api.py", "import fuser_lab_widgets", "the widgets, and inside a function"),
         ("fuser_lab/cli.py", "def f():\n    import fuser_lab_widgets", "only the public functions import the widgets"),
-        ("fuser_lab/codegen/lower.py", "from numba import cuda", "may import numba.cuda"),
-        ("fuser_lab/runtime/launcher.py", "import numba\nf = numba.cuda.jit", "may import numba.cuda"),
-        ("widgets/fuser_lab_widgets/view.py", "import numba.cuda.types", "may import numba.cuda"),
+        ("fuser_lab/codegen/lower.py", "from numba import cuda", "may import a compiler"),
+        ("fuser_lab/runtime/launcher.py", "import numba\nf = numba.cuda.jit", "may import a compiler"),
+        ("fuser_lab/codegen/numba_cuda.py", "from numba_cuda_mlir import cuda", "may import a compiler"),
+        ("widgets/fuser_lab_widgets/view.py", "import numba.cuda.types", "may import a compiler"),
     ],
 )
 def test_what_is_forbidden_is_found(tmp_path, path, source, complaint):
@@ -263,7 +291,7 @@ def test_what_is_forbidden_is_found(tmp_path, path, source, complaint):
         ("fuser_lab/ops/pointwise.py", "import numpy\nfrom fuser_lab.ir import val\nfrom . import registry"),
         ("fuser_lab/__init__.py", "def __getattr__(name):\n    from fuser_lab import ops"),
         ("fuser_lab/api.py", "def explore():\n    from fuser_lab_widgets import Explorer"),
-        ("fuser_lab/runtime/numba_compat.py", "from numba import cuda"),
+        ("fuser_lab/runtime/cuda_compilers/numba_cuda.py", "from numba import cuda"),
         ("fuser_lab/codegen/lower.py", "SOURCE = 'from numba import cuda'"),
         ("widgets/fuser_lab_widgets/view.py", "import fuser_lab as fl"),
     ],

@@ -11,12 +11,12 @@ from backend.fusions import D, S, build
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
 from fuser_lab.codegen.generate import generate
-from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import compile_phases, machine_code
 
 pytestmark = [
     pytest.mark.ptx,
-    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+    pytest.mark.skipif(not is_installed(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
 ]
 
 LETTERS = {D.Float8_e4m3fn: "e4m3", D.Float8_e5m2: "e5m2"}
@@ -39,7 +39,7 @@ class TestFloat8:
     def test_two_are_rounded_at_a_time(self, dtype: D, cc: tuple[int, int]) -> None:
         ptx = ptx_of(to(dtype), D.Float, cc=cc)
         assert ptx.count(f"cvt.rn.satfinite.{LETTERS[dtype]}x2.f32") == (2 if DEVICES[cc] else 0)
-        assert ("cvt.rni.f32.f32" in ptx) is not DEVICES[cc]
+        assert ("cvt.rni.u32.f32" in ptx) is not DEVICES[cc]
         assert ".local" not in ptx
         assert re.findall(r"st\.global\S*", ptx) == ["st.global.u32"]
 
@@ -64,9 +64,9 @@ def test_a_device_keeps_its_own_form_whichever_is_compiled_first() -> None:
 
 
 def test_what_becomes_infinite() -> None:
-    from fuser_lab.runtime.intrinsics_cuda import _E5M2
+    from fuser_lab.runtime.cuda_compilers.float8_functions import E5M2
 
-    limit = np.float32(_E5M2.infinite_from)
+    limit = np.float32(E5M2.infinite_from)
     with np.errstate(over="ignore"):
         assert np.isinf(limit.astype(ml_dtypes.float8_e5m2))
     below = np.nextafter(limit, np.float32(0)).astype(ml_dtypes.float8_e5m2)

@@ -12,12 +12,12 @@ import fuser_lab as fl
 from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.cost.device import DEVICES
 from fuser_lab.dtypes import DataType
-from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import compile_phases, kernel_key, machine_code, spills
 
 pytestmark = [
     pytest.mark.ptx,
-    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+    pytest.mark.skipif(not is_installed(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
 ]
 
 

@@ -13,12 +13,12 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.ir import OpKind
 from fuser_lab.ops import OPS
-from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import CompiledPhase, compile_phases, kernel_key, machine_code
 
 pytestmark = [
     pytest.mark.ptx,
-    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+    pytest.mark.skipif(not is_installed(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
 ]
 
 

@@ -13,12 +13,12 @@ from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Alloc, Role, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import compile_phases, machine_code, spills
 
 pytestmark = [
     pytest.mark.ptx,
-    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+    pytest.mark.skipif(not is_installed(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
 ]
 
 ROWS = 4096

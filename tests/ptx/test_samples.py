@@ -7,13 +7,13 @@ from fuser_lab.codegen.generate import evaluated_because, generate
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import OpKind
 from fuser_lab.ops.registry import Sample
-from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import compile_phases
 from tests.unit.ops.sampling import ENTRIES, build
 
 pytestmark = [
     pytest.mark.ptx,
-    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+    pytest.mark.skipif(not is_installed(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
 ]
 
 

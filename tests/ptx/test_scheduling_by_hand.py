@@ -6,12 +6,12 @@ import pytest
 from hand_schedules import CASES, MemoryType, arrays, kernel_of, pointwise, row_sum, softmax
 
 from fuser_lab.dtypes import DataType
-from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import compile_phases, machine_code
 
 pytestmark = [
     pytest.mark.ptx,
-    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+    pytest.mark.skipif(not is_installed(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
 ]
 
 

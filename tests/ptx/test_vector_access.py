@@ -8,13 +8,13 @@ from backend.fusions import D, S, build
 
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
-from fuser_lab.runtime.numba_compat import has_numba_cuda
+from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import compile_phases, machine_code
 from tests.benchmarks.gpu.workloads import WORKLOADS, F
 
 pytestmark = [
     pytest.mark.ptx,
-    pytest.mark.skipif(not has_numba_cuda(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
+    pytest.mark.skipif(not is_installed(), reason="needs numba-cuda: pip install 'fuser_lab[cuda]'"),
 ]
 
 

@@ -1,0 +1,127 @@
+"""What the functions of CUDA kernels are written in: instructions that each compiler of kernels spells in its own IR.
+
+A `Rule` says what a call of a function is for given types; its ``generate`` writes the call's instructions with a
+`Builder`. Values are those of the compiler and are only passed on.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["i1", "i8", "i16", "i32", "i64", "f32", "f64"]
+BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f32": 32, "f64": 64}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """An argument of a call: its value and its type, as the compiler has them."""
+
+    value: Any
+    type: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """An address of vectors: ``lanes`` numbers of a kind each."""
+
+    value: Any
+    kind: Kind
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call of a function for given types.
+
+    ``generate`` takes a `Builder` and the operands; it returns the result, a tuple of results, or None.
+    """
+
+    result: Any
+    arguments: tuple[Any, ...]
+    generate: Callable[..., Any]
+
+
+# Takes the types of the arguments; None if it wants literals as types where it was given others.
+Rule = Callable[..., Call | None]
+
+
+class Builder(ABC):
+    """Writes the instructions of one call. A plain number as an operand is a constant of the other operand's kind."""
+
+    @property
+    @abstractmethod
+    def capability(self) -> tuple[int, int]:
+        """The compute capability of the device that the kernel is compiled for."""
+
+    @abstractmethod
+    def constant(self, kind: Kind, value: float) -> Any:
+        """Return a number."""
+
+    @abstractmethod
+    def int64(self, operand: Operand) -> Any:
+        """Return an integer of any type as an int64."""
+
+    @abstractmethod
+    def assembly(self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any]) -> list[Any]:
+        """Return the results of PTX, which has no other effects; results and then operands are $0, $1, ... in it."""
+
+    @abstractmethod
+    def widened(self, value: Any, kind: Kind) -> Any:
+        """Return an integer with zeros above its bits."""
+
+    @abstractmethod
+    def truncated(self, value: Any, kind: Kind) -> Any:
+        """Return the lower bits of an integer."""
+
+    @abstractmethod
+    def reinterpreted(self, value: Any, kind: Kind) -> Any:
+        """Return the number of another kind that has the same bits."""
+
+    @abstractmethod
+    def binary(self, op: str, a: Any, b: Any) -> Any:
+        """Return the result of an operation of two numbers, by LLVM's name of it: add, fadd, and, shl, lshr, ..."""
+
+    @abstractmethod
+    def compared(self, sign: str, a: Any, b: Any) -> Any:
+        """Return whether a comparison of two floats holds: false if one is NaN, except that "!=" is true then."""
+
+    @abstractmethod
+    def below(self, a: Any, b: Any) -> Any:
+        """Return whether one unsigned integer is less than another."""
+
+    @abstractmethod
+    def equal(self, a: Any, b: Any) -> Any:
+        """Return whether two integers are equal."""
+
+    @abstractmethod
+    def select(self, condition: Any, a: Any, b: Any) -> Any:
+        """Return one value or the other; at least one of them is no plain number."""
+
+    @abstractmethod
+    def place(self, memory: Operand, position: Any, kind: Kind, lanes: int = 1) -> Pointer:
+        """Return the address of an element: of global memory (a pointer), or of an array of the thread or the block."""
+
+    @abstractmethod
+    def step(self, pointer: Pointer, count: int) -> Pointer:
+        """Return the address ``count`` vectors further on."""
+
+    @abstractmethod
+    def address(self, pointer: Pointer) -> Any:
+        """Return an address as an int64."""
+
+    @abstractmethod
+    def load(self, pointer: Pointer, align: int | None = None) -> list[Any]:
+        """Return the numbers of a vector in memory."""
+
+    @abstractmethod
+    def store(self, pointer: Pointer, values: Sequence[Any], align: int | None = None) -> None:
+        """Write the numbers of a vector to memory."""
+
+    def moved_right(self, value: Any, count: Any) -> Any:
+        """Return an unsigned integer moved right."""
+        return self.binary("lshr", value, count)
+
+    def moved_left(self, value: Any, count: Any) -> Any:
+        """Return an integer moved left."""
+        return self.binary("shl", value, count)

@@ -1,0 +1,24 @@
+"""All functions that generated kernels call; the twins of `intrinsics_cpu`, defined for a compiler of CUDA kernels."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fuser_lab.runtime.cuda_compilers.complex_functions import define_complex_functions
+from fuser_lab.runtime.cuda_compilers.float8_functions import define_float8_functions
+from fuser_lab.runtime.cuda_compilers.integer_functions import define_integer_functions
+from fuser_lab.runtime.cuda_compilers.language import Language, Library
+from fuser_lab.runtime.cuda_compilers.memory_functions import define_memory_functions
+from fuser_lab.runtime.cuda_compilers.number_functions import define_number_functions
+from fuser_lab.runtime.cuda_compilers.random_functions import define_random_functions
+
+
+def functions_for(language: Language) -> Mapping[str, Any]:
+    """Return the functions, by the names that kernels call them by."""
+    library = Library(language)
+    define_memory_functions(library)
+    define_number_functions(library)
+    define_float8_functions(library)
+    define_complex_functions(library)
+    define_integer_functions(library)
+    define_random_functions(library)
+    return library.functions

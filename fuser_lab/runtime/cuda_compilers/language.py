@@ -1,0 +1,114 @@
+"""What a compiler of CUDA kernels offers, and the functions that are defined for one."""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from fuser_lab.errors import UnsupportedError
+from fuser_lab.runtime.cuda_compilers.building import Rule
+
+
+class Language(Protocol):
+    """How functions are handed to a compiler."""
+
+    @property
+    def types(self) -> Any:
+        """The module of its types: Numba's, or its own copy of them."""
+
+    def device(self, function: Callable[..., Any], *, inline: bool) -> Any:
+        """Return a Python function as a device function; with ``inline`` all calls of it are inlined."""
+
+    def intrinsic(self, rule: Rule) -> Any:
+        """Return a device function whose instructions a rule writes."""
+
+
+class Compiler(Protocol):
+    """What makes PTX of the functions that the CUDA emitter prints."""
+
+    def require(self) -> None:
+        """Load the compiler.
+
+        Raises
+        ------
+        UnsupportedError
+            If it is not installed.
+        """
+
+    def compile_ptx(
+        self, function: Callable[..., None], pointers: Sequence[str], scalars: Sequence[str], *, cc: tuple[int, int],
+        threads: int, resident: int = 0, lineinfo: bool = False,
+    ) -> tuple[str, str]:
+        """Return PTX and the name of its entry; no device and no driver are needed.
+
+        The parameters of the entry are those of the function, in order: addresses, and numbers as C passes them.
+
+        Parameters
+        ----------
+        function
+            A generated kernel: a plain Python function.
+        pointers, scalars
+            Numba's names of the types that its first parameters point to, and of the types of the others.
+        cc
+            Compute capability.
+        threads
+            Threads of a block: registers are limited so that it fits.
+        resident
+            Blocks of a multiprocessor that they are limited for, 0 for one.
+        lineinfo
+            Whether lines of the source are noted in the PTX, in ``.loc`` directives.
+        """
+
+
+class Library:
+    """Collects the functions that kernels call, by name, as they are defined for one compiler."""
+
+    def __init__(self, language: Language) -> None:
+        self.types = language.types
+        self.functions: dict[str, Any] = {}
+        self._language = language
+
+    def device(self, function: Callable[..., Any]) -> Any:
+        """Define a device function."""
+        return self._kept(function.__name__, self.helper(function))
+
+    def helper(self, function: Callable[..., Any]) -> Any:
+        """Return a device function that kernels do not call by its name."""
+        return self._language.device(function, inline=False)
+
+    def inlined(self, function: Callable[..., Any]) -> Any:
+        """Define a device function whose calls are all inlined."""
+        return self._kept(function.__name__, self._language.device(function, inline=True))
+
+    def intrinsic(self, rule: Rule) -> Any:
+        """Define a function by the instructions that a rule writes."""
+        return self.named(rule.__name__, rule)
+
+    def named(self, name: str, rule: Rule) -> Any:
+        """Define a function by a rule that has another name."""
+        return self._kept(name, self._language.intrinsic(rule))
+
+    def _kept(self, name: str, function: Any) -> Any:
+        self.functions[name] = function
+        return function
+
+
+def entry_of(ptx: str, function: str) -> str:
+    """Return the name of the entry of PTX that a function was compiled to.
+
+    Raises
+    ------
+    UnsupportedError
+        If it has none.
+    """
+    entry = re.search(r"\.entry\s+([^\s(]+)", ptx)
+    if entry is None:
+        msg = f"the PTX of {function} has no entry."
+        raise UnsupportedError(msg)
+    return entry.group(1)
+
+
+def signature_of(rule: Rule) -> inspect.Signature:
+    """Return the parameters of a function that types the calls of a rule: a context, and those of the rule."""
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return inspect.Signature([context, *inspect.signature(rule).parameters.values()])

@@ -1,0 +1,100 @@
+"""Vector accesses to memory, and indices that are computed with 32 bits."""
+
+from typing import Any
+
+from fuser_lab.runtime.cuda_compilers.building import BITS, Builder, Call, Kind, Operand, Rule
+from fuser_lab.runtime.cuda_compilers.language import Library
+
+_WORD_BYTES = 4
+_ALIKE: dict[str, Kind] = {"float32": "f32", "float64": "f64", "complex64": "f32", "complex128": "f64"}
+_INTEGERS: dict[int, Kind] = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}  # by their bytes
+_STREAMED = "L2::evict_first", ".L1::no_allocate"
+_LASTING = "L2::evict_last", ""
+
+
+def define_memory_functions(library: Library) -> None:
+    """Define them for a compiler."""
+    library.intrinsic(_index32(library.types))
+    # load_vector(memory, position, words, slot, count, width): words[slot + k] = memory[position + k] for k < count,
+    # with ``width`` elements in each memory access; store_vector moves them the other way. ``position`` is a multiple
+    # of ``width``, the address of an access is a multiple of its size (at most 16 bytes), count and width are literals.
+    library.named("load_vector", _vector(library.types, storing=False))
+    library.named("store_vector", _vector(library.types, storing=True))
+    # load_streamed is load_vector for what is read once: it is the first to leave the L2 cache.
+    library.named("load_streamed", _vector(library.types, storing=False, hint=_STREAMED))
+    # load_lasting is load_vector for inputs of kernels that write more than the L2 cache holds: what is written goes
+    # first.
+    library.named("load_lasting", _vector(library.types, storing=False, hint=_LASTING))
+
+
+def access_of(element: Any, width: int) -> tuple[Kind, int]:
+    """Return the kind and the number of the parts that a vector access moves ``width`` elements of a type in.
+
+    Small elements travel as whole words, complex numbers in halves, so that the hardware's vector types fit.
+    """
+    nbytes = element.bitwidth // 8
+    name = str(element)
+    if name.startswith("complex"):
+        return _ALIKE[name], 2 * width
+    if nbytes >= _WORD_BYTES:
+        return _ALIKE.get(name, _INTEGERS[nbytes]), width
+    return _INTEGERS[min(nbytes * width, _WORD_BYTES)], max(nbytes * width // _WORD_BYTES, 1)
+
+
+def _index32(types: Any) -> Rule:
+    def index32(x: Any) -> Call:
+        """Return an index that is known to be less than 2**32: the compiler may then divide with 32 bits."""
+
+        def generate(b: Builder, number: Operand) -> Any:
+            return b.widened(b.truncated(b.int64(number), "i32"), "i64")
+
+        return Call(result=types.int64, arguments=(x,), generate=generate)
+
+    return index32
+
+
+def _load_with(hint: tuple[str, str], lanes: int) -> str:
+    """Return PTX that loads 2 or 4 words, the address after them, with a priority of the L2 cache."""
+    priority, first_level = hint
+    words, address = ", ".join(f"${k}" for k in range(lanes)), f"${lanes}"
+    return (
+        f"{{ .reg .b64 kept; createpolicy.fractional.{priority}.b64 kept, 1.0; "
+        f"ld.global{first_level}.L2::cache_hint.v{lanes}.b32 {{{words}}}, [{address}], kept; }}"
+    )
+
+
+def _vector(types: Any, *, storing: bool, hint: tuple[str, str] | None = None) -> Rule:
+    """Return `load_vector` or `store_vector`: the loop over accesses, each moved part by part from and to registers.
+
+    Compilers write no vector accesses of their own accord: four loads stay four (numba-cuda 0.30).
+    """
+
+    def rule(memory: Any, position: Any, words: Any, slot: Any, count: Any, width: Any) -> Call | None:
+        if not hasattr(count, "literal_value"):
+            return None  # asked again with literals as types
+        per_access = width.literal_value
+        part, lanes = access_of(memory.dtype, per_access)
+        nbytes = per_access * (memory.dtype.bitwidth // 8)
+        hinted = hint is not None and lanes in {2, 4} and nbytes == _WORD_BYTES * lanes and BITS[part] == 32
+
+        def generate(b: Builder, *operands: Operand) -> None:
+            outside = b.place(operands[0], b.int64(operands[1]), part, lanes)
+            inside = b.place(operands[2], b.int64(operands[3]), part)
+            for access in range(count.literal_value // per_access):
+                place = b.step(outside, access)
+                registers = [b.step(inside, access * lanes + k) for k in range(lanes)]
+                if storing:
+                    b.store(place, [b.load(register)[0] for register in registers], align=nbytes)
+                    continue
+                if hint is not None and hinted:
+                    letter = "=f" if part == "f32" else "=r"
+                    constraints = ",".join([letter] * lanes + ["l"])
+                    moved = b.assembly(_load_with(hint, lanes), [part] * lanes, constraints, [b.address(place)])
+                else:
+                    moved = b.load(place, align=nbytes)
+                for register, value in zip(registers, moved, strict=True):
+                    b.store(register, [value])
+
+        return Call(result=types.void, arguments=(memory, position, words, slot, count, width), generate=generate)
+
+    return rule

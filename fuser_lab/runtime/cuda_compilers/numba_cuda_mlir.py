@@ -1,0 +1,276 @@
+"""numba-cuda-mlir, the successor of numba-cuda: kernels through MLIR, and NVVM. The only file that imports it."""
+
+import functools
+import importlib
+import importlib.util
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from fuser_lab.errors import UnsupportedError
+from fuser_lab.runtime.cuda_compilers.building import BITS, Builder, Kind, Operand, Pointer, Rule
+from fuser_lab.runtime.cuda_compilers.language import entry_of, signature_of
+
+_LOCK = threading.RLock()
+_DYNAMIC = -2147483648  # in a list of indices: the next operand
+_GLOBAL = 1  # the address space of a GPU's memory
+_BINARY = {
+    "add": "addi", "sub": "subi", "and": "andi", "or": "ori", "xor": "xori", "shl": "shli", "lshr": "shrui",
+    "fadd": "addf", "fsub": "subf", "fmul": "mulf",
+}
+_COMPARISONS = {"<": "OLT", "<=": "OLE", ">": "OGT", ">=": "OGE", "==": "OEQ", "!=": "UNE"}
+
+
+def is_installed() -> bool:
+    """Whether numba-cuda-mlir is installed."""
+    return importlib.util.find_spec("numba_cuda_mlir") is not None
+
+
+@functools.cache
+def _part(name: str) -> Any:
+    """Return a module of numba-cuda-mlir, which has new names for some of them in each release."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return importlib.import_module(f"numba_cuda_mlir.{name}" if name else "numba_cuda_mlir")
+    except ImportError as error:
+        if is_installed():
+            msg = f"this release of numba-cuda-mlir cannot be used: {error}; 0.6 can."
+            raise UnsupportedError(msg) from error
+        msg = "FUSER_LAB_CUDA_COMPILER=mlir needs numba-cuda-mlir: pip install 'fuser_lab[cuda-mlir]'."
+        raise UnsupportedError(msg) from error
+
+
+class NumbaCudaMlir:
+    """Compiles with numba-cuda-mlir."""
+
+    def require(self) -> Any:
+        """Return numba-cuda-mlir's module.
+
+        Raises
+        ------
+        UnsupportedError
+            If it is not installed, or is a release that cannot be used.
+        """
+        return _part("cuda")
+
+    @property
+    def types(self) -> Any:
+        """Its types."""
+        self.require()
+        return _part("numba_cuda.types")
+
+    def device(self, function: Callable[..., Any], *, inline: bool) -> Any:
+        """Return a device function."""
+        cuda = self.require()
+        return cuda.jit(device=True)(function)
+
+    def intrinsic(self, rule: Rule) -> Any:
+        """Return a device function whose instructions a rule writes."""
+
+        def typed(_context: Any, *kinds: Any) -> Any:
+            call = rule(*kinds)
+            if call is None:
+                return None
+
+            def generate(lowering: Any, target: Any, args: Any, _keywords: Any) -> None:
+                operands = []
+                for argument, expected in zip(args, call.arguments, strict=True):
+                    value, kind = lowering.load_var(argument), lowering.get_numba_type(argument.name)
+                    if isinstance(expected, _part("numba_cuda.types").Number) and expected != kind:
+                        value, kind = lowering.mlir_convert(value, lowering.get_mlir_type(expected)), expected
+                    operands.append(Operand(value=value, type=kind))
+                lowering.store_var(target, call.generate(MlirBuilder(lowering), *operands))
+
+            return call.result(*call.arguments), generate
+
+        setattr(typed, "__signature__", signature_of(rule))  # noqa: B010 - functions have it, type checkers do not know it
+
+        self.require()
+        return _part("extending").intrinsic(typed)
+
+    def compile_ptx(
+        self, function: Callable[..., None], pointers: Sequence[str], scalars: Sequence[str], *, cc: tuple[int, int],
+        threads: int, resident: int = 0, lineinfo: bool = False,
+    ) -> tuple[str, str]:
+        """Return PTX and the name of its entry."""
+        cuda, types = self.require(), self.types
+        arguments = (
+            *(types.CPointer(getattr(types, name)) for name in pointers), *(getattr(types, name) for name in scalars),
+        )
+        options = {
+            "chip": f"sm_{cc[0]}{cc[1]}", "launch_bounds": (threads, resident) if resident else threads,
+            "lineinfo": lineinfo,
+        }
+        with _LOCK, _no_device_but(cc), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            dispatcher = cuda.jit(function, **options)
+            _part("descriptor").mlir_target.ensure_initialized()
+            compiled = _part("mlir_compiler").compile_mlir(
+                function, types.void, arguments, targetoptions=dispatcher.targetoptions,
+            )
+            compiled.metadata["linker"] = _NoLinker()
+            _part("mlir_optimization").optimize(compiled)
+        ptx = str(compiled.metadata["ptx"])
+        return ptx, entry_of(ptx, function.__name__)
+
+
+@contextmanager
+def _no_device_but(cc: tuple[int, int]) -> Iterator[None]:
+    """Answer for the target where the compiler asks the current device for its capability, which needs a driver."""
+    tools = _part("tools")
+    known = tools._cached_cc  # noqa: SLF001 - there is no other place to say it
+    tools._cached_cc = cc  # noqa: SLF001
+    try:
+        yield
+    finally:
+        tools._cached_cc = known  # noqa: SLF001
+
+
+class _NoLinker:
+    """Stands where the compiler links machine code: it is linked later, from PTX, for either compiler alike."""
+
+    code = b""
+
+    def recreate_with_lto(self, **_options: Any) -> "_NoLinker":
+        """Return the linker of the kernel itself."""
+        return self
+
+    def add_ptx(self, ptx: bytes) -> None:
+        """Take the kernel."""
+
+    def complete(self) -> "_NoLinker":
+        """Return the machine code, of which there is none."""
+        return self
+
+
+class MlirBuilder(Builder):
+    """Builds MLIR, in the dialects arith and llvm."""
+
+    def __init__(self, lowering: Any) -> None:
+        self._lowering = lowering
+        self._arith, self._llvm = _part("_mlir.dialects.arith"), _part("_mlir.dialects.llvm")
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The target of the kernel that is lowered."""
+        major, minor = _part("tools").parse_compute_capability(self._lowering.metadata["targetoptions"]["chip"])
+        return major, minor
+
+    def constant(self, kind: Kind, value: float) -> Any:
+        """Return a number."""
+        return self._constant(self._kind(kind), value)
+
+    def int64(self, operand: Operand) -> Any:
+        """Return an integer as an int64."""
+        if isinstance(operand.value, int):
+            return self.constant("i64", operand.value)
+        width = operand.value.type.width if hasattr(operand.value.type, "width") else BITS["i64"]
+        if width < BITS["i64"] and not operand.type.signed:
+            return self.widened(operand.value, "i64")
+        return self._lowering.mlir_convert(operand.value, self._kind("i64"))
+
+    def assembly(self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any]) -> list[Any]:
+        """Return the results of PTX."""
+        kinds = [self._kind(kind) for kind in results]
+        result = kinds[0] if len(kinds) == 1 else self._llvm.StructType.get_literal(kinds)
+        found = self._llvm.inline_asm(result, list(operands), text, constraints, has_side_effects=False)
+        if len(kinds) == 1:
+            return [found]
+        return [self._llvm.extractvalue(kind, found, [k]) for k, kind in enumerate(kinds)]
+
+    def widened(self, value: Any, kind: Kind) -> Any:
+        """Return an integer with zeros above its bits."""
+        return self._arith.extui(self._kind(kind), value)
+
+    def truncated(self, value: Any, kind: Kind) -> Any:
+        """Return the lower bits of an integer."""
+        return self._arith.trunci(self._kind(kind), value)
+
+    def reinterpreted(self, value: Any, kind: Kind) -> Any:
+        """Return the number that has the same bits."""
+        return self._arith.bitcast(self._kind(kind), value)
+
+    def binary(self, op: str, a: Any, b: Any) -> Any:
+        """Return the result of an operation."""
+        return getattr(self._arith, _BINARY[op])(a, self._like(a, b))
+
+    def compared(self, sign: str, a: Any, b: Any) -> Any:
+        """Return whether a comparison of floats holds."""
+        predicate = getattr(self._arith.CmpFPredicate, _COMPARISONS[sign])
+        return self._arith.cmpf(predicate, a, self._like(a, b))
+
+    def below(self, a: Any, b: Any) -> Any:
+        """Return whether one unsigned integer is less than another."""
+        return self._arith.cmpi(self._arith.CmpIPredicate.ult, a, self._like(a, b))
+
+    def equal(self, a: Any, b: Any) -> Any:
+        """Return whether two integers are equal."""
+        return self._arith.cmpi(self._arith.CmpIPredicate.eq, a, self._like(a, b))
+
+    def select(self, condition: Any, a: Any, b: Any) -> Any:
+        """Return one value or the other."""
+        return self._arith.select(condition, self._like(b, a), self._like(a, b))
+
+    def place(self, memory: Operand, position: Any, kind: Kind, lanes: int = 1) -> Pointer:
+        """Return the address of an element."""
+        utilities = _part("lowering_utilities")
+        start = memory.value
+        if hasattr(memory.type, "ndim"):
+            start = utilities.memref_data_pointer(start)
+        else:
+            start = self._llvm.addrspacecast(self._llvm.PointerType.get(_GLOBAL), start)
+        element = utilities.to_llvm_storable_type(self._lowering.get_storage_type(memory.type.dtype))
+        found = self._llvm.getelementptr(start.type, start, [position], [_DYNAMIC], element, None)
+        return Pointer(value=found, kind=kind, lanes=lanes)
+
+    def step(self, pointer: Pointer, count: int) -> Pointer:
+        """Return the address some vectors further on."""
+        if count == 0:
+            return pointer
+        where = self._llvm.getelementptr(
+            pointer.value.type, pointer.value, [], [count * pointer.lanes], self._kind(pointer.kind), None,
+        )
+        return Pointer(value=where, kind=pointer.kind, lanes=pointer.lanes)
+
+    def address(self, pointer: Pointer) -> Any:
+        """Return an address as an int64."""
+        return self._llvm.ptrtoint(self._kind("i64"), pointer.value)
+
+    def load(self, pointer: Pointer, align: int | None = None) -> list[Any]:
+        """Return the numbers of a vector in memory."""
+        element = self._kind(pointer.kind)
+        if pointer.lanes == 1:
+            return [self._llvm.load(element, pointer.value, alignment=align)]
+        vector = _part("_mlir.ir").VectorType.get([pointer.lanes], element)
+        whole = self._llvm.load(vector, pointer.value, alignment=align)
+        return [self._llvm.extractelement(whole, self.constant("i32", k)) for k in range(pointer.lanes)]
+
+    def store(self, pointer: Pointer, values: Sequence[Any], align: int | None = None) -> None:
+        """Write the numbers of a vector to memory."""
+        whole = values[0]
+        if pointer.lanes > 1:
+            whole = self._llvm.mlir_undef(_part("_mlir.ir").VectorType.get([pointer.lanes], self._kind(pointer.kind)))
+            for k, value in enumerate(values):
+                whole = self._llvm.insertelement(whole, value, self.constant("i32", k))
+        self._llvm.store(whole, pointer.value, alignment=align)
+
+    def _kind(self, kind: Kind) -> Any:
+        ir = _part("_mlir.ir")
+        if kind == "f32":
+            return ir.F32Type.get()
+        return ir.F64Type.get() if kind == "f64" else ir.IntegerType.get_signless(BITS[kind])
+
+    def _constant(self, known: Any, value: float) -> Any:
+        ir = _part("_mlir.ir")
+        if isinstance(known, ir.IntegerType):
+            bits = int(value) & ((1 << known.width) - 1)
+            signed = bits - (1 << known.width) if known.width > 1 and bits >> (known.width - 1) else bits
+            return self._arith.constant(known, ir.IntegerAttr.get(known, signed))
+        return self._arith.constant(known, ir.FloatAttr.get(known, value))
+
+    def _like(self, known: Any, value: Any) -> Any:
+        """Return a plain number as a constant of the type of another value."""
+        return self._constant(known.type, value) if isinstance(value, int | float) else value

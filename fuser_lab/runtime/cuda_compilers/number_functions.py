@@ -1,0 +1,183 @@
+"""Functions of floats that are few instructions: maxima, conversions between formats, approximations of float32."""
+
+from typing import Any
+
+from fuser_lab.runtime.cuda_compilers.building import Builder, Call, Kind, Operand, Rule
+from fuser_lab.runtime.cuda_compilers.language import Library
+
+_Typed = tuple[Any, Kind]  # a type of a compiler, and the kind of its register
+_LETTERS = {"i16": "h", "i32": "r", "i64": "l", "f32": "f", "f64": "d"}  # of registers, in constraints
+_LOG2_E = 1.4426950408889634
+_SIGNIFICAND = 0x4B400000  # the bits of 1.5 * 2**23
+
+
+def assembly(text: str, result: _Typed, *arguments: _Typed) -> Rule:
+    """Return a function that is one PTX instruction."""
+    constraints = ",".join([f"={_LETTERS[result[1]]}", *(_LETTERS[kind] for _, kind in arguments)])
+
+    def generate(b: Builder, *operands: Operand) -> Any:
+        return b.assembly(text, [result[1]], constraints, [operand.value for operand in operands])[0]
+
+    call = Call(result=result[0], arguments=tuple(known for known, _ in arguments), generate=generate)
+
+    # Compilers look at the parameters of a rule.
+    def of_one(x: Any) -> Call:
+        return call
+
+    def of_two(x: Any, y: Any) -> Call:
+        return call
+
+    return of_one if len(arguments) == 1 else of_two
+
+
+def define_number_functions(library: Library) -> None:
+    """Define them for a compiler."""
+    types = library.types
+    single: _Typed = types.float32, "f32"
+    word: _Typed = types.uint16, "i16"
+    bits: _Typed = types.uint32, "i32"
+    library.named("maximum", _extreme(types, larger=True))
+    library.named("minimum", _extreme(types, larger=False))
+    # At most 2 units in the last place off, without a branch.
+    library.named("quotient", assembly("div.full.f32 $0, $1, $2;", single, single, single))
+    half_to_float = library.named("half_to_float", assembly("cvt.f32.f16 $0, $1;", single, word))
+    float_to_half = library.named("float_to_half", assembly("cvt.rn.f16.f32 $0, $1;", word, single))
+    float_to_bf16 = library.named("float_to_bf16", assembly("cvt.rn.bf16.f32 $0, $1;", word, single))
+    library.named("float_of_bits", assembly("mov.b32 $0, $1;", single, bits))
+    library.named("bits_of_float", assembly("mov.b32 $0, $1;", bits, single))
+    for result, letters in ((types.int32, "s32"), (types.int64, "s64"), (types.uint64, "u64")):
+        library.named(f"float_to_{result}", _truncation(types, result, letters))
+    library.intrinsic(_small_to_float(types))
+    bf16_to_float = library.intrinsic(_bf16_to_float(types))
+    library.intrinsic(_bf16_bits(types))
+
+    @library.inlined
+    def round_bf16(x: Any) -> Any:
+        """Return a float32 rounded to the nearest bfloat16 value, still as float32."""
+        return bf16_to_float(float_to_bf16(x))
+
+    @library.inlined
+    def round_half(x: Any) -> Any:
+        """Return a float32 rounded to the nearest float16 value, still as float32."""
+        return half_to_float(float_to_half(x))
+
+    _define_approximations(library, single)
+
+
+def _define_approximations(library: Library, single: _Typed) -> None:
+    types = library.types
+    power_of_2 = library.named("power_of_2", assembly("ex2.approx.ftz.f32 $0, $1;", single, single))
+    reciprocal = library.named("reciprocal", assembly("rcp.approx.ftz.f32 $0, $1;", single, single))
+
+    @library.inlined
+    def fast_exp(x: Any) -> Any:
+        """Return exp of a float32 by the hardware's exp2: relative error at most 3e-7 + 9e-8 |x|, 0 below 1.2e-38."""
+        return power_of_2(x * types.float32(_LOG2_E))
+
+    @library.inlined
+    def fast_tanh(x: Any) -> Any:
+        """Return tanh of a float32 with a relative error below 1e-6: 1 - 2 / (exp(2x) + 1), near 0 x plus a polynomial.
+
+        The polynomial is fitted to tanh(x) / x on |x| <= 0.35, relative error 1.9e-7; beyond, the other form has lost
+        no more digits.
+        """
+        square = x * x
+        series = types.float32(-0.05017071) * square + types.float32(0.13316218)
+        series = series * square + types.float32(-0.33333218)
+        near = x * (series * square) + x
+        power = power_of_2(x * types.float32(2 * _LOG2_E))
+        far = types.float32(1.0) - types.float32(2.0) * reciprocal(power + types.float32(1.0))
+        return near if abs(x) < types.float32(0.35) else far
+
+    @library.inlined
+    def fast_sigmoid(x: Any) -> Any:
+        """Return 1 / (1 + exp(-x)) of a float32: relative error at most 5e-7 + 9e-8 |x|, 0 where below 1.2e-38."""
+        return reciprocal(types.float32(1.0) + power_of_2(x * types.float32(-_LOG2_E)))
+
+    @library.inlined
+    def one_plus_tanh(x: Any) -> Any:
+        """Return 1 + tanh(x) of a float32 as 2 / (1 + exp(-2x)): relative error at most 6e-7 + 2e-7 |x|."""
+        power = power_of_2(x * types.float32(-2 * _LOG2_E))
+        return reciprocal(power * types.float32(0.5) + types.float32(0.5))
+
+
+def _extreme(types: Any, *, larger: bool) -> Rule:
+    """Return maximum or minimum with NaN propagating: one instruction for float32, else comparisons and no branch."""
+    sign = ">" if larger else "<"
+    single = "max.NaN.f32 $0, $1, $2;" if larger else "min.NaN.f32 $0, $1, $2;"
+
+    def rule(x: Any, y: Any) -> Call:
+        def generate(b: Builder, first: Operand, second: Operand) -> Any:
+            a, c = first.value, second.value
+            if x == types.float32:
+                return b.assembly(single, ["f32"], "=f,f,f", [a, c])[0]
+            chosen = b.binary("or", b.compared(sign, a, c), b.compared("!=", a, a))
+            other = b.select(chosen, a, c)
+            # Of equal numbers only the signs of zeros differ: the larger has a sign if both have one.
+            bits = [b.reinterpreted(value, "i64") for value in (a, c)]
+            zero = b.reinterpreted(b.binary("and" if larger else "or", *bits), "f64")
+            return b.select(b.compared("==", a, c), zero, other)
+
+        return Call(result=x, arguments=(x, x), generate=generate)
+
+    return rule
+
+
+def _truncation(types: Any, result: Any, letters: str) -> Rule:
+    """Return a function that makes integers of floats by the instruction that `fuser_lab.dtypes.truncated` describes.
+
+    Written as the instruction: LLVM's own conversion leaves open what becomes of numbers out of range.
+    """
+    kind: Kind = "i64" if letters.endswith("64") else "i32"
+
+    def rule(x: Any) -> Call:
+        argument: tuple[str, str] = ("f64", "d") if x == types.float64 else ("f32", "f")
+        text = f"cvt.rzi.{letters}.{argument[0]} $0, $1;"
+
+        def generate(b: Builder, number: Operand) -> Any:
+            return b.assembly(text, [kind], f"={_LETTERS[kind]},{argument[1]}", [number.value])[0]
+
+        return Call(result=result, arguments=(x,), generate=generate)
+
+    return rule
+
+
+def _small_to_float(types: Any) -> Rule:
+    def small_to_float(x: Any) -> Call:
+        """Return an integer between -2**22 and 2**22 as float32.
+
+        It is added to the bits of 1.5 * 2**23, which is subtracted: a conversion instruction has an eighth of their
+        rate.
+        """
+
+        def generate(b: Builder, number: Operand) -> Any:
+            shifted = b.reinterpreted(b.binary("add", number.value, _SIGNIFICAND), "f32")
+            return b.binary("fsub", shifted, 12582912.0)
+
+        return Call(result=types.float32, arguments=(types.int32,), generate=generate)
+
+    return small_to_float
+
+
+def _bf16_to_float(types: Any) -> Rule:
+    def bf16_to_float(bits: Any) -> Call:
+        """Return the float32 value of a bfloat16 given as uint16."""
+
+        def generate(b: Builder, word: Operand) -> Any:
+            return b.reinterpreted(b.moved_left(b.widened(word.value, "i32"), 16), "f32")
+
+        return Call(result=types.float32, arguments=(types.uint16,), generate=generate)
+
+    return bf16_to_float
+
+
+def _bf16_bits(types: Any) -> Rule:
+    def bf16_bits(x: Any) -> Call:
+        """Return the uint16 of a float32 that is a bfloat16 value already."""
+
+        def generate(b: Builder, number: Operand) -> Any:
+            return b.truncated(b.moved_right(b.reinterpreted(number.value, "i32"), 16), "i16")
+
+        return Call(result=types.uint16, arguments=(types.float32,), generate=generate)
+
+    return bf16_bits
