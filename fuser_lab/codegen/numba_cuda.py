@@ -423,6 +423,12 @@ class CudaEmitter(Emitter):
             case _:
                 return super().apply(term)
 
+    def _whole(self, term: Apply) -> tuple[str, int] | None:
+        if term.fn in {"max", "min"} and term.args[0].dtype is DataType.UInt64:
+            # numba-cuda-mlir's own functions compare as if numbers had signs.
+            return self._call("maximum" if term.fn == "max" else "minimum", term.args), ATOM
+        return super()._whole(term)
+
     def _cast(self, value: Term, dtype: DataType) -> str:
         if TYPE_NAMES[dtype] == "float32" and self._has_few_bits(value):
             text = f"small_to_float({self.term(value)})"

@@ -285,7 +285,7 @@ class Segment(Shown):
         CompilationError
             If a compiler refuses it.
         UnsupportedError
-            If it has to be compiled and numba-cuda is not installed.
+            If it has to be compiled and the compiler that the source is for is not installed.
         """
         from fuser_lab.runtime.facts import launch_facts
 

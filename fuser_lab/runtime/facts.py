@@ -85,7 +85,7 @@ def launch_facts(generated: GeneratedKernel, device: Device = DEFAULT) -> tuple[
     CompilationError
         If a compiler refuses the source.
     UnsupportedError
-        If it has to be compiled and numba-cuda is not installed.
+        If it has to be compiled and the compiler that the source is for is not installed.
     """
     return tuple(facts_of(phase, device) for phase in machine_code_of(generated, device.cc))
 

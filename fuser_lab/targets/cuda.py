@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: kernels compiled by numba-cuda, on tensors of torch."""
+"""NVIDIA GPUs: kernels compiled by numba-cuda or numba-cuda-mlir, on tensors of torch."""
 
 from fuser_lab.targets.record import Form, Later, Target
 

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import importlib.util
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from fuser_lab.runtime.cuda_compilers.language import entry_of, signature_of
 _LOCK = threading.RLock()
 _DYNAMIC = -2147483648  # in a list of indices: the next operand
 _GLOBAL = 1  # the address space of a GPU's memory
+_ONE_BYTE = re.compile(r"^[ \t]*\.shared \.align (?P<align>\d+) \.b8 (?P<name>__dynamic_shmem__\w+);\n", re.MULTILINE)
 _BINARY = {
     "add": "addi", "sub": "subi", "and": "andi", "or": "ori", "xor": "xori", "shl": "shli", "lshr": "shrui",
     "fadd": "addf", "fsub": "subf", "fmul": "mulf",
@@ -113,7 +115,7 @@ class NumbaCudaMlir:
             )
             compiled.metadata["linker"] = _NoLinker()
             _part("mlir_optimization").optimize(compiled)
-        ptx = str(compiled.metadata["ptx"])
+        ptx = _with_memory_of_the_launch(str(compiled.metadata["ptx"]))
         return ptx, entry_of(ptx, function.__name__)
 
 
@@ -127,6 +129,17 @@ def _no_device_but(cc: tuple[int, int]) -> Iterator[None]:
         yield
     finally:
         tools._cached_cc = known  # noqa: SLF001
+
+
+def _with_memory_of_the_launch(ptx: str) -> str:
+    """Return PTX whose dynamic shared memory is what a launch gives; numba-cuda-mlir 0.6 declares one byte of its own."""
+    found = _ONE_BYTE.search(ptx)
+    if found is None:
+        return ptx
+    declared = f".extern .shared .align {found.group('align')} .b8 {found.group('name')}[];\n"
+    rest = ptx[: found.start()] + ptx[found.end() :]
+    entry = rest.index(".visible .entry")
+    return _with_memory_of_the_launch(f"{rest[:entry]}{declared}{rest[entry:]}")
 
 
 class _NoLinker:

@@ -102,7 +102,7 @@ def _define_approximations(library: Library, single: _Typed) -> None:
 
 
 def _extreme(types: Any, *, larger: bool) -> Rule:
-    """Return maximum or minimum with NaN propagating: one instruction for float32, else comparisons and no branch."""
+    """Return maximum or minimum, of floats with NaN propagating: one instruction for float32, else no branch."""
     sign = ">" if larger else "<"
     single = "max.NaN.f32 $0, $1, $2;" if larger else "min.NaN.f32 $0, $1, $2;"
 
@@ -111,6 +111,8 @@ def _extreme(types: Any, *, larger: bool) -> Rule:
             a, c = first.value, second.value
             if x == types.float32:
                 return b.assembly(single, ["f32"], "=f,f,f", [a, c])[0]
+            if x == types.uint64:
+                return b.select(b.below(a, c), *((c, a) if larger else (a, c)))
             chosen = b.binary("or", b.compared(sign, a, c), b.compared("!=", a, a))
             other = b.select(chosen, a, c)
             # Of equal numbers only the signs of zeros differ: the larger has a sign if both have one.
