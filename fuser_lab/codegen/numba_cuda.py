@@ -420,8 +420,16 @@ class CudaEmitter(Emitter):
             ):
                 # One instruction, NaN kept in both; only of zeros it might choose another one.
                 return self._call(_BOUNDS[fn], (x, limit)), ATOM
+            case Apply(_, "eq" | "ne" as fn, (a, b)) if a.dtype.is_complex:
+                return self._compared(fn, self._argument(a, 8), self._argument(b, 8)), ATOM
             case _:
                 return super().apply(term)
+
+    @staticmethod
+    def _compared(fn: str, a: str, b: str) -> str:
+        """Return a comparison of complex numbers by their parts: numba-cuda-mlir has none of its own."""
+        sign, both = ("==", "&") if fn == "eq" else ("!=", "|")
+        return f"(({a}.real {sign} {b}.real) {both} ({a}.imag {sign} {b}.imag))"
 
     def _whole(self, term: Apply) -> tuple[str, int] | None:
         if term.fn in {"max", "min"} and term.args[0].dtype is DataType.UInt64:
@@ -430,6 +438,8 @@ class CudaEmitter(Emitter):
         return super()._whole(term)
 
     def _cast(self, value: Term, dtype: DataType) -> str:
+        if dtype is DataType.Bool and value.dtype.is_complex:
+            return self._compared("ne", self._argument(value, 8), self.constant(value.dtype, 0))
         if TYPE_NAMES[dtype] == "float32" and self._has_few_bits(value):
             text = f"small_to_float({self.term(value)})"
             return f"round_{REDUCED[dtype]}({text})" if dtype.is_reduced_float else text

@@ -63,8 +63,13 @@ class Builder(ABC):
         """Return an integer of any type as an int64."""
 
     @abstractmethod
-    def assembly(self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any]) -> list[Any]:
-        """Return the results of PTX, which has no other effects; results and then operands are $0, $1, ... in it."""
+    def assembly(
+        self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any], *, pure: bool = False,
+    ) -> list[Any]:
+        """Return the results of PTX, which has no other effects; results and then operands are $0, $1, ... in it.
+
+        What is ``pure`` depends on its operands alone, and is computed once where it is needed several times.
+        """
 
     @abstractmethod
     def widened(self, value: Any, kind: Kind) -> Any:

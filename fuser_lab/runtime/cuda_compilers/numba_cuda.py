@@ -20,6 +20,7 @@ if not hasattr(np, "row_stack"):  # numba-cuda 0.30 asks for what NumPy 2.5 remo
     setattr(np, "row_stack", np.vstack)  # noqa: B010 - no such name for type checkers
 
 _LOCK = threading.Lock()
+_PURE = "nounwind", "readnone"
 _GLOBAL = 1  # the address space of a GPU's memory
 
 
@@ -172,12 +173,14 @@ class LlvmBuilder(Builder):
         wide: Any = importlib.import_module("numba.cuda.types").int64
         return self._context.cast(self._builder, operand.value, operand.type, wide)
 
-    def assembly(self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any]) -> list[Any]:
+    def assembly(
+        self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any], *, pure: bool = False,
+    ) -> list[Any]:
         """Return the results of PTX."""
         ir, kinds = _llvm(), [self._kinds[kind] for kind in results]
         result = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
         function = ir.FunctionType(result, [operand.type for operand in operands])
-        found = self._builder.call(ir.InlineAsm(function, text, constraints), operands)
+        found = self._builder.call(ir.InlineAsm(function, text, constraints), operands, attrs=_PURE if pure else ())
         if len(kinds) == 1:
             return [found]
         return [self._builder.extract_value(found, k) for k in range(len(kinds))]

@@ -132,7 +132,7 @@ def _no_device_but(cc: tuple[int, int]) -> Iterator[None]:
 
 
 def _with_memory_of_the_launch(ptx: str) -> str:
-    """Return PTX whose dynamic shared memory is what a launch gives; numba-cuda-mlir 0.6 declares one byte of its own."""
+    """Return PTX whose dynamic shared memory is what a launch gives; numba-cuda-mlir 0.6 declares one byte."""
     found = _ONE_BYTE.search(ptx)
     if found is None:
         return ptx
@@ -185,7 +185,10 @@ class MlirBuilder(Builder):
             return self.widened(operand.value, "i64")
         return self._lowering.mlir_convert(operand.value, self._kind("i64"))
 
-    def assembly(self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any]) -> list[Any]:
+    def assembly(
+        self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any], *,
+        pure: bool = False,
+    ) -> list[Any]:
         """Return the results of PTX."""
         kinds = [self._kind(kind) for kind in results]
         result = kinds[0] if len(kinds) == 1 else self._llvm.StructType.get_literal(kinds)

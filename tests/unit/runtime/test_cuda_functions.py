@@ -40,7 +40,9 @@ class Computing(Builder):
     def int64(self, operand: Operand) -> Any:
         return operand.value.astype(np.uint64)
 
-    def assembly(self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any]) -> list[Any]:
+    def assembly(
+        self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any], *, pure: bool = False,
+    ) -> list[Any]:
         (kind,) = results
         found = INSTRUCTIONS[text](*operands)
         assert found.dtype == KINDS[kind]
