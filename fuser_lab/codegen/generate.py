@@ -185,4 +185,5 @@ def generate_scheduled(
     source = target_of(target).emitter()(kernel).source()
     return GeneratedKernel(
         kernel_ir=kernel, source=source.text, line_origins=source.origins, line_statements=source.statements,
+        compiler=source.compiler,
     )
