@@ -3,29 +3,46 @@
 A row is walked in steps; in each, every thread takes one group of neighbours. The last steps stay in registers, those
 before them in shared memory, and the first, if the row is longer still, are read again in every pass, in the opposite
 direction each time, so that the L2 cache still has what was read last.
+
+Where rows do not begin with lines of memory, lanes do: the first lane takes the first group of a line within the row,
+and the groups before it come after the last. A row's first and last group, of which only a part may belong to it, are
+then taken in its last steps, and all other steps need no conditions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from fuser_lab.codegen.gpu_common import MOST_NEIGHBOURS, GpuReductions
+from fuser_lab.codegen.gpu_common import MOST_NEIGHBOURS, WARP, GpuReductions
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import linear, simplify, variables
-from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorStore
+from fuser_lab.codegen.kernel_ir import (
+    LARGEST_STATIC,
+    Alloc,
+    Barrier,
+    Buffer,
+    Launch,
+    Load,
+    Role,
+    Store,
+    VectorLoad,
+    VectorStore,
+)
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nests import Axis, trial
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed
-from fuser_lab.codegen.vectorize import ACCESS_BYTES, SMALL, accesses
+from fuser_lab.codegen.vectorize import ACCESS_BYTES, SMALL, access_of, accesses
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView, Val
-from fuser_lab.ir.term import Apply, Term, Var, apply, index
+from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.gpu_loops import LINE_BYTES
 from fuser_lab.schedule.state import Space
 
 _DIVIDED_FROM = 128  # elements of a row from which on its first and last access may be taken in part
 _NARROW_BYTES = 4  # of small inputs for each element: lanes read them far apart, each from another part of a line
+_SHIFTED_BYTES = (2, 4)  # of elements that are put together from two accesses
 _WIDE_ENOUGH = 8  # bytes of an access that is made of neighbours from the row's first element on
 
 
@@ -43,6 +60,8 @@ class RowNest(GpuReductions):
     """Writes nests whose reduced axes are the fastest in memory."""
 
     _ends: tuple[Term, Term] = (index(0), index(0))  # of a divided row
+    _leading: Term | None = None  # the group that the first lane takes first, so that those of a warp fill lines
+    _groups_of_line = 1
     _may_divide = True  # whether groups of neighbours may begin elsewhere than rows
     _ahead: Mapping[TensorView, Buffer] = {}  # inputs that all rows share, loaded before the first of them
     _sent: Mapping[TensorView, tuple[int, Buffer]] = {}  # inputs of which the last row's passes load the next row
@@ -73,6 +92,7 @@ class RowNest(GpuReductions):
             if self._parts:
                 self._total_of_parts(row)
             else:
+                self._begin_with_lines(row)
                 self._read_for_results(self._flat(self._nest.kept, row))
                 self._passes_over(row, sections)
         return Launch(blocks=blocks, threads=(lanes, height))
@@ -138,6 +158,45 @@ class RowNest(GpuReductions):
         stack.enter_context(self._inlined({first.name: (0, self._buffers[lead.name].size // width)}))
         self._begin, self._ends = (first, start), (low, high)
 
+    # Rows that begin anywhere in a line of memory
+
+    def _begin_with_lines(self, row: Term) -> None:
+        """Let lanes take groups so that those of a warp fill whole lines of all large tensors, wherever a row begins.
+
+        Lanes whose group would lie before the row take one after the others: as many steps, and every access of a warp
+        begins with a line. What begins within one would touch another line, and write two sectors in part.
+        """
+        self._leading = None
+        nest, width, values = self._nest, self.schedule.vector, self._values
+        if len(nest.reduced) != 1 or self.schedule.threads[0] < WARP or self._row_groups < 2 * WARP:
+            return
+        moved = [tv for tv in (*nest.full, *self._fusion.tensor_inputs) if tv in nest.index and self._is_fast(tv)]
+        largest = max((tv.nbytes for tv in moved), default=0)
+        large = [tv for tv in moved if tv.nbytes * SMALL >= largest]
+        places, ranges = self._flat(nest.kept, row), values.scope.ranges
+        starts = {self._start_of_row(tv, places, ranges) for tv in large}
+        lines = {LINE_BYTES // (width * tv.dtype.itemsize) for tv in large}
+        if self._begin is None and (len(starts) != 1 or len(lines) != 1):
+            return  # the lines of some would begin elsewhere
+        start = next(iter(starts), index(0))
+        if any(step < 0 for _, step in linear(start, ranges).parts):
+            return  # the remainder of a negative number is another one on some targets
+        self._groups_of_line = max((*lines, 1))
+        first = self._begin[0] if self._begin is not None else self._quotient(start, width)
+        before = simplify(self._remainder(first, self._groups_of_line), ranges)
+        if isinstance(before, Const):
+            # All rows begin with a line; the first group of a divided one is taken last as well.
+            self._leading = index(self._groups_of_line) if self._begin is not None else None
+            return
+        self._leading = values.let("leading", index(self._groups_of_line) - before)
+
+    def _is_fast(self, tensor: TensorView) -> bool:
+        """Whether a row's neighbours lie side by side in a tensor."""
+        fast = self._nest.reduced[-1]
+        ranges = {a.name: (0, max(a.extent - 1, 0)) for a in self._nest.axes}
+        position = self._layouts[tensor].position(self._nest.at(tensor, {fast.name: index_var("v")}))
+        return access_of(self._buffers[tensor.name], simplify(position, ranges), "v").step == 1
+
     def _reach(self, group: Term) -> Term:
         """Name the place after a group's last element, counted as the ends of a row: small numbers, none negative."""
         return self._values.let("reach", simplify((group + 1) * self.schedule.vector, self._values.scope.ranges))
@@ -154,36 +213,68 @@ class RowNest(GpuReductions):
             yield v
 
     def _fetch_group(
-        self, tensor: TensorView, width: int, words: Buffer, places: Places, group: Term, slot: Term,
+        self, tensor: TensorView, width: int, words: Buffer, places: Places, group: Term, slot: Term, *,
+        plain: bool = False,
     ) -> None:
-        """Load a group of neighbours; where a divided row ends, the tensor may end as well."""
+        """Load a group of neighbours, also what of it belongs to other rows, except where a tensor ends."""
         values, count, (low, high) = self._values, self.schedule.vector, self._ends
         first = {**places, **self._neighbours(self._nest.reduced, group, index(0))}
-        if self._begin is None:
+        if self._begin is None or plain:
             self._fetch(tensor, width, words, first, slot)
             return
         buffer = self._buffers[tensor.name]
         position = self._layouts[tensor].position(values.simplified(self._nest.at(tensor, first)))
         position = simplify(position, values.scope.ranges)
         reach = self._reach(group)
-        beyond = apply("gt", reach + count, high)
-        if position != simplify((self._begin[0] + group) * count, values.scope.ranges):
+        if position == simplify((self._begin[0] + group) * count, values.scope.ranges):
+            # Nearly always false, for all lanes: loads that follow each other do not wait for it.
+            beyond = apply("gt", position, buffer.size - count)
+        else:
             # Other tensors begin elsewhere, and there may be nothing before a row.
-            beyond = Apply(DataType.Bool, "or", (apply("lt", reach, low), beyond))
+            beyond = Apply(DataType.Bool, "or", (apply("lt", reach, low), apply("gt", reach + count, high)))
         # All threads fill their words, some of them in vain: LLVM keeps in memory what one of two choices fills.
         self._load_group(buffer, Apply(DataType.Index, "select", (beyond, index(0), position)), width, words, slot)
         with values.guard(beyond), self._within(reach) as v:
             place, at = (simplify(term, values.scope.ranges) for term in (slot + v, position + v))
             values.emit(Store(buffer=words, position=place, value=Load(words.dtype, buffer, at)))
 
-    def _each_of_group(self, group: Term, write: Callable[[Term], None]) -> None:
-        """Write what is done with each element of a group; of a divided row's first and last, with those of the row."""
+    def _is_shifted(self, tensor: TensorView) -> bool:
+        """Whether an input is a row that all rows read, each from elsewhere in an access than where its own begin."""
+        buffer, width = self._buffers[tensor.name], self.schedule.vector
+        if self._begin is None or self._leading is None or tensor in self._fusion.producers:
+            return False
+        fast, item = self._nest.reduced[-1].name, tensor.dtype.itemsize
+        position = simplify(self._layouts[tensor].position(self._nest.index[tensor]), self._ranges())
+        is_row = isinstance(position, Var) and position.name == fast and buffer.alignment == ACCESS_BYTES
+        return is_row and width * item == ACCESS_BYTES and item in _SHIFTED_BYTES
+
+    def _fetch_shifted(self, tensor: TensorView, words: Buffer, places: Places, group: Term) -> None:
+        """Load a group of neighbours of an input that begins anywhere in an access."""
+        first, values = {**places, **self._neighbours(self._nest.reduced, group, index(0))}, self._values
+        position = self._layouts[tensor].position(values.simplified(self._nest.at(tensor, first)))
+        count = self.schedule.vector
+        values.emit(VectorLoad(
+            buffer=self._buffers[tensor.name], position=simplify(position, values.scope.ranges), words=words,
+            slot=index(0), count=count, width=count, shifted=True,
+        ))
+
+    def _each_of_group(
+        self, group: Term, write: Callable[[Term], None], *, plain: bool = False, stores: bool = True,
+    ) -> None:
+        """Write what is done with each element of a group; of a divided row's first and last, with those of the row.
+
+        Where nothing is stored, all lanes take the elements one by one: one way is shorter than two in turn.
+        """
         values, width, (low, high) = self._values, self.schedule.vector, self._ends
-        if self._begin is None:
+        if self._begin is None or plain:
             with self._each_neighbour() as v:
                 write(v)
             return
         reach = self._reach(group)
+        if self._leading is not None and not stores:
+            with self._within(reach) as v:
+                write(v)
+            return
         bounds = apply("ge", reach, low), apply("le", reach + width, high)
         with values.guard(Apply(DataType.Bool, "and", bounds)), self._each_neighbour() as v:
             write(v)
@@ -209,7 +300,7 @@ class RowNest(GpuReductions):
     def _passes_over(self, row: Term, sections: Sequence[RowSection]) -> None:
         """Write the passes over one row, then the values that belong to the whole row."""
         nest = self._nest
-        places = self._flat(nest.kept, row)
+        places = self._flat(self._nest.kept, row)
         first = 0
         if self.schedule.online:
             self._online(places, sections)
@@ -290,7 +381,8 @@ class RowNest(GpuReductions):
         self._close(folds, places)
 
     def _rescaled(
-        self, folds: Sequence[Fold], visit: Callable[[ExitStack], tuple[Term, Term]],
+        self, folds: Sequence[Fold], parts: Sequence[tuple[int, int, bool]],
+        visit: Callable[[ExitStack, tuple[int, int, bool]], tuple[Term, Term]],
         known_here: Callable[[Term, Term, Term], Places], places: Places,
     ) -> None:
         """Write the largest element of a round, and make a thread's sum one relative to it."""
@@ -301,14 +393,15 @@ class RowNest(GpuReductions):
             expr=largest.expr, fn=largest.fn, identity=largest.identity,
             total=values.let(f"{base_name(largest)}_next", seen, origin=largest.expr.name),
         )
-        with ExitStack() as steps:
-            group, u = visit(steps)
+        for part in parts:
+            with ExitStack() as steps:
+                group, u = visit(steps, part)
 
-            def compare(v: Term) -> None:
-                here = known_here(group, u, v)
-                self._update(newest, values.value(source, self._nest.at(source, here)))
+                def compare(v: Term, group: Term = group, u: Term = u) -> None:
+                    here = known_here(group, u, v)
+                    self._update(newest, values.value(source, self._nest.at(source, here)))
 
-            self._each_of_group(group, compare)
+                self._each_of_group(group, compare, plain=part[2], stores=False)
         self._update(total, total.total * scale(seen, finite(newest.total)), replacing=True)
         self._update(largest, newest.total, replacing=True)
         at = values.simplified(self._nest.at(largest.expr.out, places))
@@ -374,6 +467,7 @@ class RowNest(GpuReductions):
         fetched |= {tv: width for tv in new if (width := self._width_of(tv, self._fast))}
         old = {s.tensor: section.kept[s.tensor] for s in saved if s.written < number}
         known = dict(values.given)
+        moved = [tv for tv in needed if tv not in fetched and tv not in self._ahead and self._is_shifted(tv)]
         online = number == 0 and self.schedule.online
         if section.place is Role.WORDS:
             # The whole row is on its way before anything waits for it.
@@ -386,55 +480,71 @@ class RowNest(GpuReductions):
             at_hand, shared = {}, old
         size = self._steps_ahead(section, bool(fetched or shared))
         words = {tv: self._words(tv, size * self.schedule.vector, "next") for tv in (*fetched, *shared)}
-        with ExitStack() as stack:
-            rounds = section.count // size
-            start: Term = self._round(stack, "round", rounds) * size
-            if section.place is None and number % 2:
-                start = index((rounds - 1) * size) - start
-            if words:
-                with ExitStack() as inner:
-                    u = self._round(inner, "u", size)
-                    group = self._group(inner, section, start + u)
-                    for tensor, width in fetched.items():
-                        self._fetch_group(tensor, width, words[tensor], places, group, u * self.schedule.vector)
-                    for tensor, buffer in shared.items():
-                        position = self._shared_position(tensor, start + u)
-                        self._load_group(
-                            buffer, position, shared_width(buffer, self.schedule.vector), words[tensor],
-                            u * self.schedule.vector,
-                        )
+        joined = {tv: self._words(tv, self.schedule.vector, "joined") for tv in moved}
+        for first, rounds, plain in self._spans(section, size):
+            parts = list(self._parts_of(size, plain))
+            with ExitStack() as stack:
+                start: Term = self._round(stack, "round", rounds) * size + first
+                if section.place is None and number % 2:
+                    start = index((rounds - 1) * size) - start
 
-            def known_here(group: Term, u: Term, v: Term) -> Places:
-                """Let elements be read from where they were put; return their place in the nest."""
-                here = {**places, **self._neighbours(self._nest.reduced, group, v)}
-                for tensor, buffer in words.items():
-                    self._know(tensor, buffer, here, u * self.schedule.vector + v)
-                for tensor, buffer in at_hand.items():
-                    self._know(tensor, buffer, here, (start + u) * self.schedule.vector + v)
-                return here
+                def visit(steps: ExitStack, part: tuple[int, int, bool], start: Term = start) -> tuple[Term, Term]:
+                    u = self._round(steps, "u", part[1]) + part[0]
+                    return self._group(steps, section, start + u, plain=part[2]), u
 
-            def visit(steps: ExitStack) -> tuple[Term, Term]:
-                u = self._round(steps, "u", size)
-                return self._group(steps, section, start + u), u
+                if words:
+                    for part in parts:
+                        with ExitStack() as inner:
+                            group, u = visit(inner, part)
+                            slot = u * self.schedule.vector
+                            for tensor, width in fetched.items():
+                                self._fetch_group(tensor, width, words[tensor], places, group, slot, plain=part[2])
+                            for tensor, buffer in shared.items():
+                                position = self._shared_position(tensor, start + u)
+                                self._load_group(
+                                    buffer, position, shared_width(buffer, self.schedule.vector), words[tensor], slot,
+                                )
 
-            if online:
-                self._rescaled(folds, visit, known_here, places)
-            u = self._round(stack, "u", size)
-            group = self._group(stack, section, start + u)
+                def known_here(group: Term, u: Term, v: Term, start: Term = start) -> Places:
+                    """Let elements be read from where they were put; return their place in the nest."""
+                    here = {**places, **self._neighbours(self._nest.reduced, group, v)}
+                    for tensor, buffer in words.items():
+                        self._know(tensor, buffer, here, u * self.schedule.vector + v)
+                    for tensor, buffer in at_hand.items():
+                        self._know(tensor, buffer, here, (start + u) * self.schedule.vector + v)
+                    return here
 
-            def visit_element(v: Term) -> None:
-                here = known_here(group, u, v)
-                slot = (start + u) * self.schedule.vector + v
-                kept = list(new.items()) if section.place is Role.WORDS else []
-                self._point(here, folds[1:] if online else folds, stored, kept, simplify(slot, values.scope.ranges))
-                if section.place is Role.SHARED:
-                    self._share_elements(here, {tv: b for tv, b in new.items() if tv not in words}, start + u, v)
+                if online:
+                    self._rescaled(folds, parts, visit, known_here, places)
+                for part in parts:
+                    with ExitStack() as inner:
+                        group, u = visit(inner, part)
 
-            self._each_of_group(group, visit_element)
-            if section.place is Role.SHARED:
-                for tensor in (tv for tv in new if tv in words):
-                    position = self._shared_position(tensor, start + u)
-                    self._store_group(new[tensor], position, words[tensor], u * self.schedule.vector)
+                        here_only = joined if part[2] else {}
+                        for tensor, buffer in here_only.items():
+                            self._fetch_shifted(tensor, buffer, places, group)
+
+                        def visit_element(
+                            v: Term, group: Term = group, u: Term = u, start: Term = start,
+                            joined: Mapping[TensorView, Buffer] = here_only,
+                        ) -> None:
+                            here = known_here(group, u, v)
+                            for tensor, buffer in joined.items():
+                                self._know(tensor, buffer, here, v)
+                            slot = simplify((start + u) * self.schedule.vector + v, values.scope.ranges)
+                            kept = list(new.items()) if section.place is Role.WORDS else []
+                            self._point(here, folds[1:] if online else folds, stored, kept, slot)
+                            if section.place is Role.SHARED:
+                                apart = {tv: b for tv, b in new.items() if tv not in words}
+                                self._share_elements(here, apart, start + u, v)
+
+                        before = dict(values.given)
+                        self._each_of_group(group, visit_element, plain=part[2], stores=bool(stored))
+                        values.given = before
+                        if section.place is Role.SHARED:
+                            for tensor in (tv for tv in new if tv in words):
+                                position = self._shared_position(tensor, start + u)
+                                self._store_group(new[tensor], position, words[tensor], u * self.schedule.vector)
         values.given = known
 
     def _fetch_row(
@@ -449,11 +559,13 @@ class RowNest(GpuReductions):
         """Write the loads of all steps of a section, each input with the width of its accesses and where it goes."""
         if not loads:
             return
-        with ExitStack() as stack:
-            step = self._round(stack, "step", section.count)
-            group = self._group(stack, section, step)
-            for tensor, (width, buffer) in loads.items():
-                self._fetch_group(tensor, width, buffer, places, group, step * self.schedule.vector)
+        for first, count, plain in self._parts_of(section.count, self._plain_steps(section)):
+            with ExitStack() as stack:
+                step = self._round(stack, "step", count) + first
+                group = self._group(stack, section, step, plain=plain)
+                for tensor, (width, buffer) in loads.items():
+                    slot = step * self.schedule.vector
+                    self._fetch_group(tensor, width, buffer, places, group, slot, plain=plain)
 
     def _share_elements(
         self, places: Places, kept: Mapping[TensorView, Buffer], step: Term, place: Term,
@@ -479,12 +591,45 @@ class RowNest(GpuReductions):
             ),
         )
 
-    def _group(self, stack: ExitStack, section: RowSection, step: Term) -> Var:
-        """Name the group of neighbours that a thread takes in a step of a section."""
+    def _group(self, stack: ExitStack, section: RowSection, step: Term, *, plain: bool = False) -> Var:
+        """Name the group of neighbours that a thread takes in a step of a section; ``plain`` groups are in the row."""
         lanes = self.schedule.threads[0]
         assert self._lane is not None
         reach = (section.first + section.count) * lanes
-        return self._bound(stack, "g", (step + section.first) * lanes + self._lane, self._row_groups, reach)
+        position = (step + section.first) * lanes + self._lane
+        if self._leading is None:
+            return self._bound(stack, "g", position, self._row_groups, reach)
+        whole = self._row_steps * lanes
+        with self._inlined({t.name: (1, self._groups_of_line) for t in (self._leading,) if isinstance(t, Var)}):
+            position = simplify(position + self._leading, self._values.scope.ranges)
+            position = position if plain else self._remainder(position, whole)
+        return self._bound(stack, "g", position, self._row_groups, self._row_groups if plain else whole)
+
+    def _plain_steps(self, section: RowSection) -> int:
+        """Return how many steps of a section, from its first on, lanes take groups in that are whole and in the row.
+
+        Lanes that begin with a line take the first and the last groups of a row in its last steps.
+        """
+        if self._leading is None:
+            return 0
+        most = (self.space.depth // self.schedule.vector - self._groups_of_line) // self.schedule.threads[0]
+        return min(max(most - section.first, 0), section.count)
+
+    def _parts_of(self, count: int, plain: int) -> Iterator[tuple[int, int, bool]]:
+        """Yield ranges of steps: the first, how many, and whether all of their groups are plain."""
+        if plain:
+            yield 0, plain, True
+        if count > plain:
+            yield plain, count - plain, False
+
+    def _spans(self, section: RowSection, size: int) -> Iterator[tuple[int, int, int]]:
+        """Yield rounds of a section: the first step, how many rounds, and how many first steps of each are plain."""
+        plain = 0 if section.place is None else self._plain_steps(section)
+        rounds, before = section.count // size, plain // size
+        if before:
+            yield 0, before, size
+        if rounds > before:
+            yield before * size, rounds - before, plain - before * size if rounds == before + 1 else 0
 
     def _shared_position(self, tensor: TensorView, step: Term) -> Term:
         """Return where a thread's group of a step lies in shared memory; nobody else reads it."""
@@ -517,7 +662,7 @@ class RowNest(GpuReductions):
             unit = self._loop(stack, "block", blocks, ParallelType.grid_x)
             self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
             row, part = self._quotient(unit, split), self._remainder(unit, split)
-            places = self._flat(nest.kept, row)
+            places = self._flat(self._nest.kept, row)
             self._totals_of_parts(row, places, number)
             needed = inputs_needed(self._fusion, nest, self._buffers, self._layouts, self._levels, number, ())
             fetched = {tv: width for tv in needed if (width := self._width_of(tv, self._fast))}

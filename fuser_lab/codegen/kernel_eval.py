@@ -318,8 +318,13 @@ class Lanes:
     def _check_aligned(self, access: VectorLoad | VectorStore) -> None:
         nbytes = access.width * access.buffer.dtype.itemsize
         start = self._spread_out(self._eval(access.position))
-        wrong = self._mask & (start % access.width != 0)
-        parts = access.count % access.width == 0 and nbytes <= _VECTOR_BYTES
+        within = start % access.width
+        if isinstance(access, VectorLoad) and access.shifted:
+            beyond = start - within + access.width * (1 + (within > 0)) > access.buffer.size
+            wrong, parts = self._mask & beyond, access.count == access.width and nbytes == _VECTOR_BYTES
+        else:
+            wrong = self._mask & (within != 0)
+            parts = access.count % access.width == 0 and nbytes <= _VECTOR_BYTES
         if wrong.any() or access.buffer.alignment % nbytes or not parts:
             msg = (
                 f"{self._phase.name} makes accesses of {nbytes} bytes to {access.buffer.name}, which is aligned to "

@@ -122,7 +122,8 @@ class VectorLoad(Statement):
     """``words[slot + k] = buffer[position + k]`` for k in 0..count-1, ``width`` elements per memory access.
 
     ``position`` and the buffer's alignment are multiples of an access, at most 16 bytes; ``words`` has Role.WORDS and
-    the buffer's dtype. ``evict`` is a hint to the L2 cache.
+    the buffer's dtype. ``evict`` is a hint to the L2 cache. A ``shifted`` load, of a single access, begins anywhere: it
+    is put together from the two accesses that hold it, or is the one that does.
     """
 
     buffer: Buffer
@@ -132,6 +133,7 @@ class VectorLoad(Statement):
     count: int
     width: int
     evict: Evict = Evict.NORMAL
+    shifted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,7 @@ _DIVISION = 20  # instructions of a division by a number that is not constant
 _SOFTWARE = 40  # instructions of a conversion to or from eight bits
 _DOUBLE = 8  # times the instructions of a division or function of float64
 _ROUND = 12  # instructions of four numbers of the random generator, each
+_SHIFTED = 8  # instructions of four words that begin anywhere in an access, each: two accesses, and what joins them
 _SHUFFLES = 5  # of a reduction over a warp
 _GOLDEN = (5**0.5 - 1) / 2
 _STEPS = (_GOLDEN, 0.7548776662466927, 0.5698402909980532)  # of loops in loops: no two are near a fraction
@@ -247,7 +248,7 @@ class _Walk:
                 found = self._term(value)
                 self._env[name] = Found(None, self._times) if statement.update else found
             case VectorLoad(buffer=buffer, position=position, count=count, width=width):
-                self._count("moves", self._reached() * (count // width))
+                self._count("moves", self._reached() * (count // width) * (_SHIFTED if statement.shifted else 1))
                 self._access(buffer, self._term(position), count, width, "fetched")
             case VectorStore(buffer=buffer, position=position, count=count, width=width):
                 self._count("moves", self._reached() * (count // width))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.index_math import linear, simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
@@ -100,6 +100,17 @@ class NestLowering:
     def _walks_rows(self) -> bool:
         """Whether what is reduced lies along memory."""
         return fastest_is_reduced(self._fusion, self._nest, self._buffers, self._layouts)
+
+    def _steps(self, tensor: TensorView) -> dict[str, int] | None:
+        """Return a tensor's strides along the nest's axes; None where it is not a plain walk along each."""
+        form = linear(self._layouts[tensor].position(self._nest.index[tensor]), self._ranges())
+        if not all(isinstance(atom, Var) for atom, _ in form.parts):
+            return None
+        return {atom.name: step for atom, step in form.parts if isinstance(atom, Var)}
+
+    def _ranges(self) -> dict[str, tuple[int, int]]:
+        """Return the least and the largest value of each axis."""
+        return {a.name: (0, max(a.extent - 1, 0)) for a in self._nest.axes}
 
     def _space(self) -> Space:
         """Return what loops are chosen by."""

@@ -80,7 +80,8 @@ _INTRINSICS = (
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
-    "index32", "load_lasting", "load_streamed", "load_vector", "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
+    "index32", "load_lasting", "load_shifted", "load_streamed", "load_vector",
+    "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
     "philox_uniforms", "quotient", "small_to_float", "store_vector",
     *(f"{name}_among" for name in _PAIRED.values()),
     *(f"store_{name}" for name in _PAIRED.values()),
@@ -261,7 +262,7 @@ class CudaEmitter(Emitter):
         """Print the call that moves a few neighbours between memory and registers."""
         name = "store_vector"
         if isinstance(statement, VectorLoad):
-            name = _LOADS[statement.evict]
+            name = "load_shifted" if statement.shifted else _LOADS[statement.evict]
         elif statement.words.name in self._narrow.wide:
             name = f"store_{_PAIRED[statement.buffer.dtype]}"
         memory = f"{statement.buffer.name}, {self.term(statement.position)}"

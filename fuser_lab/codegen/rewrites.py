@@ -79,8 +79,12 @@ def _unbounded(value: Term, known: Mapping[str, Term]) -> Term:
     """Return a value that is converted to e4m3 without bounds that the conversion has anyway; NaN passes both."""
     form = known.get(value.name) if isinstance(value, Var) else value
     match form:
-        case Apply(DataType.Float, "select", (Apply(_, "lt" | "gt" as fn, (x, Const(_, bound))), Const(_, end), other)) if (
-            x == other and bound == end and (bound <= -_LARGEST_E4M3 if fn == "lt" else bound >= _LARGEST_E4M3)
+        case Apply(DataType.Float, "select", (Apply(_, "lt", (x, Const(_, bound))), Const(_, end), other)) if (
+            x == other and bound == end and bound.real <= -_LARGEST_E4M3
+        ):
+            return _unbounded(x, known)
+        case Apply(DataType.Float, "select", (Apply(_, "gt", (x, Const(_, bound))), Const(_, end), other)) if (
+            x == other and bound == end and bound.real >= _LARGEST_E4M3
         ):
             return _unbounded(x, known)
         case _:

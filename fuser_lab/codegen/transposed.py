@@ -73,16 +73,6 @@ class TransposingNest(NestLowering):
             outputs=tuple(tv for tv in moved if tv in nest.full),
         )
 
-    def _steps(self, tensor: TensorView) -> dict[str, int] | None:
-        """Return a tensor's strides along the nest's axes; None where it is not a plain walk along each."""
-        form = linear(self._layouts[tensor].position(self._nest.index[tensor]), self._ranges())
-        if not all(isinstance(atom, Var) for atom, _ in form.parts):
-            return None
-        return {atom.name: step for atom, step in form.parts if isinstance(atom, Var)}
-
-    def _ranges(self) -> dict[str, tuple[int, int]]:
-        return {a.name: (0, max(a.extent - 1, 0)) for a in self._nest.axes}
-
     def _merged(self) -> tuple[tuple[Axis, ...], dict[str, tuple[Axis, ...]]]:
         """Return the axes, neighbours that every access walks through evenly made one, and what each is made of."""
         ranges = self._ranges()

@@ -68,7 +68,10 @@ def _row_loops(space: Space) -> LoopSchedule:
         return LoopSchedule(
             style=Style.ROWS, threads=(lanes, together), vector=width, unroll=min(steps, IN_FLIGHT),
             persistent=space.passes > 1, registers=steps, evict=eviction(space), reasons=tuple(reasons),
-            resident=SHORT_THREADS // (lanes * together) if steps == 1 < space.passes else 0,
+            resident=(
+                SHORT_THREADS // (lanes * together) if steps == 1 < space.passes
+                else ALL_THREADS // (lanes * together) if space.shifted else 0
+            ),
         )
     if space.passes == 1:
         few = max(2 // space.streams, 1)

@@ -1,5 +1,6 @@
 """Vector accesses to memory, and indices that are computed with 32 bits."""
 
+from itertools import pairwise
 from typing import Any
 
 from fuser_lab.runtime.cuda_compilers.building import BITS, Builder, Call, Kind, Operand, Rule
@@ -25,6 +26,7 @@ def define_memory_functions(library: Library) -> None:
     # load_lasting is load_vector for inputs of kernels that write more than the L2 cache holds: what is written goes
     # first.
     library.named("load_lasting", _vector(library.types, storing=False, hint=_LASTING))
+    library.intrinsic(_load_shifted(library.types))
 
 
 def access_of(element: Any, width: int) -> tuple[Kind, int]:
@@ -98,3 +100,43 @@ def _vector(types: Any, *, storing: bool, hint: tuple[str, str] | None = None) -
         return Call(result=types.void, arguments=(memory, position, words, slot, count, width), generate=generate)
 
     return rule
+
+
+def _load_shifted(types: Any) -> Rule:
+    def load_shifted(memory: Any, position: Any, words: Any, slot: Any, count: Any, width: Any) -> Call | None:
+        """Do what `load_vector` does with a single access of 16 bytes, from any position.
+
+        The access that holds the first element is loaded, and the next one where elements are in it; of their eight
+        words those from the first element on are chosen and, if elements are halves of words, shifted.
+        """
+        if not hasattr(count, "literal_value"):
+            return None  # asked again with literals as types
+        elements, nbytes = count.literal_value, memory.dtype.bitwidth // 8
+        lanes = elements * nbytes // _WORD_BYTES
+
+        def generate(b: Builder, *operands: Operand) -> None:
+            at = b.int64(operands[1])
+            within = b.binary("and", at, elements - 1)
+            first = b.binary("sub", at, within)
+            step = b.select(b.equal(within, 0), b.constant("i64", 0), b.constant("i64", elements))
+            found: list[Any] = []
+            for start in (first, b.binary("add", first, step)):
+                found += b.load(b.place(operands[0], start, "i32", lanes), align=lanes * _WORD_BYTES)
+            shift = b.moved_left(b.truncated(within, "i32"), nbytes.bit_length() - 1)
+            for words_on in (2, 1):
+                stays = b.equal(b.binary("and", shift, words_on * _WORD_BYTES), 0)
+                pairs = zip(found, found[words_on:], strict=False)
+                found = [b.select(stays, one, later) for one, later in pairs]
+            if nbytes < _WORD_BYTES:
+                bits = b.moved_left(b.binary("and", shift, _WORD_BYTES - 1), 3)
+                text, letters = "shf.r.wrap.b32 $0, $1, $2, $3;", "=r,r,r,r"
+                found = [
+                    b.assembly(text, ["i32"], letters, [low, high, bits], pure=True)[0] for low, high in pairwise(found)
+                ]
+            inside = b.place(operands[2], b.int64(operands[3]), "i32")
+            for number, word in enumerate(found[:lanes]):
+                b.store(b.step(inside, number), [word])
+
+        return Call(result=types.void, arguments=(memory, position, words, slot, count, width), generate=generate)
+
+    return load_shifted

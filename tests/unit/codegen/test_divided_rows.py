@@ -1,7 +1,8 @@
 """Rows that begin anywhere in an access, in lock step on the GPU: whole accesses, the first and last taken in part."""
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,10 +13,14 @@ from unit.codegen.test_gpu_reductions import check
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
 from fuser_lab.codegen.generate import generate
-from fuser_lab.codegen.kernel_ir import Kernel, Role, VectorLoad, VectorStore, walk
+from fuser_lab.codegen.index_map import index_var
+from fuser_lab.codegen.kernel_eval import Lanes, evaluate_kernel
+from fuser_lab.codegen.kernel_ir import If, Kernel, Let, Loop, Role, Statement, VectorLoad, VectorStore, walk
+from fuser_lab.codegen.lower import lower
 from fuser_lab.cost.device import H200
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ScheduleError
+from fuser_lab.ir.term import Const, Var
 from fuser_lab.runtime.ptx import kernel_key
 from fuser_lab.schedule.gpu_loops import row_loops
 from fuser_lab.schedule.state import Space
@@ -45,14 +50,15 @@ class TestLengths:
         assert widths(kernel, VectorLoad, Role.INPUT) == {VECTOR[dtype]}
 
 
-@pytest.mark.parametrize("length", [251, 1021])
-@pytest.mark.parametrize("dtype", VECTOR, ids=lambda d: d.name)
-def test_what_all_rows_share_is_read_element_by_element(length: int, dtype: DataType) -> None:
+@pytest.mark.parametrize(("length", "shifted"), [(251, False), (1021, True), (1023, True)])
+@pytest.mark.parametrize("dtype", [D.BFloat16, D.Half], ids=lambda d: d.name)
+def test_what_all_rows_share_is_put_together_from_whole_accesses(length: int, dtype: DataType, shifted: bool) -> None:
     shapes = [(40, length), (40, length), (length,)]
     inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
     kernel = check(build(add_norm, shapes, dtype), S.INNER_PERSISTENT, inputs)
     loads = [s for p in kernel.phases for s in walk(p.body) if isinstance(s, VectorLoad)]
-    assert {s.buffer.name for s in loads if s.buffer.role is Role.INPUT} == {"T0", "T1"}
+    assert {s.buffer.name for s in loads if s.buffer.role is Role.INPUT and not s.shifted} == {"T0", "T1"}
+    assert {s.buffer.name for s in loads if s.shifted} == ({"T2"} if shifted else set())
 
 
 def masked(fd: Any, x: Any, mask: Any) -> Any:
@@ -159,3 +165,55 @@ def test_parameters_given_by_hand() -> None:
         source = fl.segment(fd).with_params(0, vector=vector).segments[0].source("cuda")
         assert bool(re.search(r"load_\w+\(T0, ", source)) is (vector > 1)
         assert np.isfinite(y).all()
+
+
+class Watched(Lanes):
+    """Notes where lanes store: the number of each lane in its block, and the position."""
+
+    stores: ClassVar[list[tuple[np.ndarray, np.ndarray]]] = []
+
+    def _vector_store(self, store: VectorStore) -> None:
+        super()._vector_store(store)
+        if store.buffer.role is Role.OUTPUT:
+            lane, at = (self._spread_out(self._eval(t))[self._mask] for t in (index_var("lane"), store.position))
+            self.stores.append((lane, at))
+
+
+@pytest.mark.parametrize("length", [1000, 1021, 2008, 5001])
+def test_lanes_begin_with_lines_of_memory_wherever_a_row_begins(length: int) -> None:
+    x = numbers((9, length), D.BFloat16)
+    kernel = check(build(softmax, [x.shape], D.BFloat16), S.INNER_PERSISTENT, [x])
+    memory = {"T0": x.reshape(-1).copy(), kernel.outputs[0].name: np.zeros(x.size, D.BFloat16.numpy)}
+    Watched.stores.clear()
+    evaluate_kernel(kernel, memory, Watched)
+    assert Watched.stores
+    for lane, at in Watched.stores:
+        assert ((at // 8) % 8 == lane % 8).all()
+
+
+def unguarded(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    """What no condition stands around but that on the row."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop):
+            yield from unguarded(statement.body)
+        elif isinstance(statement, If) and "row" in {t.name for t in statement.condition.walk() if isinstance(t, Var)}:
+            yield from unguarded(statement.then)
+
+
+@pytest.mark.parametrize(("length", "plain"), [(1000, 3), (1021, 3), (701, 2)])
+def test_steps_in_the_middle_of_a_row_have_no_conditions(length: int, plain: int) -> None:
+    x = numbers((300, length), D.BFloat16)
+    (phase,) = check(build(softmax, [x.shape], D.BFloat16), S.INNER_PERSISTENT, [x]).phases
+    loops = [s for s in unguarded(phase.body) if isinstance(s, Loop) and any(isinstance(t, VectorLoad) for t in s.body)]
+    assert [int(loop.stop.value.real) for loop in loops if isinstance(loop.stop, Const)][:1] == [plain]
+    assert not any(isinstance(s, If) for s in walk(loops[0].body))
+
+
+def test_lanes_begin_with_rows_where_lines_of_tensors_begin_at_different_places() -> None:
+    fusion = build(softmax, [(300, 1000)], D.BFloat16)
+    found = []
+    for strides in ({}, {"T0": (1024, 1)}):
+        kernel = lower(fusion, S.INNER_PERSISTENT, "cuda", "kernel", strides)
+        found.append({s.name for phase in kernel.phases for s in walk(phase.body) if isinstance(s, Let)})
+    assert "leading" in found[0] - found[1]
