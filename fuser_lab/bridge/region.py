@@ -12,11 +12,12 @@ from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import TracedTensor
 from fuser_lab.bridge.lowerings.views import ALIASES
 from fuser_lab.bridge.signature import Cutting, Recorded, recorded, signature_of
-from fuser_lab.bridge.traced import Node, Origin, origin_of, target_of
+from fuser_lab.bridge.traced import Node, Origin, assigned, origin_of, target_of
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, OutOfMemoryError, RegionWarning, ValidationError, warn
 from fuser_lab.execution.validation import check_outputs
 from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.ir import TensorView
 from fuser_lab.plan import Plan
 from fuser_lab.segmentation.origins import source_lines
 
@@ -125,12 +126,25 @@ class Region(ABC):
     def plan(self) -> Plan:
         """The plan, which knows the user's line and the module of each tensor; equal regions share compiled kernels."""
         modules = tuple((name, op.origin.module) for op in self.ops for name in op.tensors if op.origin.module)
-        return replace(self.recorded.plan, sources=self.sources, modules=modules)
+        return replace(self.recorded.plan, sources=self.sources, modules=modules, names=self.names)
 
     @functools.cached_property
     def sources(self) -> tuple[tuple[str, str], ...]:
         """The tensors of the definition with the lines of the user's code that they came from."""
         return tuple((name, str(op.origin)) for op in self.ops for name in op.tensors if str(op.origin))
+
+    @functools.cached_property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """What the graph and the user's code call tensors, with their names in the definition."""
+        given = zip(self.input_nodes, self.definition.fusion.inputs, strict=False)
+        found = [(node.name, value.name) for node, value in given if isinstance(value, TensorView)]
+        lines: dict[tuple[str, str], str] = {}  # an assignment names what its last op computes
+        for node, op in zip(self.call_nodes, self.ops, strict=True):
+            if op.tensors:
+                found.append((node.name, op.tensors[-1]))
+                lines |= {(name, op.origin.place): op.tensors[-1] for name in assigned(op.origin.code)}
+        found += [(name, tensor) for (name, _), tensor in lines.items()]
+        return tuple(dict.fromkeys((name, tensor) for name, tensor in found if name))
 
     @functools.cached_property
     def modules(self) -> tuple[str, ...]:

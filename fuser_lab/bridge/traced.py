@@ -38,7 +38,14 @@ class Origin:
 
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in [^\n]*(?:\n\s*([^\n]*))?')
 _OF_CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]|^<ipython-input-")
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]*)?(?:[-+*/@%]|\*\*|//)?=(?!=)")
 OF_TORCH = re.compile(r"[/\\](torch|functorch)[/\\]")
+
+
+def assigned(code: str) -> tuple[str, ...]:
+    """Return the variable that a line of code assigns its value to, if it is one."""
+    found = _ASSIGNED.match(code)
+    return () if found is None else (found[1],)
 
 
 def origin_of(node: Node) -> Origin:

@@ -1,6 +1,7 @@
 """Bytes and seconds as text: three significant digits, decimal units."""
 
 import math
+from functools import lru_cache
 
 _STEP = 1000.0
 _NANOSECONDS = 1e-7  # seconds, below which a time is given in nanoseconds
@@ -8,6 +9,11 @@ _NANOSECONDS = 1e-7  # seconds, below which a time is given in nanoseconds
 
 def bytes_label(count: float) -> str:
     """Return bytes with a decimal unit: ``8.39 MB``."""
+    return _bytes_label(count)
+
+
+@lru_cache(maxsize=1 << 12)  # pictures of large plans have thousands of labels, of few sizes
+def _bytes_label(count: float) -> str:
     names = ("B", "kB", "MB", "GB", "TB")
     size = abs(count)
     power = 0 if size < _STEP else min(int(math.log(size, _STEP) + 1e-9), len(names) - 1)

@@ -51,6 +51,7 @@ from fuser_lab.ops.arguments import check_range, element_type, flag, flags, list
 from fuser_lab.ops.promotion import convert_number
 from fuser_lab.ops.registry import Result
 
+_PACKAGE = __name__.partition(".")[0]
 MOST_AXES = 64  # of an array, in NumPy and in torch
 _VECTOR_SIZE = arguments.whole(0, 1 << 16)
 
@@ -141,6 +142,8 @@ class FusionBuilder(Recording):
     notes: tuple[str, ...] = ()
     # Names of values, with the script's lines that define them under other names.
     sources: tuple[tuple[str, str], ...] = ()
+    # What the user's code calls tensors, with their names.
+    names: tuple[tuple[str, str], ...] = ()
 
     @functools.cached_property
     def hand(self) -> HandSchedule:
@@ -159,6 +162,8 @@ class FusionBuilder(Recording):
         """Close the definition; an exception inside it propagates, and the incomplete definition is not a fusion."""
         self._open = False
         self._left_by = next((kind.__name__ for kind in exception[:1] if isinstance(kind, type)), None)
+        if not any(exception):
+            self.names = (*self.names, *_variables(self))
         if self._walk is not None and not any(exception):
             self._look_up(self._walk)
 
@@ -630,3 +635,19 @@ class FusionBuilder(Recording):
 def _are_strides(value: object) -> bool:
     """Whether the second argument of define_tensor is a list of strides rather than of contiguity flags."""
     return isinstance(value, list | tuple) and any(map(is_whole, value))
+
+
+def _variables(builder: object) -> tuple[tuple[str, str], ...]:
+    """Return the variables of a notebook or script that hold tensors of a definition, with the names of these.
+
+    Variables of functions are not read: in Python 3.11 and 3.12 that would keep their values alive.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    if frame is None or frame.f_locals is not frame.f_globals:
+        return ()
+    return tuple(
+        (name, value.name) for name, value in frame.f_globals.items()
+        if isinstance(value, Tensor) and value.builder is builder and not name.startswith("_")
+    )

@@ -13,6 +13,7 @@ from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass
 from fuser_lab.plan.code import Edit
+from fuser_lab.plan.names import Names
 from fuser_lab.plan.segment import Segment
 from fuser_lab.plan.segment_edit import SegmentEdit
 from fuser_lab.schedule.base import Scheduler
@@ -45,6 +46,7 @@ class PlanBase:
     method: Strategy = "bottom_up"
     sources: tuple[tuple[str, str], ...] = ()
     modules: tuple[tuple[str, str], ...] = ()
+    names: Names = ()
     _cache: dict[str, "PreparedPlan"] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -103,7 +105,7 @@ class PlanBase:
             definition, list(self.inputs), strategy=strategy, target=self.oracle.device, options=options,
             schedulers=self.oracle.schedulers if schedulers is None else schedulers, passes=self.passes,
         )
-        again: Self = replace(made, sources=self.sources, modules=self.modules)
+        again: Self = replace(made, sources=self.sources, modules=self.modules, names=self.names)
         return again
 
     @takes(name=TEXT)

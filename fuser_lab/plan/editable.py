@@ -53,7 +53,7 @@ class EditablePlan(ExplainedPlan):
         IllegalEdit
             If there is nothing to cut there; the message says why.
         """
-        tensor, consumer = (where, None) if isinstance(where, str) else where
+        tensor, consumer = self._place(where)
         self._check_kept(IllegalEdit, tensor, consumer)
         with self._with_source_lines():
             changed = edits.cut(self.segmented, tensor, consumer, self.oracle)
@@ -80,7 +80,7 @@ class EditablePlan(ExplainedPlan):
             If the definition has no such tensor, a reader does not read it, or the plan's strategy is a function that
             does not cut the new definition.
         """
-        self._check_recorded(tensor)
+        tensor, readers = self._recorded(tensor, readers)
         return self._annotated(with_segment_set(self.definition, tensor, readers))
 
     @takes(tensor=TENSOR, readers=READERS)
@@ -101,7 +101,7 @@ class EditablePlan(ExplainedPlan):
         IllegalEdit
             If the definition has no such ``segment_set``; those created by passes do not count.
         """
-        self._check_recorded(tensor)
+        tensor, readers = self._recorded(tensor, readers)
         return self._annotated(without_segment_set(self.definition, tensor, readers))
 
     @property
@@ -176,6 +176,22 @@ class EditablePlan(ExplainedPlan):
             )
             raise IllegalEdit(msg) from None
 
+    def _place(self, where: str | Sequence[str]) -> tuple[str, str | None]:
+        """Return the names in the fusion of a tensor, and of the reader that is given with it."""
+        tensor, consumer = (where, None) if isinstance(where, str) else where
+        return self._called(tensor, IllegalEdit), self._called(consumer, IllegalEdit)
+
+    def _recorded(
+        self, tensor: str, readers: str | Sequence[str] | None,
+    ) -> tuple[str, str | Sequence[str] | None]:
+        """Return the names of a tensor and its readers; raise for a tensor created by passes or the segmenter."""
+        tensor = self._called(tensor, IllegalEdit)
+        if readers is not None:
+            given = (readers,) if isinstance(readers, str) else readers
+            readers = [self._called(reader, IllegalEdit) for reader in given]
+        self._check_recorded(tensor)
+        return tensor, readers
+
     def _check_recorded(self, tensor: str) -> None:
         """Raise for a tensor created by passes or the segmenter: annotations refer to the definition."""
         if tensor in self.fusion.tensors and tensor not in self.definition.tensors:
@@ -211,6 +227,7 @@ class EditablePlan(ExplainedPlan):
         IllegalEdit
             If the plan would be illegal; the message says why.
         """
+        tensor = self._called(tensor, IllegalEdit)
         self._check_kept(IllegalEdit, tensor)
         with self._with_source_lines():
             changed = edits.move(self.segmented, tensor, segment, self.oracle, self.options.segment_set)
@@ -242,6 +259,7 @@ class EditablePlan(ExplainedPlan):
             If the tensor does not pass between segments; if it depends on random numbers, a library's result or a
             reduction computed in its segment; or if no scheduler accepts a segment with the copies.
         """
+        tensor = self._called(tensor, IllegalEdit)
         self._check_kept(IllegalEdit, tensor)
         chosen = () if segments is None else (segments,) if isinstance(segments, int) else tuple(segments)
         with self._with_source_lines():
@@ -276,6 +294,7 @@ class EditablePlan(ExplainedPlan):
             stored as it is, as outputs and operands of a library must; or if no scheduler accepts a segment with the
             casts.
         """
+        tensor = self._called(tensor, IllegalEdit)
         self._check_kept(IllegalEdit, tensor)
         with self._with_source_lines():
             done = narrow(self.segmented, tensor, dtype, self.oracle, self.inputs)
@@ -415,8 +434,7 @@ class EditablePlan(ExplainedPlan):
         where
             As for `cut`.
         """
-        tensor, consumer = (where, None) if isinstance(where, str) else where
-        return self._previews.cut(tensor, consumer)
+        return self._previews.cut(*self._place(where))
 
     @takes(a=SEGMENT, b=SEGMENT)
     def preview_glue(self, a: int, b: int) -> EditPreview:
@@ -426,7 +444,7 @@ class EditablePlan(ExplainedPlan):
     @takes(tensor=TENSOR, segment=SEGMENT)
     def preview_move(self, tensor: str, segment: int) -> EditPreview:
         """Return what `move` would give, or why it is refused, without making the plan."""
-        return self._previews.move(tensor, segment)
+        return self._previews.move(self._called(tensor, IllegalEdit), segment)
 
     @takes(most=whole(1), seconds=number(0))
     def best_edits(self, most: int = 5, *, seconds: float = 10.0) -> tuple[EditPreview, ...]:

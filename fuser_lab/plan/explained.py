@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fuser_lab.arguments import named, number, one_of, optional, takes, whole
 from fuser_lab.cost.kernel_time import Prediction
@@ -14,6 +14,7 @@ from fuser_lab.plan.accepted import TENSOR_OR_SEGMENT
 from fuser_lab.plan.base import PlanBase
 from fuser_lab.plan.code import FORMS, PlanCode
 from fuser_lab.plan.definitions import SegmentDefinitions
+from fuser_lab.plan.names import tensor_called
 from fuser_lab.report import certificates
 from fuser_lab.report.pass_diffs import PassDiffs, pass_diffs
 from fuser_lab.report.shown import Shown
@@ -26,6 +27,8 @@ from fuser_lab.segmentation.privatization import without
 
 if TYPE_CHECKING:
     from fuser_lab.definition.cache import FusionCache
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +52,15 @@ class ExplainedPlan(PlanBase):
         InputError
             If a name or number is unknown, or names a fusion input.
         """
+        a, b = self._called(a, InputError), self._called(b, InputError)
         self._check_kept(InputError, a, b)
         return self._why(a, b)
+
+    def _called(self, name: T, kind: type[FuserLabError]) -> T | str:
+        """Return the name in the fusion of a tensor called by its name or by the user's; all else as given."""
+        if not isinstance(name, str):
+            return name
+        return tensor_called(name, {**self.definition.tensors, **self.fusion.tensors}, self.names, kind)
 
     def _check_kept(self, kind: type[FuserLabError], *names: object) -> None:
         """Raise for names that were defined but are not in the segmented fusion."""

@@ -193,6 +193,7 @@ def segment(
         passes=ran,
         method=strategy,
         sources=fd.sources if isinstance(fd, FusionBuilder) else (),
+        names=fd.names if isinstance(fd, FusionBuilder) else (),
     )
 
 

@@ -114,14 +114,20 @@ class Drawing:
         Pairs of a tensor's name and its line in the user's code, and of its name and the path of its module.
     drawn
         What was drawn before; the result does not depend on it.
+    names
+        Pairs of what the user calls a tensor and its name.
     """
 
     def __init__(
         self, fusion: Fusion, segments: Sequence[SegmentLike], replicas: Mapping[str, str] | None = None,
         lines: Sequence[tuple[str, str]] = (), modules: Sequence[tuple[str, str]] = (), drawn: Drawn | None = None,
+        names: Sequence[tuple[str, str]] = (),
     ) -> None:
         self._fusion = fusion
-        self._given = lines, modules
+        self._given = lines, modules, names
+        self._called: dict[str, tuple[str, ...]] = {}
+        for called, tensor in names:
+            self._called[tensor] = (*self._called.get(tensor, ()), called)
         self._lines, self._modules = dict(lines), dict(modules)
         self._drawn = Drawn() if drawn is None else drawn
         self._drawn.begin()
@@ -131,11 +137,11 @@ class Drawing:
         known = [self._drawn.of(segment) for segment in segments]
         ops = [self._ops(segment, one and one[0]) for segment, one in zip(segments, known, strict=True)]
         self.ops = sum(len(one.nodes) for one in ops)
-        readers: dict[str, list[int]] = {}
-        for segment in segments if self.ops > COMPACT_FROM else ():
+        readers: dict[str, dict[int, str]] = {}
+        for segment, own in zip(segments, ops, strict=True) if self.ops > COMPACT_FROM else ():
             for value in dict.fromkeys(v.name for v in segment.inputs):
-                readers.setdefault(value, []).append(segment.index)
-        inputs = [node for tensor in fusion.tensor_inputs for node in self._input(tensor, readers.get(tensor.name, []))]
+                readers.setdefault(value, {})[segment.index] = own.nodes[0].id if own.nodes else str(segment.index)
+        inputs = [node for tensor in fusion.tensor_inputs for node in self._input(tensor, readers.get(tensor.name, {}))]
         self._find_makers(segments, ops)
         edges: list[Part[EdgeView]] = []
         self.segments: list[SegmentView] = []
@@ -167,15 +173,19 @@ class Drawing:
                 if name in wanted:
                     self._made.setdefault(name, []).append((segment.index, node))
 
-    def _input(self, tensor: TensorView, readers: Sequence[int]) -> list[NodeView]:
-        """Return one node, or in large fusions one for each segment that reads the tensor, which spares long wires."""
+    def _input(self, tensor: TensorView, readers: Mapping[int, str]) -> list[NodeView]:
+        """Return one node, or in large fusions one for each segment that reads the tensor, which spares long wires.
+
+        ``readers`` has the first op of each of these segments, whose id, unlike the segment's number, survives edits.
+        """
         if len(readers) <= 1:
             self._made[tensor.name] = [(None, f"in:{tensor.name}")]
-            return [_tensor_node(f"in:{tensor.name}", "input", tensor)]
-        nodes = {reader: f"in:{tensor.name}@{reader}" for reader in readers}
+            return [_tensor_node(f"in:{tensor.name}", "input", tensor, self._called.get(tensor.name, ()))]
+        nodes = {reader: f"in:{tensor.name}@{first}" for reader, first in readers.items()}
         self._read |= {(tensor.name, reader): node for reader, node in nodes.items()}
         self._made.setdefault(tensor.name, []).extend((None, node) for node in nodes.values())
-        return [_tensor_node(node, "input", tensor) for node in nodes.values()]
+        called = self._called.get(tensor.name, ())
+        return [_tensor_node(node, "input", tensor, called) for node in nodes.values()]
 
     def _ops(self, segment: SegmentLike, known: _Ops | None) -> _Ops:
         index = segment.index
@@ -219,6 +229,7 @@ class Drawing:
             text=f"{expr_text(expr)}\n{line}" if line else expr_text(expr),
             line=line,
             module=source_of(first.name, self._modules),
+            called=tuple(name for result in results for name in self._called.get(result.name, ())),
         )
 
     def _op_id(self, expr: Expr, segment: int) -> str:
@@ -259,7 +270,7 @@ def _numbered(segment: int, nodes: Iterable[NodeView]) -> tuple[NodeView, ...]:
         NodeView(
             id=node.id, kind=node.kind, label=node.label, tensor=node.tensor, tensors=node.tensors, dtype=node.dtype,
             shape=node.shape, bytes=node.bytes, segment=segment, replica=node.replica, copies=node.copies,
-            text=node.text, detail=node.detail, line=node.line, module=node.module,
+            text=node.text, detail=node.detail, line=node.line, module=node.module, called=node.called,
         )
         for node in nodes
     ])
@@ -363,7 +374,7 @@ def _edge_kind(source: int | None, target: _Place) -> EdgeKind:
     return "inside" if source == target[0] else "boundary"
 
 
-def _tensor_node(node: str, kind: NodeKind, tensor: TensorView) -> NodeView:
+def _tensor_node(node: str, kind: NodeKind, tensor: TensorView, called: tuple[str, ...] = ()) -> NodeView:
     return NodeView(
         id=node,
         kind=kind,
@@ -377,4 +388,5 @@ def _tensor_node(node: str, kind: NodeKind, tensor: TensorView) -> NodeView:
         replica=False,
         copies=1,
         text=f"{kind} {tensor.name}",
+        called=called,
     )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
     from fuser_lab.report.layers import Graph, Point, Stand
+
+    Port = tuple[str, str]  # a node, and the tensor that leaves it there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +24,10 @@ class Box:
     width: float
     height: float
 
+    def moved(self, x: float, y: float) -> Box:
+        """Return the rectangle at another place."""
+        return Box(x=self.x + x, y=self.y + y, width=self.width, height=self.height)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
@@ -28,6 +36,22 @@ class Curve:
     points: tuple[Point, ...]
     tip: Point
     label: Point | None
+
+    @property
+    def extent(self) -> tuple[int, int, int, int]:
+        """How far it reaches from its tip: left, top, right and bottom, in whole pixels."""
+        xs, ys = [x for x, _ in self.points], [y for _, y in self.points]
+        x, y = self.tip
+        return (
+            math.floor(min(xs) - x), math.floor(min(ys) - y), math.ceil(max(xs) - x), math.ceil(max(ys) - y),
+        )
+
+    def moved(self, x: float, y: float) -> Curve:
+        """Return the edge at another place."""
+        label = None if self.label is None else (self.label[0] + x, self.label[1] + y)
+        return Curve(
+            points=tuple([(a + x, b + y) for a, b in self.points]), tip=(self.tip[0] + x, self.tip[1] + y), label=label,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +66,33 @@ ROOM: Final = Room(width=1000.0, height=520.0)  # a notebook's cell, less what s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """A segment laid out by itself, as a drawing of its own.
+
+    ``nodes`` and ``edges`` are its nodes and the edges that do not leave it, from its corner on. ``graph`` was placed
+    in so many ``bands`` to give ``size``, ``stands`` of its items, ``routes`` of the edges into it (by id) and of the
+    tensors that leave it (by port), and where these doors are, from the middle; all of these have their axes exchanged
+    in a drawing from left to right.
+    """
+
+    nodes: Mapping[str, Box]
+    edges: Mapping[str, Curve]
+    graph: Graph
+    bands: int
+    size: tuple[float, float]
+    stands: Mapping[str, Stand]
+    routes: Mapping[str | Port, tuple[Point, ...]]
+    entering: Mapping[Port, float]
+    leaving: Mapping[Port, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What a layout leaves to the next, so that what an edit does not change stays where it is.
 
-    ``outer`` and ``inner`` are stands among segments and within a segment, by node ids (``label:`` before those of
-    labels' sources); ``graphs`` are the insides of segments by their nodes, with the number of bands of each.
+    ``outer`` and ``inner`` are stands among segments and within a segment, by node ids (``label of`` before those of
+    labels' tensors); ``insides`` are the segments by all that decides how they are laid out, and ``ways`` the edges
+    between them by their ids: corners and the label's centre, from the tip on, and the curve through them.
     """
 
     across: bool
@@ -55,16 +101,40 @@ class Memory:
     origins: tuple[float, ...]
     outer: Mapping[str, Stand]
     inner: Mapping[str, Stand]
-    graphs: Mapping[tuple[str, ...], tuple[Graph, int]]
+    insides: Mapping[Hashable, Inside]
+    ways: Mapping[str, tuple[tuple[Point | None, ...], Curve]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where everything is, by the ids of the view model; ``memory`` is for the layout after an edit."""
+    """Where everything is, by the ids of the view model; ``memory`` is for the layout after an edit.
+
+    ``free`` are the boxes of nodes outside of segments, ``wires`` the edges that are not inside of one, each as its tip
+    and its curve from there; the others are in ``insides``, from the corners of ``segments`` on.
+    """
 
     width: float
     height: float
-    nodes: Mapping[str, Box]
     segments: Mapping[int, Box]
-    edges: Mapping[str, Curve]
+    insides: Mapping[int, Inside]
+    free: Mapping[str, Box]
+    wires: Mapping[str, tuple[Point, Curve]]
     memory: Memory
+
+    @cached_property
+    def nodes(self) -> Mapping[str, Box]:
+        """The boxes of all nodes."""
+        found = dict(self.free)
+        for index, inside in self.insides.items():
+            at = self.segments[index]
+            found |= {name: box.moved(at.x, at.y) for name, box in inside.nodes.items()}
+        return found
+
+    @cached_property
+    def edges(self) -> Mapping[str, Curve]:
+        """The curves of all edges."""
+        found = {name: curve.moved(*tip) for name, (tip, curve) in self.wires.items()}
+        for index, inside in self.insides.items():
+            at = self.segments[index]
+            found |= {name: curve.moved(at.x, at.y) for name, curve in inside.edges.items()}
+        return found

@@ -20,7 +20,8 @@ class NodeView:
     """A fusion input, an op in a segment, a fusion output, or (collapsed) a whole segment, which ``detail`` tells of.
 
     A replica stands in several segments. ``line`` is the line of the user's code that an op came from, if it is known;
-    ``text`` ends with it. ``module`` is the path of the module that called it.
+    ``text`` ends with it. ``module`` is the path of the module that called it, ``called`` the names of its tensors in
+    the user's code.
     """
 
     id: str
@@ -38,6 +39,7 @@ class NodeView:
     detail: str = ""
     line: str = ""
     module: str = ""
+    called: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -28,12 +28,14 @@ Point = tuple[float, float]
 
 _ORDER_SWEEPS = 6
 _PLACE_SWEEPS = 12
+_PLACE_SWEEPS_AGAIN = 4  # where most items stand already
 _BEND_WIDTH = 4.0
 _FAR = 1e9
 _NEAR = 1e-4  # places in a rank that a pixel is worth: breaks ties between ports of one item
 _STEP = 1.0  # pixels aside that are worth a corner
 _STRAIGHT = 8.0  # how much more a way without branches wants to be straight than one with branches
-_PINNED = 1e4  # how much more an item wants to stay than a new one wants to be near its neighbours
+_PINNED = 1e8  # how much more an item wants to stay than a new one wants to be near its neighbours
+_DIGITS = 3  # of pixels: what is placed again where it stood is at exactly the same place
 _LANE = 12.0  # between wires in a gutter
 _SLACK = 170.0  # pixels of empty room that are kept rather than moving what stood below
 
@@ -89,11 +91,6 @@ class Graph:
     rank_gap: float
     origins: tuple[float, ...] = ()  # how far the bands of the drawing before were shifted
 
-    @property
-    def anew(self) -> Graph:
-        """The graph without what is known of the drawing before."""
-        return replace(self, items=tuple(replace(item, stood=None) for item in self.items), origins=())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
@@ -124,12 +121,12 @@ def place(graph: Graph, bands: int = 1) -> Placed:
     return _solved(graph).placed(bands)
 
 
-def extents(graph: Graph, most: int) -> list[tuple[float, float]]:
-    """Return the width and the height of the drawing in 1, 2, ... and at most ``most`` bands."""
+def extents(graph: Graph, most: int, least: int = 1) -> dict[int, tuple[float, float]]:
+    """Return the width and the height of the drawing in ``least`` to ``most`` bands, or in as many as it can have."""
     if not graph.items:
-        return [(0.0, 0.0)]
+        return {1: (0.0, 0.0)}
     net = _solved(graph)
-    return [net.extent(bands) for bands in range(1, min(most, net.depth) + 1)]
+    return {bands: net.extent(bands) for bands in range(min(least, net.depth), min(most, net.depth) + 1)}
 
 
 @lru_cache(maxsize=256)
@@ -172,6 +169,8 @@ class _Net:
             bend = self._bends[n]
             bend.at = len(self._ranks[bend.rank])
             self._ranks[bend.rank].append(n)
+        self._stands = [item.stood for item in graph.items] + [None] * (len(self._bends) - len(graph.items))
+        self._known_bands = self._bands_before() if self._has_stood else None
 
     def _thread(self, ranks: Sequence[int]) -> None:
         """Give every wire a bend on each rank that it passes, shared within a trunk."""
@@ -216,15 +215,31 @@ class _Net:
         """The number of ranks."""
         return len(self._ranks)
 
-    def _stood(self, n: int) -> Stand | None:
-        item = self._bends[n].item
-        return None if item is None else self._graph.items[item].stood
+    def _bands_before(self) -> list[int] | None:
+        """Return the band that most of each rank was in before; what was in another band has lost its stand."""
+        found, known = list[int](), False
+        for rank in self._ranks:
+            areas: dict[int, float] = defaultdict(float)
+            for n in rank:
+                stood = self._stands[n]
+                if stood is not None and stood.band is not None:
+                    item = self._graph.items[n]
+                    areas[stood.band] += (item.width + 1) * (item.height + 1)
+            known = known or bool(areas)
+            last = found[-1] if found else 0
+            most = max(areas, key=areas.__getitem__) if areas else last
+            found.append(max(last, min(most, last + 1)) if found else 0)
+            for n in rank:
+                stood = self._stands[n]
+                if stood is not None and stood.band not in {None, found[-1]}:
+                    self._stands[n] = None
+        return found if known else None
 
     def _keep_order(self) -> None:
         """Order each rank by where its items stood; what is new goes beside what it is connected with."""
         bends = self._bends
         for n, bend in enumerate(bends):
-            stood = self._stood(n)
+            stood = self._stands[n]
             bend.x = _FAR if stood is None else stood.x
         for rank in self._ranks:
             for n in rank:
@@ -298,18 +313,19 @@ class _Net:
         """Set x coordinates: each rank as close to its neighbours as its order allows."""
         self._stiffen()
         for rank in self._ranks:
-            stands = map(self._stood, rank)
+            stands = [self._stands[n] for n in rank]
             self._fit(rank, [(0.0, 1.0) if s is None else (_PINNED * s.x, _PINNED) for s in stands])
-        for sweep in range(_PLACE_SWEEPS):
+        free = [rank for rank in self._ranks if any(self._stands[n] is None for n in rank)]
+        for sweep in range(_PLACE_SWEEPS_AGAIN if self._has_stood else _PLACE_SWEEPS):
             down = sweep % 2 == 0
-            for rank in self._ranks if down else self._ranks[::-1]:
+            for rank in free if down else free[::-1]:
                 self._fit(rank, [self._wish(n, above=down, below=not down) for n in rank])
-        for rank in self._ranks:
+        for rank in free:
             self._fit(rank, [self._wish(n, above=True, below=True) for n in rank])
 
     def _wish(self, n: int, *, above: bool, below: bool) -> tuple[float, float]:
         """Return where a bend wants to stand, times how much, and how much."""
-        bend, stood = self._bends[n], self._stood(n)
+        bend, stood = self._bends[n], self._stands[n]
         if stood is not None:
             return _PINNED * stood.x, _PINNED
         total = weights = 0.0
@@ -348,6 +364,8 @@ class _Net:
                 run = self._run(n, seen)
                 if len(run) > 1:
                     self._align(run)
+        for bend in self._bends:
+            bend.x = round(bend.x, _DIGITS)
 
     def _run(self, n: int, seen: set[int]) -> list[tuple[int, float]]:
         """Return the bends of an unbranched way from ``n`` down, with where they stand when it is straight."""
@@ -375,7 +393,7 @@ class _Net:
         self._set(aligned, low, high)
 
     def _set(self, aligned: Sequence[tuple[int, float]], low: float, high: float) -> None:
-        if any(self._stood(n) is not None for n, _ in aligned):
+        if any(self._stands[n] is not None for n, _ in aligned):
             return
         middle = sum(self._bends[n].x - shift for n, shift in aligned) / len(aligned)
         at = min(max(middle, low), high)
@@ -396,14 +414,12 @@ class _Net:
 
     def _breaks(self, bands: int, heights: Sequence[float]) -> list[int]:
         """Return the band of each rank: as before where that is known, else bands of about one height."""
-        known = [
-            [s.band for n in rank if (s := self._stood(n)) is not None and s.band is not None] for rank in self._ranks
-        ]
+        if self._known_bands is not None:
+            return [min(band, bands - 1) for band in self._known_bands]
         each = (sum(heights) + self._graph.rank_gap * len(heights)) / bands
         band, done, found = 0, 0.0, list[int]()
-        for stood, height in zip(known, heights, strict=True):
-            wanted = min(stood, default=band) if any(known) else int((done + height / 2) / each)
-            band = max(band, min(wanted, band + 1, bands - 1)) if found else 0
+        for height in heights:
+            band = max(band, min(int((done + height / 2) / each), band + 1, bands - 1)) if found else 0
             found.append(band)
             done += height + self._graph.rank_gap
         return found
@@ -432,7 +448,7 @@ class _Net:
         for rank, height in enumerate(heights):
             if rank and band_of[rank] != band_of[rank - 1]:
                 y = head
-            before = min((s.top for n in self._ranks[rank] if (s := self._stood(n)) is not None), default=y)
+            before = min((s.top for n in self._ranks[rank] if (s := self._stands[n]) is not None), default=y)
             y = before if y < before <= y + _SLACK else y
             tops.append(y)
             y += height + graph.rank_gap
@@ -444,7 +460,7 @@ class _Net:
         for band, (left, right) in enumerate(sides):
             before = graph.origins[band] + left if band < len(graph.origins) else x
             x = before if x < before <= x + _SLACK else x
-            shifts.append(x - left)
+            shifts.append(round(x - left, _DIGITS))
             edges.append(x + right - left)
             x = edges[-1] + (len(lanes[band]) * _LANE + 2 * graph.gap if band < len(lanes) else 0.0)
         foot = max(top + height for top, height in zip(tops, heights, strict=True))
@@ -509,7 +525,10 @@ class _Frame:
 
 
 def _ranks(graph: Graph) -> list[int]:
-    """Return the longest way from the top for each item; what nothing leads to stands just above its first reader."""
+    """Return the longest way from the top for each item; what can follow its first reader stands just above it.
+
+    That is what nothing leads to, or only what can follow it in turn and has no other reader.
+    """
     count = len(graph.items)
     after: dict[int, list[int]] = defaultdict(list)
     waiting = [0] * count
@@ -517,7 +536,10 @@ def _ranks(graph: Graph) -> list[int]:
         after[wire.source].append(wire.target)
         waiting[wire.target] += 1
     ready = [n for n in range(count) if not waiting[n]]
-    sources = list(ready)
+    follows = [not waiting[n] and not item.first for n, item in enumerate(graph.items)]
+    above: dict[int, list[int]] = defaultdict(list)
+    for wire in graph.wires:
+        above[wire.target].append(wire.source)
     ranks = [0] * count
     if any(item.first for item in graph.items):
         ranks = [0 if item.first else 1 for item in graph.items]
@@ -530,8 +552,12 @@ def _ranks(graph: Graph) -> list[int]:
     if len(ready) < count:
         msg = f"only {len(ready)} of {count} items can be ranked: the wires form a cycle"
         raise ValueError(msg)
-    for n in sources:
-        if after[n] and not graph.items[n].first:
+    for n in ready:
+        follows[n] = follows[n] or (
+            bool(above[n]) and all(follows[m] and len(set(after[m])) == 1 for m in above[n])
+        )
+    for n in reversed(ready):
+        if after[n] and follows[n]:
             ranks[n] = min(ranks[m] for m in after[n]) - 1
     lowest = max(ranks)
     if any(item.last for item in graph.items):

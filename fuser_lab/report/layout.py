@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fuser_lab.report import measure
-from fuser_lab.report.geometry import ROOM, Box, Curve, Layout, Memory
+from fuser_lab.report.geometry import ROOM, Box, Curve, Inside, Layout, Memory
 from fuser_lab.report.layers import Graph, Item, Stand, Wire, extents, place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from fuser_lab.report.geometry import Room
+    from fuser_lab.report.geometry import Port, Room
     from fuser_lab.report.layers import Placed, Point
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
@@ -43,7 +44,6 @@ _LEGIBLE = 0.8  # scale from which all names can be read
 _SHRUNK = 0.75  # of the scale of a new layout, below which that one takes the place of the old
 
 Size = tuple[float, float]
-Port = tuple[str, str]  # a node, and the tensor that leaves it there
 
 
 def lay_out(view: ViewModel, room: Room = ROOM, before: Layout | None = None) -> Layout:
@@ -89,40 +89,46 @@ def _fit(size: Size, room: Size, largest: float = _LARGEST) -> float:
     return min(largest, *(have / max(need, 1.0) for need, have in zip(size, room, strict=True)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Inside:
-    """A segment laid out by itself; doors are where tensors come in and go out, by the port that they come from."""
-
-    graph: Graph
-    bands: int
-    placed: Placed
-    size: Size
-    centres: Mapping[str, Point]
-    routes: Mapping[str | Port, tuple[Point, ...]]
-    entering: Mapping[Port, float]
-    leaving: Mapping[Port, float]
+_node_key = attrgetter(
+    "id", "kind", "label", "tensors", "dtype", "shape", "bytes", "replica", "copies", "text", "detail", "called",
+)
+_edge_key = attrgetter("id", "kind", "source", "target", "tensor", "bytes")
 
 
 class _Drawing:
-    """A view model on its way to a layout; all sizes and points have their axes exchanged if it runs ``across``."""
+    """A view model on its way to a layout; all sizes and points have their axes exchanged if it runs ``across``.
+
+    What a segment looks like is decided by its key: its nodes, the edges that touch it, and the width of its header.
+    """
 
     def __init__(self, view: ViewModel, room: Room, *, across: bool, before: Memory | None = None) -> None:
         self._view, self._across, self._before = view, across, before
         self._room = self._swapped((room.width, room.height))
-        compact = view.compact
-        self._sizes: dict[str, Size] = {}
-        for node in view.nodes:
-            text = measure.node_text(node, compact=compact)
-            self._sizes[node.id] = self._swapped((text.width, text.height))
+        self._compact = view.compact
         self._home = {name: segment.index for segment in view.segments for name in segment.nodes}
-        self._entrances = self._spread_entrances()
-        self._exits = self._spread_exits()
-        self._touching: dict[int, list[EdgeView]] = defaultdict(list)
-        for edge in view.edges:
-            for home in {self._home[end] for end in (edge.source, edge.target) if end in self._home}:
-                self._touching[home].append(edge)
         self._segments = {s.index: s for s in view.segments}
-        self._insides = {s.index: self._inside(s) for s in view.segments if s.nodes}
+        self._free: list[NodeView] = []
+        self._nodes: dict[int, list[NodeView]] = defaultdict(list)
+        for node in view.nodes:
+            home = self._home.get(node.id)
+            (self._free if home is None else self._nodes[home]).append(node)
+        self._touching: dict[int, list[EdgeView]] = defaultdict(list)
+        self._crossing: list[EdgeView] = []
+        for edge in view.edges:
+            home, goal = self._home.get(edge.source), self._home.get(edge.target)
+            if home is not None:
+                self._touching[home].append(edge)
+            if goal is None or home != goal:
+                self._crossing.append(edge)
+                if goal is not None:
+                    self._touching[goal].append(edge)
+        self._sizes = {node.id: self._size(node) for node in self._free}
+        self._entrances = self._spread_entrances(self._crossing, self._sizes)
+        self._exits = self._spread_exits(self._crossing, self._sizes)
+        self._keys = {s.index: self._key(s) for s in view.segments if s.nodes}
+        self._insides = {
+            index: self._known(key) or self._inside(self._segments[index]) for index, key in self._keys.items()
+        }
         self._number: dict[str | int, int] = {}
         self._labels: dict[Port, int] = {}
         self._legs: dict[str, list[int]] = {}
@@ -132,52 +138,68 @@ class _Drawing:
     def _swapped(self, pair: Size) -> Size:
         return (pair[1], pair[0]) if self._across else pair
 
+    def _size(self, node: NodeView) -> Size:
+        text = measure.node_text(node, compact=self._compact)
+        return self._swapped((text.width, text.height))
+
     def _choose(self) -> tuple[int, float, float]:
         """Return the number of bands, the scale at which the drawing then fits, and what it is worth."""
-        sizes = extents(self._graph, _MOST_BANDS)
-        ways = list(enumerate(sizes, 1))
-        if self._before is not None:
-            ways = [ways[min(self._before.bands, len(ways)) - 1]]
-        scored = [(bands, _fit(size, self._room)) for bands, size in ways]
+        most = _MOST_BANDS if self._before is None else self._before.bands
+        sizes = extents(self._graph, most, 1 if self._before is None else most)
+        scored = [(bands, _fit(size, self._room)) for bands, size in sizes.items()]
         worth = [scale * _PER_BAND ** (bands - 1) * (_ACROSS if self._across else 1.0) for bands, scale in scored]
         at = max(range(len(scored)), key=worth.__getitem__)
         return *scored[at], worth[at]
 
-    def _spread_entrances(self) -> dict[str, float]:
-        """Return for each edge where its tip stands on its target, from the middle."""
+    def _spread_entrances(self, edges: Iterable[EdgeView], sizes: Mapping[str, Size]) -> dict[str, float]:
+        """Return for each edge into one of the nodes that have a size where its tip stands there, from the middle."""
         entering: dict[str, list[EdgeView]] = defaultdict(list)
-        for edge in self._view.edges:
-            entering[edge.target].append(edge)
+        for edge in edges:
+            if edge.target in sizes:
+                entering[edge.target].append(edge)
         places: dict[str, float] = {}
-        for target, edges in entering.items():
-            step = min(_ENTRANCES, self._sizes[target][0] / (len(edges) + 1))
-            places |= {e.id: (n - (len(edges) - 1) / 2) * step for n, e in enumerate(edges)}
+        for target, tips in entering.items():
+            step = min(_ENTRANCES, sizes[target][0] / (len(tips) + 1))
+            places |= {e.id: (n - (len(tips) - 1) / 2) * step for n, e in enumerate(tips)}
         return places
 
-    def _spread_exits(self) -> dict[Port, float]:
-        """Return where each tensor leaves its node, from the middle."""
+    def _spread_exits(self, edges: Iterable[EdgeView], sizes: Mapping[str, Size]) -> dict[Port, float]:
+        """Return where each tensor leaves its node, from the middle, for nodes that have a size."""
         leaving: dict[str, dict[Port, None]] = defaultdict(dict)
-        for edge in self._view.edges:
-            leaving[edge.source][_port(edge)] = None
+        for edge in edges:
+            if edge.source in sizes:
+                leaving[edge.source][_port(edge)] = None
         places: dict[Port, float] = {}
         for source, ports in leaving.items():
-            step = min(_ENTRANCES, self._sizes[source][0] / (len(ports) + 1))
+            step = min(_ENTRANCES, sizes[source][0] / (len(ports) + 1))
             places |= {port: (n - (len(ports) - 1) / 2) * step for n, port in enumerate(ports)}
         return places
 
-    def _inside(self, segment: SegmentView) -> _Inside:
+    def _key(self, segment: SegmentView) -> Hashable:
+        nodes, edges = self._nodes[segment.index], self._touching[segment.index]
+        return (
+            self._compact, measure.header_width(segment), segment.nodes, *map(_node_key, nodes), *map(_edge_key, edges),
+        )
+
+    def _known(self, key: Hashable) -> Inside | None:
+        return None if self._before is None else self._before.insides.get(key)
+
+    def _inside(self, segment: SegmentView) -> Inside:
         """Lay out one segment: its nodes, doors at the top for what comes in and below for what goes out."""
-        names = segment.nodes
+        names, touching = segment.nodes, self._touching[segment.index]
+        sizes = {node.id: self._size(node) for node in self._nodes[segment.index]}
+        entrances, exits = self._spread_entrances(touching, sizes), self._spread_exits(touching, sizes)
         number = {name: n for n, name in enumerate(names)}
-        items = [Item(width=self._sizes[name][0], height=self._sizes[name][1]) for name in names]
+        items = [Item(width=sizes[name][0], height=sizes[name][1]) for name in names]
         entering: dict[Port, int] = {}
         leaving: dict[Port, int] = {}
         wires: list[Wire] = []
         carried: list[str | Port] = []
+        within: list[str] = []
         trunks: dict[Port, int] = {}
-        for edge in self._touching[segment.index]:
+        for edge in touching:
             source, target, port = number.get(edge.source), number.get(edge.target), _port(edge)
-            leaves = self._exits[port] if source is not None else 0.0
+            leaves = exits[port] if source is not None else 0.0
             if target is not None and source is None:
                 source = entering.get(port)
                 if source is None:
@@ -188,14 +210,17 @@ class _Drawing:
                     continue
                 target = leaving[port] = len(items)
                 items.append(Item(width=2.0, height=0.0, last=True))
+            elif source is not None:
+                within.append(edge.id)
             if source is None or target is None:
                 continue
             inward = edge.target in number
-            enters = self._entrances[edge.id] if inward else 0.0
+            enters = entrances[edge.id] if inward else 0.0
             trunk = trunks.setdefault(port, len(trunks))
             wires.append(Wire(source=source, target=target, trunk=trunk, leaves=leaves, enters=enters))
             carried.append(edge.id if inward else port)
-        graph, bands = self._kept(segment, Graph(items=tuple(items), wires=tuple(wires), gap=_GAP, rank_gap=_RANK_GAP))
+        whole = Graph(items=tuple(items), wires=tuple(wires), gap=_GAP, rank_gap=_RANK_GAP)
+        graph, bands = self._banded(segment, whole)
         placed = place(graph, bands)
         header = self._swapped((measure.header_width(segment), 0.0))
         head = self._swapped((0.0, measure.HEADER_HEIGHT))
@@ -203,50 +228,48 @@ class _Drawing:
         height = max(placed.height + head[1], header[1]) + 2 * _PADDING
         shift = (width - placed.width + head[0]) / 2, head[1] + _PADDING
         middle = width / 2
-        return _Inside(
+        routes = {
+            name: tuple(_moved(p, shift) for p in route) for name, route in zip(carried, placed.routes, strict=True)
+        }
+        return Inside(
+            nodes={name: self._box(_moved(placed.centres[n], shift), sizes[name]) for name, n in number.items()},
+            edges={name: self._curve(routes.pop(name), None) for name in within},
             graph=graph,
             bands=bands,
-            placed=placed,
             size=(width, height),
-            centres={name: _moved(placed.centres[number[name]], shift) for name in names},
-            routes={
-                name: tuple(_moved(p, shift) for p in route)
-                for name, route in zip(carried, placed.routes, strict=True)
-            },
+            stands=dict(zip(names, placed.stands, strict=False)),
+            routes=routes,
             entering={name: placed.centres[n][0] + shift[0] - middle for name, n in entering.items()},
             leaving={name: placed.centres[n][0] + shift[0] - middle for name, n in leaving.items()},
         )
 
-    def _kept(self, segment: SegmentView, graph: Graph) -> tuple[Graph, int]:
-        """Return the graph of a segment as it was drawn before, or with what is known of its ops, and its bands."""
+    def _banded(self, segment: SegmentView, graph: Graph) -> tuple[Graph, int]:
+        """Return the graph of a segment with what is known of its ops from before, and its number of bands."""
         if self._before is not None:
-            known = self._before.graphs.get(segment.nodes)
-            if known is not None and known[0].anew == graph:
-                return known
             stood = [self._before.inner.get(name) for name in segment.nodes]
             items = [replace(item, stood=s and Stand(s.x)) for item, s in zip(graph.items, stood, strict=False)]
             graph = replace(graph, items=(*items, *graph.items[len(items) :]))
-        scores = [
-            _fit(size, self._room, 1.0) * _PER_BAND_INSIDE**n for n, size in enumerate(extents(graph, _MOST_BANDS))
-        ]
-        return graph, max(range(len(scores)), key=scores.__getitem__) + 1
+        scores = {
+            bands: _fit(size, self._room, 1.0) * _PER_BAND_INSIDE ** (bands - 1)
+            for bands, size in extents(graph, _MOST_BANDS).items()
+        }
+        return graph, max(scores, key=scores.__getitem__)
 
     def _outer_graph(self) -> Graph:
         """Return segments, free nodes and labels as boxes, with the wires between them."""
-        view, items, number = self._view, list[Item](), self._number
+        items, number = list[Item](), self._number
         outer = {} if self._before is None else self._before.outer
         for index, inside in self._insides.items():
             number[index] = len(items)
-            stood = next(filter(None, map(outer.get, self._view.segments[index].nodes)), None)
+            stood = next(filter(None, map(outer.get, self._segments[index].nodes)), None)
             items.append(Item(width=inside.size[0], height=inside.size[1], stood=stood))
-        for node in view.nodes:
-            if node.id not in self._home:
-                number[node.id] = len(items)
-                width, height = self._sizes[node.id]
-                low = node.kind == "input"
-                items.append(Item(width=width, height=height, low=low, stood=outer.get(self._known_by(node))))
+        for node in self._free:
+            number[node.id] = len(items)
+            width, height = self._sizes[node.id]
+            low = node.kind == "input"
+            items.append(Item(width=width, height=height, low=low, stood=outer.get(self._known_by(node))))
         labels, legs = self._labels, self._legs
-        for edge in view.edges:
+        for edge in self._crossing:
             if edge.labelled and _port(edge) not in labels:
                 labels[_port(edge)] = len(items)
                 width, height = self._swapped(measure.edge_label_size(edge))
@@ -254,10 +277,8 @@ class _Drawing:
         wires: list[Wire] = []
         trunks: dict[Port, int] = {}
         joined: dict[tuple[Port, str | int], int] = {}
-        for edge in view.edges:
+        for edge in self._crossing:
             home, goal, port = self._home.get(edge.source), self._home.get(edge.target), _port(edge)
-            if home is not None and home == goal:
-                continue
             trunk = trunks.setdefault(port, len(trunks))
             leaves = self._exits[port] if home is None else self._insides[home].leaving[port]
             enters = self._entrances[edge.id] if goal is None else self._insides[goal].entering[port]
@@ -271,7 +292,7 @@ class _Drawing:
                 )))
                 source, leaves = label, 0.0
             legs[edge.id].append(_join(joined, wires, (port, end), Wire(
-                source=source, target=number[end], trunk=len(view.edges) + trunk, leaves=leaves, enters=enters,
+                source=source, target=number[end], trunk=len(self._crossing) + trunk, leaves=leaves, enters=enters,
             )))
         origins = () if self._before is None else self._before.origins
         return Graph(
@@ -292,24 +313,16 @@ class _Drawing:
         for index, inside in self._insides.items():
             x, y = placed.centres[number[index]]
             corners[index] = x - inside.size[0] / 2 + _MARGIN, y - inside.size[1] / 2 + _MARGIN
-        nodes = {}
-        for node in self._view.nodes:
-            home = self._home.get(node.id)
-            centre = (
-                _moved(placed.centres[number[node.id]], (_MARGIN, _MARGIN))
-                if home is None
-                else _moved(self._insides[home].centres[node.id], corners[home])
-            )
-            width, height = self._sizes[node.id]
-            nodes[node.id] = self._box((centre[0] - width / 2, centre[1] - height / 2), (width, height))
-        edges = {}
+        before = {} if self._before is None else self._before.ways
+        ways: dict[str, tuple[tuple[Point | None, ...], Curve]] = {}
+        tips: dict[str, Point] = {}
         unsaid = set(labels)
-        for edge in self._view.edges:
+        for edge in self._crossing:
             home, goal = self._home.get(edge.source), self._home.get(edge.target)
             route: list[Point] = []
-            if home is not None and home != goal:
+            if home is not None:
                 route += (_moved(p, corners[home]) for p in self._insides[home].routes[_port(edge)])
-            for leg in legs.get(edge.id, ()):
+            for leg in legs[edge.id]:
                 route += (_moved(p, (_MARGIN, _MARGIN)) for p in placed.routes[leg])
             if goal is not None:
                 route += (_moved(p, corners[goal]) for p in self._insides[goal].routes[edge.id])
@@ -317,42 +330,54 @@ class _Drawing:
             if edge.labelled and _port(edge) in unsaid:  # one for all readers of the tensor
                 unsaid.remove(_port(edge))
                 label = _moved(placed.centres[labels[_port(edge)]], (_MARGIN, _MARGIN))
-            edges[edge.id] = self._curve(route, label)
+            x, y = tips[edge.id] = route[-1]
+            bends = tuple([(round(a - x, 2), round(b - y, 2)) for a, b in route])
+            middle = label and (round(label[0] - x, 2), round(label[1] - y, 2))
+            known = before.get(edge.id)
+            if known is None or known[0] != (*bends, middle):
+                known = (*bends, middle), self._curve(bends, middle)
+            ways[edge.id] = known
         width, height = self._swapped((placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN))
         return Layout(
             width=width,
             height=height,
-            nodes=nodes,
-            segments={index: self._box(corner, self._insides[index].size) for index, corner in corners.items()},
-            edges=edges,
-            memory=self._memory(placed, bands, scale),
+            segments={i: _box(self._swapped(at), self._swapped(self._insides[i].size)) for i, at in corners.items()},
+            insides=self._insides,
+            free={
+                n.id: self._box(_moved(placed.centres[number[n.id]], (_MARGIN, _MARGIN)), self._sizes[n.id])
+                for n in self._free
+            },
+            wires={name: (self._swapped(tips[name]), curve) for name, (_, curve) in ways.items()},
+            memory=self._memory(placed, bands, scale, ways),
         )
 
-    def _memory(self, placed: Placed, bands: int, scale: float) -> Memory:
+    def _memory(
+        self, placed: Placed, bands: int, scale: float, ways: Mapping[str, tuple[tuple[Point | None, ...], Curve]],
+    ) -> Memory:
         number = self._number
         outer = {
             name: placed.stands[number[index]] for name, index in self._home.items()
         }
-        outer |= {self._known_by(n): placed.stands[number[n.id]] for n in self._view.nodes if n.id in number}
+        outer |= {self._known_by(n): placed.stands[number[n.id]] for n in self._free}
         outer |= {_label_of(port): placed.stands[at] for port, at in self._labels.items()}
-        nodes = {s.index: s.nodes for s in self._view.segments}
+        inner: dict[str, Stand] = {}
+        for inside in self._insides.values():
+            inner |= inside.stands
         return Memory(
             across=self._across,
             bands=bands,
             scale=scale,
             origins=placed.origins,
             outer=outer,
-            inner={
-                name: stand
-                for index, inside in self._insides.items()
-                for name, stand in zip(nodes[index], inside.placed.stands, strict=False)
-            },
-            graphs={nodes[index]: (inside.graph, inside.bands) for index, inside in self._insides.items()},
+            inner=inner,
+            insides={self._keys[index]: inside for index, inside in self._insides.items()},
+            ways=ways,
         )
 
-    def _box(self, corner: Point, size: Size) -> Box:
-        (x, y), (width, height) = self._swapped(corner), self._swapped(size)
-        return Box(x=x, y=y, width=width, height=height)
+    def _box(self, centre: Point, size: Size) -> Box:
+        return _box(
+            self._swapped((centre[0] - size[0] / 2, centre[1] - size[1] / 2)), self._swapped(size),
+        )
 
     def _curve(self, route: Sequence[Point], label: Point | None) -> Curve:
         drawn = _curve(route, label)
@@ -363,6 +388,10 @@ class _Drawing:
             points=tuple(map(swapped, drawn.points)), tip=swapped(drawn.tip),
             label=None if drawn.label is None else swapped(drawn.label),
         )
+
+
+def _box(corner: Point, size: Size) -> Box:
+    return Box(x=corner[0], y=corner[1], width=size[0], height=size[1])
 
 
 def _label_of(port: Port) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fuser_lab.report import theme
@@ -21,6 +22,7 @@ _NARROW = frozenset("fijltrI.,:;'|![](){}/ ")
 _WIDE = frozenset("mwMW@%&—→")
 
 
+@lru_cache(maxsize=1 << 14)
 def sans_width(text: str, size: float) -> float:
     """Return a width that sans-serif text of this size will not exceed in common fonts."""
     units = sum(0.36 if c in _NARROW else 0.92 if c in _WIDE else 0.72 if c.isupper() else 0.6 for c in text)

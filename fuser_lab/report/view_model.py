@@ -165,7 +165,8 @@ def view_plan(
     """
     replicas = getattr(getattr(plan, "segmented", None), "replicas", {})
     lines, modules = getattr(plan, "sources", ()), getattr(plan, "modules", ())
-    drawing = Drawing(plan.fusion, plan.segments, replicas, lines, modules, drawn)
+    names = getattr(plan, "names", ())
+    drawing = Drawing(plan.fusion, plan.segments, replicas, lines, modules, drawn, names)
     return ViewModel(
         header=_header(plan, drawing, title),
         nodes=drawing.nodes,

@@ -10,6 +10,7 @@ from browser.sizes import chain, layers, two_norms
 from browser.stage import Stage
 from browser.waiting import eventually, expect, until
 from fuser_lab_widgets import Explorer
+from unit.widgets import drawn
 
 pytestmark = pytest.mark.browser
 
@@ -156,9 +157,9 @@ def test_keys_still_reach_the_explorer_after_what_had_the_focus_is_drawn_anew_or
     stage = open_stage(plans["11"])
     root, keys = stage.root, stage.page.keyboard
     root.locator(".fl-op").nth(3).focus()
-    for drawn in ("Segments", "Ops"):  # neither picture has what had the focus in the other
+    for detail in ("Segments", "Ops"):  # neither picture has what had the focus in the other
         keys.press("o")
-        expect(root.get_by_role("button", name=drawn, exact=True)).to_have_attribute("aria-pressed", "true")
+        expect(root.get_by_role("button", name=detail, exact=True)).to_have_attribute("aria-pressed", "true")
         expect(root).to_be_focused()
     root.locator(".fl-edge.fl-inside").last.focus()
     root.get_by_role("button", name=re.compile("^Cut at")).press("Enter")
@@ -166,7 +167,7 @@ def test_keys_still_reach_the_explorer_after_what_had_the_focus_is_drawn_anew_or
     keys.press("u")
     expect(stage.status).to_contain_text("Undid")
     keys.press("j")
-    root.get_by_role("button", name="Leave the steps").press("Enter")
+    root.get_by_role("button", name="End stepping").press("Enter")
     expect(root).to_be_focused()
     stage.page.evaluate("() => document.activeElement.blur()")  # as a click beside the explorer does
     stage.settle()
@@ -210,7 +211,7 @@ def test_segments_are_coloured_by_bytes_time_and_distance_from_the_roof(open_sta
 def test_axe_finds_nothing_in_any_panel(open_stage, plans, theme):
     stage = open_stage(plans["400"], theme=theme)
     found = {"folded": serious_findings(stage.page)}
-    stage.root.locator(".fl-whole").last.click()
+    stage.root.locator('.fl-whole[data-id^="block:"]').first.click()
     expect(stage.root.locator(".fx-inspector")).to_contain_text("times")
     found["a block"] = serious_findings(stage.page)
     folded = stage.root.locator(".fl-whole").count()
@@ -266,7 +267,33 @@ def test_the_picture_depends_on_the_size_of_the_canvas_and_not_on_those_before(b
             stage.page.set_viewport_size({"width": width, "height": height})
             stage.page.wait_for_timeout(250)  # the canvas tells its size when it has rested
             stage.settle()
-        seen.append([explorer.scene[part] for part in ("room", "size", "nodes")])
+        places = [(node[0], *node[7:9]) for node in drawn.nodes(explorer)]
+        seen.append((explorer.scene["room"], explorer.scene["size"], places))
         stage.close()
         explorer.close()
     assert seen[0] == seen[1] == seen[2]
+
+
+def test_only_what_is_seen_of_thousands_of_ops_is_in_the_page(open_stage):
+    stage = open_stage(layers(120))
+    stage.click(stage.root.get_by_role("button", name="Ops", exact=True))
+    stage.settle()
+    ops, sketches = stage.root.locator(".fl-op"), stage.root.locator(".fx-sketch")
+    expect(ops).to_have_count(0)  # too small to be drawn one by one
+    until(sketches.count, lambda count: count > 200)
+    search = stage.root.get_by_role("searchbox", name="Search the graph")
+    search.fill("t1000")
+    search.press("Enter")
+    expect(stage.root.locator(".fl-op.fx-selected")).to_be_visible()
+    until(ops.count, lambda count: 0 < count < 300)
+    expect(sketches).to_have_count(0)
+    search.fill("")
+    inside = stage.root.locator(".fl-edge.fl-inside .fl-hit")
+    until(inside.count, lambda count: count > 0)
+    before = stage.root.locator(".fx-facts").inner_text()
+    stage.click(inside.first)
+    expect(stage.status).to_contain_text("Cut at")
+    expect(stage.root.locator(".fx-facts")).not_to_have_text(before)
+    until(ops.count, lambda count: 0 < count < 300)
+    stage.page.keyboard.press("0")  # fits the picture again
+    expect(ops.locator("visible=true")).to_have_count(1)  # what is selected stays

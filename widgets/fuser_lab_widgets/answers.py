@@ -294,6 +294,8 @@ def _node(plan: EditablePlan, view: ViewModel, node: NodeView, *, editable: bool
     ]
     if segment is not None:
         facts.append(["segment", f"S{segment.index}, {segment.scheduler}"])
+    if node.called:
+        facts.append(["named", ", ".join(node.called)])
     if node.line:
         facts.append(["line", node.line])
     if node.replica:

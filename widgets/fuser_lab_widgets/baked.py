@@ -51,6 +51,7 @@ def baked(
         "views": tabs.views(live=False),
         "plans": [_plan(n, plans, views, amounts, rows, shapes, followed, profile) for n in range(len(plans))],
         "shapes": shapes.all(),
+        "parts": shapes.parts,
     }
 
 

@@ -211,7 +211,7 @@ class Explorer(anywidget.AnyWidget):
         self._modules: frozenset[str] = frozenset()  # paths of those that are open
         self._canvas = Canvas()
         self._shapes = scenes.Shapes()
-        self._known = 0  # how many shapes the page has
+        self._known = 0, 0  # how many shapes and parts the page has
         self._log: Any = None  # the log of decisions that the page has
         self._attempts: tuple[Attempt, ...] = ()  # in it
         self._asked: Callable[[], str] | None = None  # the selection to answer for after the picture is sent
@@ -332,12 +332,14 @@ class Explorer(anywidget.AnyWidget):
         self._keeper.start(settled, tell)
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
-        """Return the state for the page: with a picture, including its shapes that the page does not have yet."""
+        """Return the state for the page: with a picture, also the shapes and parts that the page does not have yet."""
         state: dict[str, Any] = super().get_state(key, drop_defaults)
         if "scene" in state:
-            shapes = self._shapes.all()
-            state |= {f"shape{n}": shapes[n] for n in range(0 if key is None else self._known, len(shapes))}
-            self._known = len(shapes)
+            shapes, parts = self._shapes.all(), self._shapes.parts
+            known = (0, 0) if key is None else self._known
+            state |= {f"shape{n}": shapes[n] for n in range(known[0], len(shapes))}
+            state |= {f"part{n}": parts[n] for n in range(known[1], len(parts))}
+            self._known = len(shapes), len(parts)
         return state
 
     # ---- events from the browser

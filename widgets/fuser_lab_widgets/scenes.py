@@ -9,28 +9,36 @@ from fuser_lab.report.collapse import collapsed, is_large
 from fuser_lab.report.geometry import ROOM
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.modules import by_modules, has_modules, module_folds
-from fuser_lab.report.pieces import view_pieces
+from fuser_lab.report.pieces import inside_pieces, view_pieces
 from fuser_lab.report.repeats import blocks
-from fuser_lab.report.svg import describe
+from fuser_lab.report.svg import describe, hints_of
 from fuser_lab.report.tables import segment_table
 from fuser_lab.report.units import bytes_label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
     from fuser_lab.report.diff import PlanDiff
-    from fuser_lab.report.geometry import Box, Layout, Room
-    from fuser_lab.report.pieces import Piece
-    from fuser_lab.report.view_model import ViewModel
+    from fuser_lab.report.geometry import Box, Inside, Layout, Room
+    from fuser_lab.report.pieces import Piece, Wire
+    from fuser_lab.report.view_model import EdgeView, NodeView, ViewModel
 
 Detail = Literal["ops", "segments", "blocks", "modules"]
 
 
 class Shapes:
-    """The markup of drawn shapes by number: equal shapes have one number."""
+    """The markup of drawn shapes by number: equal shapes have one number.
+
+    ``parts`` holds the insides of segments by number, as lists of their nodes and edges. After an edit, segments that
+    it did not change are sent as these numbers alone.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
+        self._parts: dict[str, int] = {}
+        self._known: dict[Hashable, tuple[Inside, int]] = {}
+        self.parts: list[dict[str, Any]] = []  # by number
+        self.wires: Mapping[str, Wire] = {}  # of the last picture
 
     def number(self, markup: str) -> int:
         """Return the number of a piece of markup, the same each time."""
@@ -39,6 +47,50 @@ class Shapes:
     def all(self) -> list[str]:
         """Return all markup in the order of the numbers."""
         return list(self._numbers)
+
+    def insides(self, view: ViewModel, layout: Layout) -> list[list[int]]:
+        """Return each segment that is drawn with its ops, and the number of its inside."""
+        hints = hints_of(view)
+        keys = {
+            s.index: (id(layout.insides[s.index]), s.ok, hints) for s in view.segments if s.index in layout.insides
+        }
+        new = {index for index, key in keys.items() if key not in self._known}
+        if new:
+            nodes: dict[int, list[NodeView]] = {index: [] for index in new}
+            for node in view.nodes:
+                if node.segment in new and node.id in layout.insides[node.segment].nodes:
+                    nodes[node.segment].append(node)
+            edges: dict[int, list[EdgeView]] = {index: [] for index in new}
+            for edge in view.edges:
+                if edge.segments[0] in new and edge.id not in layout.wires:
+                    edges[edge.segments[0]].append(edge)
+            for index in new:
+                inside = layout.insides[index]
+                number = self._part(view, inside, nodes[index], edges[index])
+                self._known[keys[index]] = inside, number  # its id is of no other while it is held here
+        return [[index, self._known[key][1]] for index, key in keys.items()]
+
+    def _part(self, view: ViewModel, inside: Inside, nodes: Sequence[NodeView], edges: Sequence[EdgeView]) -> int:
+        drawn, wired = inside_pieces(view, inside, nodes, edges)
+        part = {
+            "nodes": [_node_row(node, inside.nodes[node.id], self._placed(drawn[node.id])) for node in nodes],
+            "edges": [
+                [e.id, e.source, e.target, e.tensor, *inside.edges[e.id].extent, *self._placed(wired[e.id])]
+                for e in edges
+            ],
+        }
+        number = self._parts.setdefault(repr(part), len(self._parts))
+        if number == len(self.parts):
+            self.parts.append(part)
+        return number
+
+    def _placed(self, piece: Piece) -> tuple[float, float, str, int]:
+        return piece.x, piece.y, piece.css, self.number(piece.markup)
+
+    def placed(self, piece: Piece) -> tuple[float, float, str, int | None, int]:
+        """Return where a piece of the picture stands, its classes, its hue and the number of its shape."""
+        hue = None if piece.hue is None else piece.hue % len(theme.HUES_LIGHT)
+        return piece.x, piece.y, piece.css, hue, self.number(piece.markup)
 
 
 def scene(
@@ -52,9 +104,11 @@ def scene(
     ``detail="modules"`` draws one node for each module in a segment, unless its path is among the open ``modules``.
 
     Each drawn item ends with its position, its classes, its hue and the number of its shape. Before these, a node has
-    its id, kind, segment, the names of its tensors, its search text, width and height; an edge its id, kind, ends,
-    tensor, and the segments on both sides; the header of a segment its number, and its box also width and height; a
-    label the id of its edge.
+    its id, kind, the names of its tensors, its search text, width, height and segment; an edge its id, ends, tensor,
+    its extent around its tip (left, top, right, bottom), its kind, and the segments on both sides; the header of a
+    segment its number, and its box also width and height; a label the id of its edge. ``insides`` gives each segment
+    with ops the number of its part. Nodes and edges in a part are relative to the corner of the segment's box, and
+    have neither hue nor segments, because these follow from the box.
     """
     found = blocks(view)
     folded = [block for block in found if detail == "blocks" and block.id not in unfolded]
@@ -63,12 +117,8 @@ def scene(
     else:
         shown = view if detail == "ops" else collapsed(view, opened, folded)
     layout = place(shown)
-    pieces = view_pieces(shown, layout)
-
-    def placed(piece: Piece) -> tuple[float, float, str, int | None, int]:
-        hue = None if piece.hue is None else piece.hue % len(theme.HUES_LIGHT)
-        return piece.x, piece.y, piece.css, hue, shapes.number(piece.markup)
-
+    pieces = view_pieces(shown, layout, shapes.wires)
+    placed, shapes.wires = shapes.placed, pieces.wires
     return {
         "hash": view.header.hash,
         "title": view.header.title,
@@ -80,22 +130,19 @@ def scene(
             [index, *_size(layout.segments[index]), *placed(piece)] for index, piece in pieces.boxes.items()
         ],
         "edges": [
-            [e.id, e.kind, e.source, e.target, e.tensor, *e.segments, *placed(pieces.edges[e.id])] for e in shown.edges
+            [
+                e.id, e.source, e.target, e.tensor, *pieces.wires[e.id].extent, e.kind, *e.segments,
+                *placed(pieces.edges[e.id]),
+            ]
+            for e in shown.edges if e.id in pieces.edges
         ],
         "headers": [[index, *placed(piece)] for index, piece in pieces.headers.items()],
         "labels": [[edge, *placed(piece)] for edge, piece in pieces.labels.items()],
         "nodes": [
-            [
-                n.id,
-                n.kind,
-                n.segment,
-                n.tensors,
-                f"{n.text} {n.dtype}" if n.kind != "segment" else f"{n.label} {n.text}",
-                *_size(layout.nodes[n.id]),
-                *placed(pieces.nodes[n.id]),
-            ]
-            for n in shown.nodes
+            _node_row(n, layout.free[n.id], (n.segment, *placed(pieces.nodes[n.id])))
+            for n in shown.nodes if n.id in pieces.nodes
         ],
+        "insides": shapes.insides(shown, layout),
         "facts": facts(view),
         "segments": segment_table(view.segments).to_dict(),
         "detail": detail,
@@ -109,6 +156,11 @@ def first_detail(view: ViewModel) -> Detail:
     if not is_large(view):
         return "ops"
     return "blocks" if blocks(view) else "segments"
+
+
+def _node_row(node: NodeView, box: Box, more: Iterable[Any]) -> list[Any]:
+    text = f"{node.label} {node.text}" if node.kind == "segment" else " ".join((node.text, node.dtype, *node.called))
+    return [node.id, node.kind, node.tensors, text, *_size(box), *more]
 
 
 def _size(box: Box) -> tuple[int, int]:

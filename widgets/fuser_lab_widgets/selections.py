@@ -26,11 +26,13 @@ def name(view: ViewModel, selected: str) -> str:
 def find(view: ViewModel, words: str) -> str:
     """Return the id for text such as ``T2``, ``T2 -> T4``, ``T9 -> output`` and ``S1``; empty if there is none.
 
-    A tensor stands for the op that computes it, or for the fusion input.
+    A tensor stands for the op that computes it, or for the fusion input. Names of variables in the user's code are
+    accepted if they name one tensor.
     """
     if "->" in words:
-        tensor, _, reader = (part.strip() for part in words.partition("->"))
+        tensor, reader = (_tensor(view, part.strip()) for part in words.split("->", 1))
         return next((e.id for e in view.edges_of(tensor) if _way(view, e) == f"{tensor} -> {reader}"), "")
+    words = _tensor(view, words)
     made = list(found(view.nodes, lambda n: words == n.tensor or words in n.tensors))
     for kind in ("op", "input"):
         ident = next((n.id for n in made if n.kind == kind), "")
@@ -49,6 +51,14 @@ def again(before: ViewModel, view: ViewModel, selected: str) -> str:
         return find(view, name(before, selected))
     same = (s for s in view.segments if frozenset(s.nodes) == frozenset(segment.nodes))
     return next((f"segment:{s.index}" for s in same), "")
+
+
+def _tensor(view: ViewModel, word: str) -> str:
+    """Return the name of the tensor that is called so: by the fusion, or else by the user alone."""
+    if any(word in node.tensors for node in view.nodes):
+        return word
+    called = {node.tensor for node in found(view.nodes, lambda n: word in n.called)}
+    return called.pop() if len(called) == 1 else word
 
 
 def _way(view: ViewModel, edge: EdgeView) -> str:

@@ -172,15 +172,29 @@ export class Decisions {
   }
 
   showStep() {
-    const { graph, status } = this.explorer;
+    const { status } = this.explorer;
     const rows = this.taken;
     const on = this.step != null;
     if (on && this.step > rows.length) {
       this.load();
       return;
     }
-    const homes = on ? groupsAfter(rows.slice(0, this.step)) : new Map();
+    this.homes = on ? groupsAfter(rows.slice(0, this.step)) : new Map();
+    this.markStep();
     const row = on ? rows[this.step - 1] : null;
+    const later = this.channel.get("history").edits?.length ? " (before your edits)" : "";
+    if (row) status.tell(`Decision ${this.step} of ${this.total}, ${row.ok ? "accepted" : "refused"}: ${row.of}. ${row.reason}${later}`);
+    else if (on) status.tell("No decision yet: every op is a separate group.");
+  }
+
+  /** Show in the picture the groups after the step at hand. */
+  markStep() {
+    const { graph } = this.explorer;
+    const { homes = new Map() } = this;
+    const on = this.step != null && this.step <= this.taken.length;
+    if (!on && !this.isMarked) return;
+    this.isMarked = on;
+    const row = on ? this.taken[this.step - 1] : null;
     const home = (id) => {
       const node = graph.node(id);
       return node?.kind === "op" ? node.names.map((n) => homes.get(n)).find(Boolean) : null;
@@ -198,9 +212,6 @@ export class Decisions {
       flag(one, "about", about && row.ok);
       flag(one, "refusing", about && !row.ok);
     }
-    const later = this.channel.get("history").edits?.length ? " (before your edits)" : "";
-    if (row) status.tell(`Decision ${this.step} of ${this.total}, ${row.ok ? "accepted" : "refused"}: ${row.of}. ${row.reason}${later}`);
-    else if (on) status.tell("No decision yet: every op is a separate group.");
   }
 
   drawPlayer() {

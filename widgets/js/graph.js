@@ -1,6 +1,7 @@
 // The graph on the canvas: draws scenes, marks the selection, and handles clicks and keys in the picture.
 
 import { enter, flag, h, isStill, mayEnter } from "./dom.js";
+import { Drawn } from "./drawn.js";
 import { Heat } from "./heat.js";
 import { Overview } from "./overview.js";
 import { Picture } from "./picture.js";
@@ -9,6 +10,12 @@ import { Words } from "./words.js";
 
 const GLIDE = 220; // milliseconds
 const LARGE = 400; // maximum number of items that are animated
+const WHOLE = 2000; // maximum number of items that are all kept in the page; of larger graphs, only what is visible
+const MARGIN = 0.35; // of the canvas: the part of a large graph around the visible part that is in the page too
+const OPS_FROM = 0.2; // minimum scale at which the ops of a large graph are drawn one by one
+const LABELS_FROM = 0.7; // minimum scale at which edges have labels
+const READABLE = 0.85; // scale used to show an item that is too small to be drawn
+const MOST_KEPT = 300; // maximum number of marked items that are drawn at any scale and place
 const STEP = 0.15; // step between the canvas sizes for which pictures are laid out, as a logarithm
 const ACTS = ["act", "mark", "select"]; // what a click on an edge sends, by the number of a mode
 
@@ -16,20 +23,16 @@ export class Graph {
   /** Of the explorer it uses the channel, the selection, the modes of clicks and the previews. */
   constructor(explorer) {
     this.explorer = explorer;
-    this.edges = new Map();
-    this.nodes = new Map();
-    this.boxes = new Map();
-    this.items = [];
+    this.drawn = null; // all that the picture shows
+    this.items = []; // the edges and nodes that are in the page
+    this.found = new Set(); // ids of nodes that a search has found
     this.byId = new Map();
     const { previews } = explorer;
     this.canvas = h("div.fx-canvas", { role: "group", "aria-label": "Graph of the plan", onclick: (e) => this.onClick(e), ondblclick: (e) => this.open(e.target.closest("[data-id]")?.dataset.id),
       onpointermove: (e) => this.onHover(e), onpointerleave: () => previews.hide(), onfocusin: (e) => this.onFocus(e), onfocusout: () => previews.hide() });
     this.element = h("div.fx-graph", {}, this.canvas, previews.hint);
     this.words = new Words(this.canvas);
-    this.viewport = new Viewport(this.canvas, () => {
-      this.words.draw(this, this.viewport.scale);
-      this.overview.drawFrame();
-    });
+    this.viewport = new Viewport(this.canvas, () => this.onMoved());
     this.overview = new Overview(this.viewport);
     this.heat = new Heat(() => this.drawHeat());
     this.sizes = new ResizeObserver(([entry]) => this.viewport.resize(entry.contentRect) && this.tellRoom());
@@ -40,6 +43,19 @@ export class Graph {
     this.sizes.disconnect();
     clearTimeout(this.roomTimer);
     clearTimeout(this.gliding);
+    cancelAnimationFrame(this.filling);
+  }
+
+  get nodes() {
+    return this.drawn?.nodes || new Map();
+  }
+
+  get edges() {
+    return this.drawn?.edges || new Map();
+  }
+
+  get boxes() {
+    return this.drawn.boxes;
   }
 
   get svg() {
@@ -60,28 +76,79 @@ export class Graph {
   draw(scene) {
     const { channel, selected, previews } = this.explorer;
     previews.hide();
-    const before = this.picture && this.nodes;
+    const before = this.drawn?.nodes;
     const anchor = before && this.locate(selected);
     const focused = this.canvas.contains(document.activeElement) ? document.activeElement.dataset.id : null;
     this.picture ??= new Picture(this.canvas);
-    this.picture.draw(scene, (n) => channel.get(`shape${n}`));
-    this.edges = new Map(scene.edges.map(([id, kind, source, target, tensor, from, to, , , css]) => [id, { id, kind, source, target, tensor, from, to, hint: css.includes("hinted") }]));
-    this.nodes = new Map(scene.nodes.map(([id, kind, segment, names, text, w, height, x, y, , hue]) => [id, { id, kind, segment, x, y, w, h: height, names, text, hue }]));
-    this.boxes = new Map(scene.boxes.map(([index, w, height, x, y, , hue]) => [index, { x, y, w, h: height, hue }]));
+    this.picture.draw(scene);
+    this.drawn = new Drawn(scene, (n) => channel.get(`part${n}`));
+    this.marks = Object.entries(scene.marks || {});
     this.viewport.look(this.svg, scene.size);
-    this.prepare();
+    this.seen = null;
     if (this.detail !== scene.detail) this.viewport.fitted = true;
     this.detail = scene.detail;
     if (this.viewport.fitted || !anchor || !this.viewport.hold(anchor, this.locate(selected))) this.viewport.fit();
+    this.fill();
     this.overview.draw(this);
-    this.drawHeat();
     this.tellRoom();
     if (String(this.drawnRoom) === String(scene.room)) this.animate(before);
     this.drawnRoom = scene.room;
-    for (const [name, ids] of Object.entries(scene.marks || {})) for (const id of ids) this.item(id)?.classList.add(`fx-${name}`);
+    this.keepFocus(focused);
+  }
+
+  /** What of the picture has to be in the page at the part that is seen. */
+  get wanted() {
+    const { box } = this.viewport;
+    const all = this.drawn.count <= WHOLE;
+    const scale = box ? this.viewport.scale : 0;
+    return { all, box, ops: all || scale >= OPS_FROM, labels: all || scale >= LABELS_FROM };
+  }
+
+  onMoved() {
+    this.overview.drawFrame();
+    if (!this.seen) {
+      this.refillSoon();
+      return;
+    }
+    this.words.draw(this, this.viewport.scale);
+    if (this.seen.all) return;
+    const { box, ops, labels } = this.wanted;
+    const { area } = this.seen;
+    const isIn = box.x >= area.x && box.y >= area.y && box.x + box.w <= area.x + area.w && box.y + box.h <= area.y + area.h;
+    if (isIn && ops === this.seen.ops && labels === this.seen.labels && box.w > area.w / 6) return;
+    this.refillSoon();
+  }
+
+  refillSoon() {
+    cancelAnimationFrame(this.filling);
+    this.filling = requestAnimationFrame(() => this.refill());
+  }
+
+  /** Have what is seen now in the page, and dressed as it was. */
+  refill() {
+    const focused = this.canvas.contains(document.activeElement) ? document.activeElement.dataset.id : null;
+    this.fill();
+    this.explorer.decisions.markStep();
+    this.keepFocus(focused);
+  }
+
+  fill() {
+    cancelAnimationFrame(this.filling);
+    const { all, box, ops, labels } = this.wanted;
+    if (!all && !box) return; // until the canvas has a size
+    const area = all ? null : { x: box.x - MARGIN * box.w, y: box.y - MARGIN * box.h, w: (1 + 2 * MARGIN) * box.w, h: (1 + 2 * MARGIN) * box.h };
+    const { selected, channel, previews } = this.explorer;
+    const marked = [selected, ...this.found, ...this.marks.flatMap(([, ids]) => ids)];
+    this.seen = { all, area, ops, labels };
+    this.picture.hold(this.drawn.in(area, { ops, labels, kept: new Set(marked.slice(0, MOST_KEPT)) }), (n) => channel.get(`shape${n}`));
+    this.picture.sketch(ops ? new Map() : this.drawn.inner);
+    this.prepare();
+    if (box) this.words.draw(this, this.viewport.scale, true);
+    this.drawHeat();
+    for (const [name, ids] of this.marks) for (const id of ids) this.item(id)?.classList.add(`fx-${name}`);
+    for (const id of this.found) this.item(id)?.classList.add("fx-found");
     this.mark();
     previews.colourEdges();
-    this.keepFocus(focused);
   }
 
   drawHeat() {
@@ -155,11 +222,20 @@ export class Graph {
     return { x: mean("x"), y: mean("y") };
   }
 
+  /** Move the picture so that something is seen, closer where it would be too small to be drawn. */
   reveal(id) {
-    this.viewport.reveal(this.locate(id));
+    const at = this.locate(id);
+    const isSmall = !this.wanted.ops && (this.edges.get(id)?.kind === "inside" || this.drawn.inner.has(this.nodes.get(id)?.segment));
+    if (at && isSmall) this.viewport.approach(at, READABLE);
+    else this.viewport.reveal(at);
   }
 
+  /** Give something in the picture the focus, wherever it is. */
   focus(id) {
+    if (!this.item(id) && (this.nodes.has(id) || this.edges.has(id))) {
+      this.reveal(id);
+      this.refill();
+    }
     enter(this.item(id));
   }
 
@@ -252,10 +328,9 @@ export class Graph {
       if (edge) next = down > 0 ? edge.target : edge.source;
       else next = [...this.edges.values()].find((e) => (down > 0 ? e.source : e.target) === id)?.id;
     } else {
-      const kind = edge ? "fl-edge" : "fl-node";
-      const beside = this.items.filter((i) => i.classList.contains(kind));
-      const at = beside.findIndex((i) => i.dataset.id === id);
-      next = beside[(at + side + beside.length) % beside.length]?.dataset.id;
+      const beside = [...(edge ? this.edges : this.nodes).keys()];
+      const at = beside.indexOf(id);
+      next = beside[(at + side + beside.length) % beside.length];
     }
     if (next) this.focus(next);
   }
@@ -263,6 +338,8 @@ export class Graph {
   /** Show a search result. */
   markFound(found, searching) {
     flag(this.canvas, "searching", searching);
-    for (const item of this.items) flag(item, "found", found.has(item.dataset.id));
+    this.found = found;
+    if (this.seen?.all) for (const item of this.items) flag(item, "found", found.has(item.dataset.id));
+    else if (this.seen) this.refill();
   }
 }

@@ -1,6 +1,7 @@
 // The picture: pieces that stay in the page if an edit only moves them.
 
 const LAYERS = ["boxes", "edges", "headers", "labels", "nodes"]; // the lowest first, so that nothing hides text
+const [BOXES, EDGES, , , NODES] = LAYERS.keys();
 
 export class Picture {
   constructor(canvas) {
@@ -12,17 +13,17 @@ export class Picture {
     this.placed = LAYERS.map(() => new Map());
   }
 
-  draw(scene, shape) {
-    this.title.textContent = scene.title;
-    this.about.textContent = scene.about;
-    if (this.patterns !== scene.patterns) {
-      this.defs.innerHTML = this.patterns = scene.patterns; // this and the shapes are made in Python, which escapes every name
-      for (const one of this.defs.children) one.id = this.name + one.id;
-    }
-    const centres = new Map(scene.nodes.map((node) => [node[0], node.slice(-5)]));
-    const length = ([, , source, target]) => [0, 1].reduce((sum, axis) => sum + Math.abs(centres.get(source)[axis] - centres.get(target)[axis]), 0);
-    const edges = scene.edges.map((edge) => [length(edge), edge]).sort((a, b) => b[0] - a[0]).map(([, edge]) => edge); // short ones are the hardest to click
-    LAYERS.forEach((layer, n) => this.put(n, layer === "edges" ? edges : scene[layer], shape));
+  draw({ title, about, patterns }) {
+    this.title.textContent = title;
+    this.about.textContent = about;
+    if (this.patterns === patterns) return;
+    this.defs.innerHTML = this.patterns = patterns; // this and the shapes are made in Python, which escapes every name
+    for (const one of this.defs.children) one.id = this.name + one.id;
+  }
+
+  /** Have these pieces of each layer in the page, and no others. */
+  hold(pieces, shape) {
+    LAYERS.forEach((layer, n) => this.put(n, pieces[layer], shape));
   }
 
   /** The items of a layer, by id. */
@@ -33,35 +34,34 @@ export class Picture {
   /** Show these pieces in a layer: existing ones with the same shape are moved, only the others are created. */
   put(layer, pieces, shape) {
     const [group, old, placed, spare] = [this.groups[layer], this.placed[layer], new Map(), new Map()];
-    for (const piece of pieces) {
-      const one = old.get(piece[0]);
-      if (one?.shape !== piece.at(-1)) continue;
-      placed.set(piece[0], one);
-      old.delete(piece[0]);
+    for (const { id, shape: number } of pieces) {
+      const one = old.get(id);
+      if (one?.shape !== number) continue;
+      placed.set(id, one);
+      old.delete(id);
     }
-    for (const one of old.values()) spare.set(one.shape, [...(spare.get(one.shape) || []), one]);
-    const made = pieces.filter((piece) => {
-      const one = placed.get(piece[0]) || spare.get(piece.at(-1))?.pop();
-      if (one) placed.set(piece[0], one);
+    for (const one of old.values()) spare.has(one.shape) ? spare.get(one.shape).push(one) : spare.set(one.shape, [one]);
+    const made = pieces.filter(({ id, shape: number }) => {
+      const one = placed.get(id) || spare.get(number)?.pop();
+      if (one) placed.set(id, one);
       return !one;
     });
-    for (const one of [...spare.values()].flat()) one.element.remove();
-    const role = layer === 1 || layer === 4 ? `role="button" tabindex="-1"` : "";
+    for (const ones of spare.values()) for (const one of ones) one.element.remove();
+    const role = layer === EDGES || layer === NODES ? `role="button" tabindex="-1"` : "";
     const holder = group.cloneNode();
-    holder.innerHTML = made.map((piece) => `<g ${role}>${shape(piece.at(-1))}</g>`).join("");
+    holder.innerHTML = made.map((piece) => `<g ${role}>${shape(piece.shape)}</g>`).join("");
     [...holder.children].forEach((element, n) => {
       element.remove();
       this.finish(element, layer);
-      placed.set(made[n][0], { element, shape: made[n].at(-1), hue: null });
+      placed.set(made[n].id, { element, shape: made[n].shape, hue: null });
     });
     let next = null;
-    for (const piece of [...pieces].reverse()) {
-      const [x, y, css, hue] = piece.slice(-5);
-      const one = placed.get(piece[0]);
+    for (const { id, x, y, css, hue } of [...pieces].reverse()) {
+      const one = placed.get(id);
       const { element } = one;
       if (one.x !== x || one.y !== y) element.setAttribute("transform", `translate(${x} ${y})`);
       if (element.getAttribute("class") !== css) element.setAttribute("class", css);
-      element.dataset.id = typeof piece[0] === "number" ? `segment:${piece[0]}` : piece[0];
+      element.dataset.id = typeof id === "number" ? `segment:${id}` : id;
       if (one.hue !== hue) for (const part of element.querySelectorAll("rect, path")) part.classList.replace(`fl-h${one.hue}`, `fl-h${hue}`) || part.classList.add(`fl-h${hue}`);
       Object.assign(one, { x, y, hue, from: one.x == null ? null : [one.x, one.y] });
       if (!element.parentNode) group.insertBefore(element, next); // kept items are never reinserted, because the browser would lay them out again
@@ -70,9 +70,23 @@ export class Picture {
     this.placed[layer] = placed;
   }
 
+  /** Draw the outlines of ops in their boxes, by segment, as one shape each: for a picture in which they are specks. */
+  sketch(inner) {
+    for (const [segment, { element, x, y }] of this.layer("boxes")) {
+      const ops = inner.get(segment);
+      let drawn = element.querySelector(".fx-sketch");
+      if (!ops && drawn) drawn.remove();
+      if (!ops) continue;
+      const path = ops.map((n) => `M${Math.round(n.x - x - n.w / 2)} ${Math.round(n.y - y - n.h / 2)}h${n.w}v${n.h}h${-n.w}z`).join("");
+      if (!drawn) element.append((drawn = element.firstChild.ownerDocument.createElementNS(this.svg.namespaceURI, "path")));
+      drawn.setAttribute("class", `fx-sketch fl-h${this.layer("boxes").get(segment).hue}`);
+      drawn.setAttribute("d", path);
+    }
+  }
+
   finish(element, layer) {
-    if (layer === 0) element.lastChild.setAttribute("fill", `url(#${this.name}${element.lastChild.getAttribute("fill").slice(5)}`);
-    if (layer !== 1) return;
+    if (layer === BOXES) element.lastChild.setAttribute("fill", `url(#${this.name}${element.lastChild.getAttribute("fill").slice(5)}`);
+    if (layer !== EDGES) return;
     const hit = element.firstChild.cloneNode(); // wide and invisible, for the pointer
     hit.setAttribute("class", "fl-hit");
     element.append(hit);

@@ -91,10 +91,10 @@ export class Previews {
     for (const item of this.coloured) item.classList.remove(CANNOT, ...SAVES.slice(1));
     this.coloured = [];
     if (!this.channel.editable) return;
-    for (const [id, edge] of graph.edges) {
-      const said = edge.kind === "boundary" && this.known(id);
-      const item = said && graph.item(id);
-      if (!item || (said[0] && !said[1])) continue;
+    for (const item of graph.items) {
+      const { id } = item.dataset;
+      const said = graph.edges.get(id)?.kind === "boundary" && this.known(id);
+      if (!said || (said[0] && !said[1])) continue;
       item.classList.add(said[0] ? SAVES[said[1]] : CANNOT);
       this.coloured.push(item);
     }

@@ -8,7 +8,7 @@ export class Search {
     this.graph = graph;
     this.select = select;
     this.found = [];
-    this.input = h("input.fx-search", { type: "search", placeholder: "search  /", "aria-label": "Search the graph", oninput: () => this.find(), onkeydown: (e) => this.onKey(e) });
+    this.input = h("input.fx-search", { type: "search", placeholder: "search  /", "aria-label": "Search the graph", oninput: () => this.go(), onkeydown: (e) => this.onKey(e) });
     this.matches = h("span.fx-note", { role: "status" });
     this.element = h("span.fx-find", { role: "search" }, this.input, this.matches);
   }
@@ -17,11 +17,17 @@ export class Search {
     if (event.key === "Enter") this.next(event.shiftKey ? -1 : 1);
     else if (event.key === "Escape") {
       this.input.value = "";
-      this.find();
+      this.go();
       this.graph.enter();
     } else return;
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  /** Find what is typed, and look at the first of it. */
+  go() {
+    this.find();
+    if (this.found.length) this.graph.reveal(this.found[0].id);
   }
 
   find() {
@@ -32,7 +38,6 @@ export class Search {
     const found = new Set(this.found.map((n) => n.id));
     this.graph.markFound(found, text);
     this.matches.textContent = text ? `${found.size} found` : "";
-    if (this.found.length) this.graph.reveal(this.found[0].id);
   }
 
   /** Search again in another picture. */

@@ -88,6 +88,13 @@ export class Viewport {
     this.centre(at);
   }
 
+  /** Show a place at a scale. */
+  approach(at, scale) {
+    if (!this.box) return;
+    Object.assign(this.box, { w: this.room.w / scale, h: this.room.h / scale });
+    this.centre(at);
+  }
+
   apply() {
     // The picture is moved and scaled as a whole, because another viewBox would lay out all text again.
     this.svg.style.transform = `scale(${this.scale}) translate(${-this.box.x}px, ${-this.box.y}px)`;

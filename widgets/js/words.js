@@ -26,10 +26,10 @@ export class Words {
   }
 
   /** Draw the readable text of a graph at a scale: all of it, only names, or only segments. */
-  draw(graph, scale) {
+  draw(graph, scale, again = false) {
     const rounded = Math.round(scale * 50) / 50 || scale;
-    if (this.at === rounded && this.of === graph.nodes) return;
-    [this.at, this.of] = [rounded, graph.nodes];
+    if (this.at === rounded && !again) return;
+    this.at = rounded;
     const near = scale >= 0.999;
     const size = Math.max(NAME, LEAST_TEXT / scale);
     const { style } = graph.svg;
@@ -38,8 +38,9 @@ export class Words {
     flag(this.canvas, "far", !near);
     flag(this.canvas, "unlabelled", LEAST_TEXT / scale > LABEL * GROWN);
     let readable = 0;
-    for (const [id, { element }] of graph.picture.layer("nodes")) readable += drawName(element, graph.nodes.get(id), near, size);
-    const alone = size > HEADER && readable < graph.nodes.size / 2; // no text on ops, so that segment names can be there
+    const nodes = graph.picture.layer("nodes");
+    for (const [id, { element }] of nodes) readable += drawName(element, graph.nodes.get(id), near, size);
+    const alone = size > HEADER && readable <= nodes.size / 2; // no text on ops, so that segment names can be there
     flag(this.canvas, "tiny", alone);
     for (const [index, { element }] of graph.picture.layer("headers")) drawHeader(element, graph.boxes.get(index), { near, alone, scale });
   }

@@ -110,6 +110,8 @@ class Expressions:
         # The lines that name the tensors, by the same names, except if the name has the same number, such as tv3 for
         # T3.
         self.sources: dict[str, str] = {}
+        # What the script calls tensors, with their names; in order, each pair once.
+        self.called: dict[tuple[str, str], None] = {}
 
     def refusal(
         self, place: ast.AST | int, why: str, kind: type[FuserLabError] = DefinitionError,
@@ -548,6 +550,7 @@ class Expressions:
             number = value.name[1:]
             line = "" if target.id in {value.name, f"t{number}", f"tv{number}"} else self.script.line(target)
             self.sources.setdefault(value.name, line)
+            self.called.setdefault((target.id, value.name))
 
     def _bind_starred(
         self, target: ast.Tuple | ast.List, place: int, values: list[Any], scope: Scope,

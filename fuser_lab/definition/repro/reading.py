@@ -144,6 +144,7 @@ class _Reader(Calls):
         fusion: Fusion = self.guarded(self._candidate.node, lambda: builder.fusion)
         builder.notes = tuple(dict.fromkeys(self.notes))
         builder.sources = tuple((name, line) for name, line in self.sources.items() if line)
+        builder.names = tuple(self.called)
         return builder, self._inputs(fusion, scope)
 
     def _run_around(self, scope: Scope) -> None:

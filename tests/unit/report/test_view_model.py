@@ -68,4 +68,5 @@ def test_a_segment_without_scheduler_keeps_its_reasons(stubs):
 def test_large_fusions_draw_an_input_beside_each_reader(stubs):
     view = view_plan(stubs.rope_like())
     assert sum(n.label == "T0" for n in view.nodes) == len(view.segments)
-    assert all(e.source.endswith(f"@{e.segments[1]}") for e in view.edges if e.tensor == "T0")
+    first = {segment.index: segment.nodes[0] for segment in view.segments}
+    assert all(e.source == f"in:T0@{first[e.segments[1]]}" for e in view.edges if e.tensor == "T0")

@@ -4,6 +4,8 @@ import pytest
 
 pytest.importorskip("anywidget")
 
+from unit.widgets import drawn
+
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from tests.unit.test_annotations import CASES, gallery, is_hint
@@ -44,11 +46,11 @@ def open_page():
 
 
 def edges(page, tensor):
-    return [edge[0] for edge in page.explorer.scene["edges"] if edge[4] == tensor]
+    return [edge[0] for edge in drawn.edges(page.explorer) if edge[4] == tensor]
 
 
 def marked(page):
-    return [edge[4] for edge in page.explorer.scene["edges"] if "fl-hinted" in edge[9]]
+    return [edge[4] for edge in drawn.edges(page.explorer) if "fl-hinted" in edge[9]]
 
 
 def pasted(text):
@@ -85,7 +87,7 @@ def test_a_mark_is_removed_at_either_of_its_edges_or_at_its_op(open_page, diamon
     before = page.explorer.plan.hash
 
     def node():
-        return next(n[0] for n in page.explorer.scene["nodes"] if "T1_hint" in n[3])
+        return next(n[0] for n in drawn.nodes(page.explorer) if "T1_hint" in n[3])
 
     def edge_to_it():
         return next(e for e in edges(page, "T1") if e.endswith(node()))
@@ -199,7 +201,7 @@ def test_click_python_and_pasted_text_have_the_same_hash(open_page, name):
         tensor.name for tensor in fusion.tensors.values() if not is_hint(fusion.producers.get(tensor))
         and any(user.tensor_outputs and not is_hint(user) for user in fusion.users.get(tensor, ()))
     }
-    places = [edge for edge in page.explorer.scene["edges"] if edge[4] in free and edge[1] != "output"]
+    places = [edge for edge in drawn.edges(page.explorer) if edge[4] in free and edge[1] != "output"]
     tried = 0
     for edge in (places[len(places) // 2], *places[: name not in CASES]):
         page.send("annotate", id=edge[0], all=True)

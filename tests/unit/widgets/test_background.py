@@ -9,6 +9,7 @@ pytest.importorskip("anywidget")
 
 from fuser_lab_widgets import answers
 from fuser_lab_widgets.background import Background
+from unit.widgets import drawn
 
 import fuser_lab as fl
 from fuser_lab.errors import ArgumentTypeError
@@ -61,7 +62,7 @@ def test_while_it_searches_the_plan_can_be_edited_and_a_second_search_is_refused
     page.send("strategy", strategy="optimal")
     assert explorer.history["searching"] == "optimal"
     assert page.send("certificate") == "A search is in progress; wait for it to end, or cancel it."
-    inside = next(edge[0] for edge in explorer.scene["edges"] if edge[1] == "inside")
+    inside = next(edge[0] for edge in drawn.edges(explorer) if edge[1] == "inside")
     assert page.send("act", id=inside).startswith("Cut at ")
     edited = explorer.plan
     gate.set()

@@ -10,6 +10,7 @@ pytest.importorskip("anywidget")
 
 from fuser_lab_widgets import Explorer
 from machine import allowed
+from unit.widgets import drawn
 
 from fuser_lab.errors import FuserLabError
 
@@ -27,7 +28,7 @@ class Page:
         return self.explorer.status["text"]
 
     def edge(self, tensor):
-        return next(e[0] for e in self.explorer.scene["edges"] if e[4] == tensor)
+        return next(e[0] for e in drawn.edges(self.explorer) if e[4] == tensor)
 
 
 @pytest.fixture
@@ -56,11 +57,11 @@ def test_a_click_inside_a_segment_cuts_there_and_a_click_on_the_boundary_glues(p
 def test_a_click_on_one_of_several_edges_cuts_only_there(stubs):
     explorer = Explorer(stubs.rope_like())
     page = Page(explorer)
-    tensor, edges = "T3", [e[0] for e in explorer.scene["edges"] if e[4] == "T3"]
+    tensor, edges = "T3", [e[0] for e in drawn.edges(explorer) if e[4] == "T3"]
     assert len(edges) > 1
     assert page.send("act", id=edges[0]).startswith(f"Cut at {tensor} → T4: 4 → 5 segments")
     assert explorer.history["edits"] == ["cut(T3 → T4)"]
-    kinds = {e[0]: e[1] for e in explorer.scene["edges"]}
+    kinds = {e[0]: e[1] for e in drawn.edges(explorer)}
     assert [kinds[e] for e in edges] == ["boundary", "inside", "inside"]
     explorer.close()
 
@@ -132,7 +133,8 @@ def test_the_strategy_can_be_switched_and_switched_back(page):
 
 @pytest.mark.parametrize("what", ["edge", "op", "segment"])
 def test_a_selection_is_explained(page, what):
-    selected = {"edge": page.edge("T3"), "op": page.explorer.scene["nodes"][2][0], "segment": "segment:1"}[what]
+    op = next(node[0] for node in drawn.nodes(page.explorer) if node[1] == "op")
+    selected = {"edge": page.edge("T3"), "op": op, "segment": "segment:1"}[what]
     page.send("select", id=selected)
     answer = page.explorer.answer
     assert answer["id"] == selected
@@ -271,7 +273,7 @@ def test_a_change_is_sent_with_the_shapes_that_the_page_lacks_and_the_whole_stat
     monkeypatch.setattr(explorer, "get_state", lambda key=None: sent.append(state_of(key)) or sent[-1])
 
     def shapes(*states):
-        return {key for state in states for key in state if key.startswith("shape")}
+        return {key for state in states for key in state if key.startswith(("shape", "part"))}
 
     had = shapes(state_of())
     page.send("select", id=page.edge("T3"))
@@ -279,10 +281,11 @@ def test_a_change_is_sent_with_the_shapes_that_the_page_lacks_and_the_whole_stat
     for ask in (lambda: page.send("act", id=page.edge("T3")), lambda: page.send("undo")):
         sent.clear()
         ask()
-        layers = ("boxes", "edges", "headers", "labels", "nodes")
         assert not shapes(*sent) & had
         had |= shapes(*sent)
-        assert {f"shape{row[-1]}" for layer in layers for row in explorer.scene[layer]} <= had
+        rows = [row for layer in ("boxes", "headers", "labels") for row in explorer.scene[layer]]
+        needed = {f"shape{row[-1]}" for row in (*rows, *drawn.nodes(explorer), *drawn.edges(explorer))}
+        assert needed | {f"part{number}" for _, number in explorer.scene["insides"]} <= had
     assert not shapes(*sent)  # after the undo the page shows what it had
     assert shapes(state_of()) == had
 
@@ -299,10 +302,10 @@ def test_the_picture_is_sent_before_edits_are_foreseen(page, monkeypatch):
 
 def test_what_an_edit_only_moves_keeps_its_shape(stubs):
     explorer = Explorer(stubs.rope_like(30), [])
-    before = {row[0]: row for row in explorer.scene["nodes"]}
-    inside = next(e[0] for e in explorer.scene["edges"] if e[1] == "inside")
+    before = {row[0]: row for row in drawn.nodes(explorer)}
+    inside = next(e[0] for e in drawn.edges(explorer) if e[1] == "inside")
     assert Page(explorer).send("act", id=inside).startswith("Cut at ")
-    same = [row for row in explorer.scene["nodes"] if row[0] in before]
+    same = [row for row in drawn.nodes(explorer) if row[0] in before]
     assert len(same) > 300
     assert all(row[-1] == before[row[0]][-1] for row in same)
     assert any(row[-5:-3] != before[row[0]][-5:-3] for row in same)
@@ -322,7 +325,7 @@ def test_what_is_sent_is_small(stubs):
     explorer = Explorer(stubs.rope_like())
     state = json.dumps({k: explorer.get_state()[k] for k in ("scene", "decisions", "history", "answer")})
     assert len(state) < 500_000
-    assert len(explorer._esm) < 62_000
+    assert len(explorer._esm) < 66_000
     explorer.close()
 
 
@@ -347,7 +350,7 @@ def test_an_op_is_moved_and_the_inspector_says_beforehand_whether_it_may():
         fd.add_output(fd.ops.broadcast(total, is_broadcast_dim=[False, True]))
     page = Page(fl.explore(fl.segment(fd, strategy="unfused")))
     explorer = page.explorer
-    op = next(n[0] for n in explorer.scene["nodes"] if "= neg(" in n[4])
+    op = next(n[0] for n in drawn.nodes(explorer) if "= neg(" in n[4])
     page.send("select", id=op)
     moves = {m["scheduler"]: m for m in explorer.answer["moves"]}
     assert moves["to S0"]["ok"]
@@ -368,16 +371,16 @@ def test_large_fusions_begin_with_one_box_a_segment_and_open_one_by_one(stubs):
     explorer = Explorer(stubs.rope_like(33, 9))
     page = Page(explorer)
     assert explorer.scene["detail"] == "segments"
-    assert [n[1] for n in explorer.scene["nodes"]].count("segment") == 9
+    assert [n[1] for n in drawn.nodes(explorer)].count("segment") == 9
     page.send("open", segment=4)
-    kinds = [n[1] for n in explorer.scene["nodes"]]
+    kinds = [n[1] for n in drawn.nodes(explorer)]
     assert kinds.count("segment") == 8
     assert kinds.count("op") == len(explorer.plan.groups[4])
     assert explorer.scene["patterns"].count("<pattern") == 1  # of the box that is open
-    boundary = next(e[0] for e in explorer.scene["edges"] if e[1] == "boundary")
+    boundary = next(e[0] for e in drawn.edges(explorer) if e[1] == "boundary")
     assert page.send("act", id=boundary).startswith("Glued S")
     page.send("detail", detail="ops")
-    assert [n[1] for n in explorer.scene["nodes"]].count("op") == 329
+    assert [n[1] for n in drawn.nodes(explorer)].count("op") == 329
     explorer.close()
 
 
@@ -396,7 +399,7 @@ def test_the_plan_is_compared_with_others_and_the_marks_follow_edits():
     assert len(explorer.scene["marks"]["moved"]) == len(difference.moved)
     assert len(explorer.scene["marks"]["gone"]) == len(difference.no_longer_crossing)
     assert difference.headline.replace(">", "&gt;") in explorer.panels["compare"]["html"]
-    inside = [e[0] for e in explorer.scene["edges"] if e[1] == "inside"]
+    inside = [e[0] for e in drawn.edges(explorer) if e[1] == "inside"]
     page.send("act", id=inside[0])
     assert len(explorer.scene["marks"]["gone"]) == len(difference.no_longer_crossing) - 1
     assert page.send("compare", **{"with": "optimal"}).endswith("switch to it once, then compare.")
@@ -421,7 +424,7 @@ def test_each_written_tab_escapes_names(stubs, name):
 def test_an_edit_of_300_ops_takes_little_processor_time(stubs):
     explorer = Explorer(stubs.rope_like(30), [])
     page = Page(explorer)
-    inside = [e[0] for e in explorer.scene["edges"] if e[1] == "inside"]
+    inside = [e[0] for e in drawn.edges(explorer) if e[1] == "inside"]
     took = []
     for edge in inside[:200:40]:
         start = time.process_time()

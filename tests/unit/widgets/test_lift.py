@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("anywidget")
 
 from fuser_lab_widgets import Explorer
+from unit.widgets import drawn
 
 import fuser_lab as fl
 from fuser_lab.errors import InputError
@@ -67,7 +68,7 @@ def test_a_rule_is_lifted_and_undone_like_an_edit(explorer, plan):
 
 
 def test_an_edit_before_is_left_behind_and_comes_back(explorer, plan):
-    inside = next(e for e in explorer.scene["edges"] if e[1] == "inside" and e[4] == "T3")
+    inside = next(e for e in drawn.edges(explorer) if e[1] == "inside" and e[4] == "T3")
     assert send(explorer, "act", id=inside[0]).startswith("Cut at T3")
     edited = explorer.plan
     assert send(explorer, "lift", rule=RULE).endswith("; 1 edit of the partition dropped.")

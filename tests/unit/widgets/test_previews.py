@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("anywidget")
 
 from fuser_lab_widgets import Explorer, previews
+from unit.widgets import drawn
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, examples
@@ -27,7 +28,7 @@ class Page:
         return self.explorer.status["text"]
 
     def edge(self, tensor, kind):
-        return next(e[0] for e in self.explorer.scene["edges"] if e[4] == tensor and e[1] == kind)
+        return next(e[0] for e in drawn.edges(self.explorer) if e[4] == tensor and e[1] == kind)
 
 
 @pytest.fixture

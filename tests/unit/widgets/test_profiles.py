@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from fuser_lab_widgets import Explorer, profiling
+from unit.widgets import drawn
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
@@ -35,7 +36,7 @@ def test_a_profile_belongs_to_the_plan_that_was_profiled():
     assert "Line" in first["columns"][1][1]
     ask(explorer, type="strategy", strategy="bottom_up")
     assert look(explorer)["columns"] == first["columns"]
-    ask(explorer, type="cut", id=next(e[0] for e in explorer.scene["edges"] if e[1] == "inside"))
+    ask(explorer, type="cut", id=next(e[0] for e in drawn.edges(explorer) if e[1] == "inside"))
     assert explorer.plan.hash != first["hash"]
     assert look(explorer)["unprofiled"]
     ask(explorer, type="undo")

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("anywidget")
 
 from fuser_lab_widgets import Explorer, answers, previews
+from unit.widgets import drawn
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -35,14 +36,15 @@ class Clicks:
         explorer = self.explorer
         self.seen.append((explorer.scene, explorer.answer))
         scene, answer = self.seen[-1] if self.random.random() < 0.7 else self.random.choice(self.seen[-4:])
-        edge = self.random.choice(scene["edges"])
-        places = [*(e[0] for e in scene["edges"]), "segment:0", "segment:1", ""]
+        edges = drawn.edges(explorer, scene)
+        edge = self.random.choice(edges)
+        places = [*(e[0] for e in edges), "segment:0", "segment:1", ""]
         strategies = [event for _, _, buttons in explorer.history["controls"] for *_, event in buttons]
         events = [
             *[{"type": "act", "id": edge[0], "kind": edge[1]}] * 3,
             {"type": self.random.choice(["cut", "glue", "mark", "annotate", "unannotate"]), "id": edge[0]},
             {"type": "select", "id": self.random.choice(places)},
-            {"type": "select", "id": self.random.choice(scene["nodes"])[0]},
+            {"type": "select", "id": self.random.choice(drawn.nodes(explorer, scene))[0]},
             *({key: said for key, said in action.items() if key not in {"label", "title"}} | {"plan": answer["plan"]}
               for action in answer.get("actions", ()) * 2),
             self.random.choice(strategies),
@@ -65,7 +67,7 @@ def check(explorer):
     view = explorer._current()
     assert plan is state.plan
     assert explorer.scene["hash"] == plan.hash == view.header.hash
-    assert explorer.scene["detail"] == "segments" or len(explorer.scene["nodes"]) == len(view.nodes)
+    assert explorer.scene["detail"] == "segments" or len(drawn.nodes(explorer)) == len(view.nodes)
     said = explorer.answer
     if said.get("id"):
         assert said["plan"] == explorer._number

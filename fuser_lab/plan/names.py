@@ -1,0 +1,51 @@
+"""What users call tensors: names of variables in their code, beside the names that the fusion has."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from fuser_lab.arguments import named
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from fuser_lab.errors import FuserLabError
+
+Names = tuple[tuple[str, str], ...]  # what users call tensors, with the names of these
+_MOST_MATCHES: Final = 4
+
+
+def tensor_called(called: str, tensors: Collection[str], names: Names, kind: type[FuserLabError]) -> str:
+    """Return the name of the tensor that is called so: by the fusion, or else by the user.
+
+    A name that neither knows is returned if nothing resembles it, for who looks it up to refuse.
+
+    Raises
+    ------
+    FuserLabError
+        Of this ``kind``, if the user calls several tensors so, or the name only resembles others.
+    """
+    if called in tensors:
+        return called
+    found = tuple(dict.fromkeys(tensor for name, tensor in names if name == called))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        msg = f"{called} is the name of several tensors: {named(found)}; choose from these."
+        raise kind(msg)
+    matches = close_matches(called, tensors, names)
+    if matches:
+        msg = f"the fusion has no tensor called {called!r}; close matches are {', '.join(matches)}."
+        raise kind(msg)
+    return called
+
+
+def close_matches(called: str, tensors: Iterable[str], names: Names) -> tuple[str, ...]:
+    """Return names that resemble what was given, those of users with the name of the tensor in brackets."""
+    given: dict[str, Sequence[str]] = {}
+    for name, tensor in names:
+        given[name] = (*given.get(name, ()), tensor)
+    words = {word.lower(): word for word in (*tensors, *given)}
+    found = [words[one] for one in get_close_matches(called.lower(), words, _MOST_MATCHES)]
+    return tuple(f"{one} ({', '.join(dict.fromkeys(given[one]))})" if one in given else one for one in found)
