@@ -215,16 +215,26 @@ fourth = question.reveal(answer, hints={"loads": loads_hint, "stores": loads_hin
 fourth
 
 # %% [markdown]
-# ## 7. Parameters
+# ## 7. Every kernel here is a few transforms: change one
 #
-# A scheduler decides the kind of loops; **heuristics** then choose the numbers, and explain their choice:
+# A scheduler decides the kind of loops; **heuristics** then choose the numbers, and explain their choice. The result is a
+# **schedule**: a list of transforms, printed as the Python that you would write by hand. This is the kernel that runs:
 
 # %%
-print(segment.params("cuda")[0])
+print(segment.schedule)
 
 # %% [markdown]
-# You can change each number with `plan.with_params`. The result of the kernel stays the same for any legal value; an illegal value is
-# refused with one sentence:
+# The comments say which parameter each factor is. Change a number in the text, and the same kernel runs with that number:
+
+# %%
+text = str(segment.schedule)
+narrower = segment.plan.with_schedule(0, text.replace("factor=32", "factor=16"))
+print(narrower.segments[0].params("cuda")[0])
+print("the text given back unchanged is the same plan:", segment.plan.with_schedule(0, text).hash == segment.plan.hash)
+
+# %% [markdown]
+# `plan.with_params` changes the same schedule, by the names of parameters. The result of the kernel stays the same for any legal
+# value; an illegal value is refused with one sentence:
 
 # %%
 try:

@@ -18,6 +18,7 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.replay import replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
+from fuser_lab.schedule.base import Propose
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.targets import names, target_of
 
@@ -75,7 +76,7 @@ def generate(
     fusion: Fusion, scheduler: SchedulerType, target: str = "cpu", name: str | None = None,
     strides: Mapping[str, Sequence[int] | Layout] | None = None, alignment: Mapping[str, int] | None = None,
     changes: Sequence[LoopChange] = (), device: Device = DEFAULT, shared: SharedKernels | None = None,
-    loops: Sequence[Transform] = (),
+    loops: Sequence[Transform] = (), propose: Propose | None = None,
 ) -> GeneratedKernel:
     """Return the kernel of a segment, as the heuristics and ``changes`` schedule it, or as ``loops`` do.
 
@@ -104,6 +105,8 @@ def generate(
         The kernels of the same segment at other sizes, with which it is to share compiled code.
     loops
         A schedule that is lowered loop by loop (`fuser_lab.codegen.scheduled_lowering`), for targets with blocks.
+    propose
+        Proposes parameters of a nest, where that is not the default (`fuser_lab.schedule.base.Heuristics`).
 
     Raises
     ------
@@ -130,6 +133,7 @@ def generate(
     strict = not strides and not alignment
     kernel = lower(
         fusion, scheduler, target, chosen, strides or {}, alignment, here, strict=strict, device=device, shared=shared,
+        propose=propose,
     )
     source = target_of(target).emitter()(kernel).source()
     renamed = welford_of(fusion)

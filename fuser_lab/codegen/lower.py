@@ -26,6 +26,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Var
+from fuser_lab.schedule.base import Propose
 from fuser_lab.schedule.parameters import Chooser, LoopChange, NestChoice
 from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
@@ -43,6 +44,7 @@ def lower(
     fusion: Fusion, scheduler: SchedulerType, target: str, name: str, strides: Mapping[str, Sequence[int] | Layout],
     alignment: Mapping[str, int] | None = None, changes: Sequence[LoopChange] = (), *, strict: bool = True,
     device: Device = DEFAULT, shared: SharedKernels | None = None, most_bytes: int | None = None,
+    propose: Propose | None = None,
 ) -> Kernel:
     """Return the Kernel IR of a segment; each loop nest is one phase, or two where reductions are cut into parts.
 
@@ -70,6 +72,8 @@ def lower(
         The kernels of the same segment at other sizes, with which it is to share compiled code.
     most_bytes
         Bytes that the phases may move, each of its buffers once. A kernel that moves more is not written to its end.
+    propose
+        Proposes parameters of a nest, where that is not the default (`fuser_lab.schedule.base.Heuristics`).
 
     Raises
     ------
@@ -94,7 +98,7 @@ def lower(
         for tv, layout in layouts.items()
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
-    lowering = _Lowering(buffers, layouts, target, name, Chooser(changes), device, most_bytes)
+    lowering = _Lowering(buffers, layouts, target, name, Chooser(changes, propose), device, most_bytes)
     if target_of(target).has_blocks:
         segment = lowering.with_turned_readings(segment, scheduler)
     # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So

@@ -13,6 +13,7 @@ from fuser_lab.plan.accepted import RUNS_ON
 from fuser_lab.plan.editable import EditablePlan
 from fuser_lab.report import html, save, svg, text
 from fuser_lab.report.shown import Shown
+from fuser_lab.schedule.base import Propose
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
@@ -96,8 +97,16 @@ class Plan(Shown, EditablePlan):
                     self.fusion, segments, target, evaluate_refused=evaluate_refused, compile_now=False,
                     changes={segment.index: segment.changes for segment in self.segments}, shared=shared,
                     schedules={segment.index: segment.loops for segment in self.segments if segment.loops},
+                    proposals=self._proposals,
                 )
             return self._cache[key]
+
+    @property
+    def _proposals(self) -> dict[int, Propose]:
+        """What proposes parameters of segments' kernels, where a scheduler of the user's does."""
+        kinds = ((s.index, s.scheduler) for s in self.segments if s.scheduler is not None)
+        found = ((index, self.oracle.proposer(kind)) for index, kind in kinds)
+        return {index: propose for index, propose in found if propose is not None}
 
     def show(self) -> None:
         """Show the static picture and tables in a notebook, or print the text elsewhere."""

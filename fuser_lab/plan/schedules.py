@@ -18,7 +18,7 @@ from fuser_lab.ir.replay import apply, replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.plan.segment_edit import ScheduledSegment
 from fuser_lab.schedule.parameters import LoopChange, NestChoice
-from fuser_lab.schedule.templates import LOOPS_TARGET, Choices, Reading, following, line_of, read, schedule_of
+from fuser_lab.schedule.templates import LOOPS_TARGET, Choices, Reading, following, line_of, read
 from fuser_lab.targets import target_of
 
 
@@ -89,7 +89,8 @@ def running(segment: ScheduledSegment, target: str | None = None) -> SegmentSche
         return SegmentSchedule(fusion=plain, transforms=segment.loops, reasons=(because,) if because else ())
     nests = segment.params(chosen)
     taken = segment.plan.segmented.fusion.tensors
-    found = schedule_of(plain, nests, taken)
+    assert segment.scheduler is not None
+    found = segment.plan.oracle.heuristics(segment.scheduler).apply(plain, nests, taken)
     reasons = tuple(dict.fromkeys(reason for nest in nests for reason in nest.schedule.reasons))
     others = {change.target for change in segment.changes} - {chosen} if target is None else set()
     lines = [line_of(nest) for other in sorted(others) for nest in segment.params(other) if nest.is_changed]
@@ -109,10 +110,12 @@ def _reading(segment: ScheduledSegment, transforms: Sequence[Transform]) -> Read
     """Return what a schedule says of a segment's kernels."""
     assert segment.scheduler is not None
     fusion, scheduler, device = segment.fusion, segment.scheduler, segment.plan.oracle.device
+    propose = segment.plan.oracle.proposer(scheduler)
 
     def choices(target: str) -> Choices:
         def nests(changes: Sequence[LoopChange]) -> Sequence[NestChoice]:
-            return generate(fusion, scheduler, target, changes=changes, device=device).kernel_ir.nests
+            made = generate(fusion, scheduler, target, changes=changes, device=device, propose=propose)
+            return made.kernel_ir.nests
 
         return nests
 

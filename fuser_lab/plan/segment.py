@@ -175,6 +175,7 @@ class Segment(Shown):
             raise CodegenError(msg)
         return generate(
             fusion, self.scheduler, target, strides=strides, changes=changes, device=device, loops=self.loops,
+            propose=self.plan.oracle.proposer(self.scheduler),
         )
 
     @takes(target=TARGET)

@@ -20,6 +20,7 @@ from fuser_lab.runtime.repeats import ready_runs_of, repeated
 from fuser_lab.runtime.run_memory import RunMemory, is_exhausted
 from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Segment, Step
 from fuser_lab.runtime.variants import KernelOptions, NestedRun, Variant, Variants
+from fuser_lab.schedule.base import Propose
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.targets import Later, find, names
 
@@ -31,6 +32,7 @@ class PreparedPlan:
         self, fusion: Fusion, segments: Sequence[Segment], memory: Memory, *, allow_fallback: bool,
         evaluate_refused: bool = False, changes: Mapping[int, Sequence[LoopChange]] | None = None,
         schedules: Mapping[int, Sequence[Transform]] | None = None, shared: SharedKernels | None = None,
+        proposals: Mapping[int, Propose] | None = None,
     ) -> None:
         self.fusion = fusion
         self.segments = tuple(segments)
@@ -39,7 +41,7 @@ class PreparedPlan:
         self._parts = parts_of(fusion, self.segments)
         options = KernelOptions(
             allow_fallback=allow_fallback, evaluate_refused=evaluate_refused, changes=changes or {},
-            schedules=schedules or {}, shared=shared, nested=self._nested,
+            schedules=schedules or {}, shared=shared, nested=self._nested, proposals=proposals or {},
         )
         self._variants = Variants(self._parts, memory, options)
         self._run_memory = RunMemory(self._parts, memory, self._release)
@@ -233,6 +235,7 @@ def prepare(
     evaluate_refused: bool = False, compile_now: bool = True,
     changes: Mapping[int, Sequence[LoopChange]] | None = None,
     schedules: Mapping[int, Sequence[Transform]] | None = None, shared: SharedKernels | None = None,
+    proposals: Mapping[int, Propose] | None = None,
 ) -> PreparedPlan:
     """Return a plan that is ready to run.
 
@@ -259,6 +262,8 @@ def prepare(
         lock step.
     shared
         The kernels of the same program at other sizes, with which it is to share compiled code.
+    proposals
+        What proposes parameters of kernels, by the number of the segment, where that is not the default.
 
     Raises
     ------
@@ -267,7 +272,7 @@ def prepare(
     """
     plan = PreparedPlan(
         fusion, segments, _memory(target), allow_fallback=allow_fallback, evaluate_refused=evaluate_refused,
-        changes=changes, schedules=schedules, shared=shared,
+        changes=changes, schedules=schedules, shared=shared, proposals=proposals,
     )
     if compile_now:
         plan.prepare()

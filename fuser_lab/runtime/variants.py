@@ -27,6 +27,7 @@ from fuser_lab.runtime.memory import Call, Memory
 from fuser_lab.runtime.parts import PlanParts
 from fuser_lab.runtime.steps import Segment, Step
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
+from fuser_lab.schedule.base import Propose
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import segment as segment_fusion
@@ -52,6 +53,7 @@ class KernelOptions:
     changes: Mapping[int, Sequence[LoopChange]] = field(default_factory=dict)
     schedules: Mapping[int, Sequence[Transform]] = field(default_factory=dict)
     shared: SharedKernels | None = None
+    proposals: Mapping[int, Propose] = field(default_factory=dict)
     nested: "Callable[[Fusion, Sequence[Segment]], NestedRun] | None" = None
 
 
@@ -181,6 +183,7 @@ class Variants:
             kernel = generate(
                 segment, scheduler, memory.target, strides=here, alignment=alignment,
                 changes=options.changes.get(number, ()), device=memory.gpu, shared=options.shared,
+                propose=options.proposals.get(number),
             )
         except CodegenError as error:
             if not options.allow_fallback:

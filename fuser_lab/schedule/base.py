@@ -1,14 +1,44 @@
-"""The scheduler protocol: a type and an answer about a candidate."""
+"""The scheduler protocol: a type, an answer about a candidate, and the kernel of one that is accepted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, final, runtime_checkable
 
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Param, SchedulerType, Verdict, reason, refuse
 from fuser_lab.errors import ArgumentTypeError
+from fuser_lab.ir import Fusion
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
+from fuser_lab.schedule.loops import choose_loops
+from fuser_lab.schedule.parameters import NestChoice
+from fuser_lab.schedule.state import LoopSchedule, Space
+from fuser_lab.schedule.templates import KernelSchedule, schedule_of
+
+
+class Heuristics:
+    """How a scheduler makes the kernel of a segment that it accepts; a scheduler of your own may override `propose`.
+
+    Legality is decided by `Scheduler.can_schedule` alone: no choice here changes a result. A scheduler without these
+    methods has the default.
+    """
+
+    __slots__ = ()
+
+    def propose(self, space: Space, target: str) -> LoopSchedule:
+        """Return the parameters of a nest of loops on a target, with reasons."""
+        return choose_loops(space, target)
+
+    @final
+    def apply(self, fusion: Fusion, nests: Sequence[NestChoice], taken: Collection[str] = ()) -> KernelSchedule:
+        """Return the schedule of a kernel with these nests, as transforms over its fusion.
+
+        ``taken`` are names that no new tensor may have.
+        """
+        return schedule_of(fusion, nests, taken)
+
+
+Propose = Callable[[Space, str], LoopSchedule]
 
 
 @runtime_checkable
@@ -38,7 +68,7 @@ Rule = Callable[[CandidateFacts, Device], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class RuledScheduler:
+class RuledScheduler(Heuristics):
     """A scheduler with an additional rule, which may refuse candidates that the scheduler accepts."""
 
     scheduler: Scheduler
@@ -48,6 +78,10 @@ class RuledScheduler:
     def type(self) -> SchedulerType:
         """The scheduler's type."""
         return self.scheduler.type
+
+    def propose(self, space: Space, target: str) -> LoopSchedule:
+        """Return the parameters that the scheduler proposes."""
+        return heuristics_of(self.scheduler).propose(space, target)
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the scheduler's verdict, or the refusal by the rule."""
@@ -62,3 +96,8 @@ class RuledScheduler:
             msg = f"with_rule: {name} returned {text!r}; a rule must return a sentence to refuse, or None."
             raise ArgumentTypeError(msg)
         return no(self.type, ReasonCode.OWN_RULE, *facts.names, text=text)
+
+
+def heuristics_of(scheduler: Scheduler | None) -> Heuristics:
+    """Return how a scheduler makes kernels; the default for one that only decides legality."""
+    return scheduler if isinstance(scheduler, Heuristics) else Heuristics()

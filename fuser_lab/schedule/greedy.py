@@ -13,7 +13,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind
 from fuser_lab.ir.domain import Resize
-from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
 RUNS_ALONG = frozenset({OpKind.SCAN, OpKind.SORT, OpKind.SCATTER})
@@ -29,7 +29,7 @@ INDEX_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Greedy:
+class Greedy(Heuristics):
     """Accepts candidates with sorts, scans and scatters along rows that fit one block."""
 
     type: SchedulerType = SchedulerType.GREEDY

@@ -10,7 +10,7 @@ from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import Expr
-from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 from fuser_lab.schedule.persistent import LARGE_REDUCTION, kept_bytes, needs_buffer
@@ -20,7 +20,7 @@ MOST_THREADS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class InnerOuterPersistent:
+class InnerOuterPersistent(Heuristics):
     """Accepts inner and outer reductions of one iteration space that share an input, if a row and the sums fit."""
 
     type: SchedulerType = SchedulerType.INNER_OUTER_PERSISTENT

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.schedule.base import no
+from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.persistent import LARGE_REDUCTION, keep_exp_up_to, kept_bytes, refusal_of_any_size
 
 
 @dataclass(frozen=True, slots=True)
-class InnerPersistent:
+class InnerPersistent(Heuristics):
     """Accepts reductions of the innermost axis whose operands are needed again, if a row fits."""
 
     type: SchedulerType = SchedulerType.INNER_PERSISTENT

@@ -7,8 +7,9 @@ from typing import Protocol
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, SchedulerType, Verdict, accept, reason, refuse
-from fuser_lab.schedule.base import Scheduler
+from fuser_lab.schedule.base import Heuristics, Scheduler, heuristics_of
 from fuser_lab.schedule.facts import CandidateFacts
+from fuser_lab.schedule.state import LoopSchedule, Space
 from fuser_lab.segmentation.oracle import Candidate
 
 # Rules of nvFuser's schedulers with kernels that say what a kernel of nvFuser cannot do, or does not do because it
@@ -37,7 +38,7 @@ class Lowering(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenScheduler:
+class OpenScheduler(Heuristics):
     """Accepts what a scheduler accepts without the rules ``lifted``, if the lowering makes one kernel of it.
 
     The acceptance names the rules that it goes beyond. A candidate that the scheduler itself accepts, or refuses for
@@ -52,6 +53,10 @@ class OpenScheduler:
     def type(self) -> SchedulerType:
         """The scheduler's type, which selects the kernel."""
         return self.scheduler.type
+
+    def propose(self, space: Space, target: str) -> LoopSchedule:
+        """Return the parameters that the scheduler proposes."""
+        return heuristics_of(self.scheduler).propose(space, target)
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance with the rules that it goes beyond, or the refusal with its reason."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.schedule.base import no
+from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.persistent import LARGE_REDUCTION, kept_bytes, refusal_of_any_size, vector_width
 
@@ -17,7 +17,7 @@ MOST_REGISTERS = 255  # of one thread
 
 
 @dataclass(frozen=True, slots=True)
-class OuterPersistent:
+class OuterPersistent(Heuristics):
     """Accepts reductions that keep the innermost axis and whose operands are needed again, if columns fit."""
 
     type: SchedulerType = SchedulerType.OUTER_PERSISTENT

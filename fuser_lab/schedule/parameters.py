@@ -5,7 +5,7 @@ choice unless they depend on one that is: with other threads, a row takes a diff
 """
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fuser_lab.arguments import shown
@@ -114,8 +114,11 @@ class NestChoice:
 class Chooser:
     """Applies parameters set by hand to the loops that heuristics choose for a kernel's nests, and keeps both."""
 
-    def __init__(self, changes: Sequence[LoopChange] = ()) -> None:
-        """Take the changes of one segment for one target."""
+    def __init__(
+        self, changes: Sequence[LoopChange] = (), propose: Callable[[Space, str], LoopSchedule] | None = None,
+    ) -> None:
+        """Take the changes of one segment for one target, and what proposes parameters instead of the writers."""
+        self._propose = propose
         self._changes = {change.nest: change.values for change in changes}
         self._choices: dict[int, NestChoice] = {}
         self._notes: list[str] = []
@@ -126,6 +129,8 @@ class Chooser:
         """Return chosen loops with what was given by hand, where that is legal; the choice keeps why it is not."""
         if names is None:
             names = _names(space, target, chosen)
+        if self._propose is not None:
+            chosen = _proposed(space, target, chosen, names, self._propose(space, target))
         chosen = replace(chosen, reasons=(*self._notes, *chosen.reasons)) if self._notes else chosen
         self._notes = []
         values = self._changes.get(number, ())
@@ -156,6 +161,29 @@ class Chooser:
             msg = f"with_params: {problem}."
             raise ScheduleError(msg)
         return found
+
+
+def _proposed(
+    space: Space, target: str, chosen: LoopSchedule, names: tuple[str, ...], proposal: LoopSchedule,
+) -> LoopSchedule:
+    """Return loops with the parameters that a scheduler of the user's proposes.
+
+    Raises
+    ------
+    ScheduleError
+        If they are illegal, or of another style.
+    """
+    if proposal.style is not chosen.style:
+        style = proposal.style.value
+        msg = f"propose: the style of a nest on {target} must be {chosen.style.value!r} here, given {style!r}."
+        raise ScheduleError(msg)
+    values = tuple((name, getattr(proposal, name)) for name in sorted(names))
+    differ = tuple((name, value) for name, value in values if value != getattr(chosen, name))
+    schedule, problem = changed(space, target, chosen, differ, names)
+    if problem:
+        msg = f"propose: {problem}."
+        raise ScheduleError(msg)
+    return replace(schedule, reasons=proposal.reasons)
 
 
 def _names(space: Space, target: str, chosen: LoopSchedule) -> tuple[str, ...]:

@@ -7,13 +7,13 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept
 from fuser_lab.ir import TensorView
-from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 
 
 @dataclass(frozen=True, slots=True)
-class PointWise:
+class PointWise(Heuristics):
     """Accepts candidates without reductions, one output of which has the axes of all inputs and outputs."""
 
     type: SchedulerType = SchedulerType.POINTWISE

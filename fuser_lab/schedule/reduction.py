@@ -7,13 +7,13 @@ from fuser_lab.analysis.reductions import mixing_reshape
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(Heuristics):
     """Accepts reductions of the same axes whose operands are not needed again afterwards."""
 
     type: SchedulerType = SchedulerType.REDUCTION

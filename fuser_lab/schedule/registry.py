@@ -13,7 +13,7 @@ from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict, accept, reason
 from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.ir import Expr, Fusion, TensorView
-from fuser_lab.schedule.base import RuledScheduler, Scheduler, no
+from fuser_lab.schedule.base import Heuristics, Propose, RuledScheduler, Scheduler, heuristics_of, no
 from fuser_lab.schedule.expr_eval import ExprEval
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.greedy import Greedy
@@ -190,6 +190,18 @@ class SchedulerRegistry:
         if answer is None:
             answer = known.answers[key] = self._ask(self._facts(candidate, known))
         return answer
+
+    def heuristics(self, kind: SchedulerType) -> Heuristics:
+        """Return how kernels of a type are made: by the first scheduler of that type."""
+        return heuristics_of(next((one for one in self.schedulers if one.type is kind), None))
+
+    def proposer(self, kind: SchedulerType) -> Propose | None:
+        """Return what proposes parameters for kernels of a type; None for the default."""
+        first: object = next((one for one in self.schedulers if one.type is kind), None)
+        while isinstance(first, RuledScheduler | OpenScheduler):
+            first = first.scheduler
+        own = isinstance(first, Heuristics) and type(first).propose is not Heuristics.propose
+        return first.propose if own and isinstance(first, Heuristics) else None
 
     def facts(self, candidate: Candidate) -> CandidateFacts:
         """Return the facts about a candidate that schedulers receive."""

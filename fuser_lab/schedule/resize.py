@@ -8,13 +8,13 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.ir.domain import Resize as ResizeStep
-from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 
 
 @dataclass(frozen=True, slots=True)
-class Resize:
+class Resize(Heuristics):
     """Accepts candidates with a slice, pad or cat, without reductions and transposes."""
 
     type: SchedulerType = SchedulerType.RESIZE

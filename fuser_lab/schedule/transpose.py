@@ -8,7 +8,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import TensorView
-from fuser_lab.schedule.base import no, refused
+from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 
@@ -17,7 +17,7 @@ TILE = SIDE * SIDE
 
 
 @dataclass(frozen=True, slots=True)
-class Transpose:
+class Transpose(Heuristics):
     """Accepts candidates without reductions whose tensors have two innermost axes, if their tiles fill a GPU."""
 
     type: SchedulerType = SchedulerType.TRANSPOSE

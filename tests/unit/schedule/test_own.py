@@ -1,7 +1,7 @@
 """Rules and schedulers that a user brings along."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,8 +10,9 @@ import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.codegen.generate import EVALUATED
 from fuser_lab.cost.verdict import SchedulerType, accept
-from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.errors import ArgumentTypeError, InputError, ScheduleError
 from fuser_lab.interpreter import evaluate
+from fuser_lab.schedule.base import Heuristics
 from fuser_lab.schedule.own import refusal
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import candidate
@@ -282,3 +283,48 @@ def test_a_device_that_cannot_be_is_refused(changed, error, said):
     assert fl.Device(**SMALL).l2 == 0
     with pytest.raises(error, match=f"^{re.escape(said)}$"):
         fl.Device(**SMALL | changed)
+
+
+class FewThreads(Heuristics):
+    """InnerPersistent with 16 threads for each row."""
+
+    type = fl.SCHEDULERS[7].type
+    threads = (16, 1)
+
+    def can_schedule(self, facts, device):
+        return fl.SCHEDULERS[7].can_schedule(facts, device)
+
+    def propose(self, space, target):
+        found = super().propose(space, target)
+        if target != "cuda":
+            return found
+        return replace(found, threads=self.threads, reasons=("few threads",))
+
+
+def test_a_scheduler_of_your_own_proposes_the_parameters_of_its_kernels():
+    x = np.random.default_rng(0).standard_normal((6, 200)).astype(np.float32)
+    with fl.FusionDefinition() as fd:
+        fd.add_output(fd.ops.softmax(fd.define_tensor([-1, -1], contiguity=True), 1))
+    plain = fl.segment(fd, [x])
+    assert plain.segments[0].scheduler is FewThreads.type
+    for schedulers in ([FewThreads(), *fl.SCHEDULERS], fl.with_rule(lambda f, d: None, schedulers=[FewThreads()])):
+        plan = fl.segment(fd, [x], schedulers=schedulers)
+        (segment,) = plan.segments
+        (nest,) = segment.params()
+        assert nest.schedule.threads == (16, 1) != plain.segments[0].params()[0].schedule.threads
+        assert "# few threads" in str(segment.schedule)
+        assert "factor=16, inner_split=True)  # threads of a block, in x" in str(segment.schedule)
+        assert plan.with_schedule(0, str(segment.schedule)).hash == plan.hash
+        assert segment.source("cpu") == plain.segments[0].source("cpu")
+        np.testing.assert_allclose(plan.run([x])[0], plain.run([x])[0], rtol=1e-6)
+
+
+def test_an_illegal_proposal_is_an_error():
+    class Odd(FewThreads):
+        threads = (100, 1)
+
+    with fl.FusionDefinition() as fd:
+        fd.add_output(fd.ops.softmax(fd.define_tensor([-1, -1], contiguity=True), 1))
+    plan = fl.segment(fd, [fl.spec((6, 200))], schedulers=[Odd(), *fl.SCHEDULERS])
+    with pytest.raises(ScheduleError, match=r"propose: threads = \(100, 1\): more than 32 must be a multiple of it"):
+        plan.segments[0].source("cuda")
