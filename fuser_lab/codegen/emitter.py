@@ -10,6 +10,8 @@ import numpy as np
 
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
+    Arrive,
+    Await,
     Barrier,
     Buffer,
     If,
@@ -21,6 +23,7 @@ from fuser_lab.codegen.kernel_ir import (
     Reduce,
     Role,
     Scan,
+    Send,
     Statement,
     Store,
     Transpose,
@@ -233,7 +236,13 @@ class Emitter:
             case Uniforms():
                 self.uniforms(statement)
             case Barrier():
-                self.barrier()
+                self.barrier(statement)
+            case Arrive():
+                self.arrive(statement)
+            case Send():
+                self.send(statement)
+            case Await():
+                self.wait_for(statement)
             case _:
                 msg = f"{type(statement).__name__} has no spelling for {self.target}."
                 raise CodegenError(msg)
@@ -461,9 +470,24 @@ class Emitter:
         """Print running values among threads."""
         raise NotImplementedError
 
-    def barrier(self) -> None:
-        """Print a barrier of a block."""
+    def barrier(self, statement: Barrier) -> None:
+        """Print a barrier of a block, or the wait for the blocks of a cluster."""
         raise NotImplementedError
+
+    def send(self, statement: Send) -> None:
+        """Print a store to the shared memory of another block."""
+        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        raise CodegenError(msg)
+
+    def wait_for(self, statement: Await) -> None:
+        """Print the wait for what other blocks send."""
+        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        raise CodegenError(msg)
+
+    def arrive(self, statement: Arrive) -> None:
+        """Print what says that a block of a cluster has started."""
+        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        raise CodegenError(msg)
 
     def transpose(self, statement: Transpose) -> None:
         """Print the transposition of a tile."""

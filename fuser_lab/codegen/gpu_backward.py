@@ -232,7 +232,9 @@ class BackwardNest(RowNest):
         lanes = self.schedule.threads[0]
         with ExitStack() as stack:
             block = self._loop(stack, "block", self.blocks, ParallelType.grid_x)
-            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
+            self._lane = self._place = stack.enter_context(
+                values.loop("lane", lanes, ParallelType.block_x, pinned=True),
+            )
             self._shared_first = {}
             sections = self._sections()
             (section,) = sections

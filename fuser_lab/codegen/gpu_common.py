@@ -43,7 +43,8 @@ MOST_NEIGHBOURS = 8  # elements that a thread takes at a time
 class GpuReductions(NestLowering):
     """Writes what `RowNest` and `ColumnNest` share."""
 
-    _lane: Var | None = None  # of the thread among those that share a row or stand side by side
+    _lane: Var | None = None  # of the thread in its block among those that share a row or stand side by side
+    _place: Term | None = None  # of the thread in its cluster
     _lead: TensorView | None = None  # whose rows begin anywhere in an access, and are divided where accesses begin
     _begin: tuple[Term, Term] | None = None  # the access that such a row begins in, and the position that it begins at
     _early = True  # whether what later passes read may be loaded with the first
@@ -286,6 +287,8 @@ class GpuReductions(NestLowering):
     def _scope(self) -> Scope:
         """Return which threads share a row."""
         lanes = self.schedule.threads[0]
+        if self.schedule.cluster > 1:
+            return Scope.CLUSTER
         return Scope.THREAD if lanes == 1 else Scope.WARP if lanes <= WARP else Scope.BLOCK
 
 

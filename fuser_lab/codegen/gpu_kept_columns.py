@@ -2,7 +2,7 @@
 
     each thread loads its rows of a few neighbouring columns
     for each pass:
-        each thread reduces what it holds; the lines of the block meet in shared memory
+        each thread reduces what it holds; the lines of the block meet in shared memory, and so do those of a cluster
     each thread computes and stores what depends on the results
 
 Memory is read once, where one kernel per pass reads it again. nvFuser's outer persistent scheduler does the same.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.gpu_columns import ColumnNest
 from fuser_lab.codegen.index_math import simplify
-from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
+from fuser_lab.codegen.kernel_ir import Alloc, Arrive, Await, Barrier, Buffer, Launch, Load, Role, Scope, Send, Store
 from fuser_lab.codegen.nest_lowering import Fold
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.ir import Expr, TensorView
@@ -34,18 +34,24 @@ class _Mine:
 class KeptColumnNest(ColumnNest):
     """Writes nests whose kept axes are the fastest in memory and whose columns are needed again."""
 
+    _rank: Term = index(0)  # of the block in its cluster
+
     def _columns(self) -> Launch:
         return self._kept_columns() if self.schedule.persistent else super()._columns()
 
     def _kept_columns(self) -> Launch:
-        values, width = self._values, self.schedule.vector
+        values, width, cluster = self._values, self.schedule.vector, self.schedule.cluster
         lanes, height = self.schedule.threads
         groups = self.space.rows // width
         wide = max(-(-groups // lanes), 1)
         with ExitStack() as stack:
-            block = self._loop(stack, "block", wide, ParallelType.grid_x)
+            block: Term = self._loop(stack, "block", wide * cluster, ParallelType.grid_x)
             line = self._line(stack, height)
             lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
+            if cluster > 1:
+                values.emit(Arrive())
+                self._rank, block = self._remainder(block, cluster), self._quotient(block, cluster)
+                self._waits = True
             mine = _Mine(block * lanes + lane, groups, wide * lanes)
             words = {saved.tensor: self._room(saved.tensor, "column") for saved in self._saved}
             known: list[Fold] = []
@@ -58,19 +64,21 @@ class KeptColumnNest(ColumnNest):
                 with ExitStack() as inner:
                     g = self._bound(inner, "g", mine.group, mine.groups, mine.reach)
                     self._pass(number, g, line, self._cells(sums), stored, words, known)
-                if height > 1 and sums:
+                if height * cluster > 1 and sums:
                     sums = self._met(sums, line, lane)
                 known.extend(self._cells(sums))
             if self._nest.rows:
                 with ExitStack() as inner:
                     if height > 1:
                         inner.enter_context(values.guard(apply("eq", line, 0)))
+                    if cluster > 1:
+                        inner.enter_context(values.guard(apply("eq", self._rank, 0)))
                     g = self._bound(inner, "g", mine.group, mine.groups, mine.reach)
                     v = inner.enter_context(self._each_neighbour())
                     places = self._neighbours(self._nest.kept, g, v)
                     self._close(_at(known, v), places)
                     self._row_stores(self._nest.rows, places)
-        return Launch(blocks=wide, threads=(lanes, height))
+        return Launch(blocks=wide * cluster, threads=(lanes, height), cluster=cluster)
 
     def _room(self, tensor: TensorView, suffix: str) -> Buffer:
         return self._words(tensor, self.schedule.registers * self.schedule.vector, suffix)
@@ -104,7 +112,10 @@ class KeptColumnNest(ColumnNest):
     @contextmanager
     def _each_row(self, line: Term) -> Iterator[tuple[Term, Term]]:
         """Open a loop over the rows of a thread: which of its own, and which of the column."""
-        steps, height = self.schedule.registers, self.schedule.threads[1]
+        steps, height, cluster = self.schedule.registers, self.schedule.threads[1], self.schedule.cluster
+        if cluster > 1:
+            line = simplify(self._rank * height + line, self._values.scope.ranges)
+            height *= cluster
         # Where depth is an argument, kernels for depths that fill all steps are the same as for others.
         general = self.space.reduces_outermost and not self.schedule.specialized
         with ExitStack() as stack:
@@ -112,7 +123,7 @@ class KeptColumnNest(ColumnNest):
             yield u, self._bound(stack, "q", u * height + line, self.space.depth, steps * height + general)
 
     def _met(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term) -> dict[Expr, Buffer]:
-        """Return the results of all lines of a block for the columns of each thread."""
+        """Return the results of all lines of a block, or of a cluster, for the columns of each thread."""
         values, width = self._values, self.schedule.vector
         lanes, height = self.schedule.threads
         threads, across = lanes * height, lanes * width
@@ -129,6 +140,8 @@ class KeptColumnNest(ColumnNest):
 
             met = self._combined(met, "parts", threads, thread, first, lines)
             height = parts
+        if self.schedule.cluster > 1:
+            met, height = self._met_in_cluster(met, across, thread, height), self.schedule.cluster
         shared = self._combined(met, "columns", across, thread, lambda j: j, height)
         found = {}
         for expr, buffer in shared.items():
@@ -158,23 +171,50 @@ class KeptColumnNest(ColumnNest):
         height: int,
     ) -> dict[Expr, Buffer]:
         """Return ``count`` values in shared memory: the j-th combines ``height`` lines from ``place(j)`` on."""
-        values = self._values
+        values, shared = self._values, self._meeting(met, word, count)
+        for j, fold in self._each_combined(met, count, thread, place, height):
+            values.emit(Store(buffer=shared[fold.expr], position=j, value=fold.total, origin=fold.expr.name))
+        values.emit(Barrier())
+        return shared
+
+    def _met_in_cluster(self, met: Mapping[Expr, Buffer], across: int, thread: Term, height: int) -> dict[Expr, Buffer]:
+        """Combine the lines of a block and send the results to all blocks of the cluster: a line from each."""
+        values, cluster = self._values, self.schedule.cluster
+        shared = self._meeting(met, "blocks", across * cluster)
+        if self._waits:
+            values.emit(Barrier(scope=Scope.CLUSTER))
+        self._waits = False
+        for j, fold in self._each_combined(met, across, thread, lambda j: j, height):
+            at = simplify(self._rank * across + j, values.scope.ranges)
+            with values.loop("peer", cluster, ParallelType.serial) as peer:
+                values.emit(Send(
+                    buffer=shared[fold.expr], position=at, value=fold.total, rank=peer, origin=fold.expr.name,
+                ))
+        for expr, buffer in shared.items():
+            values.emit(Await(buffer=buffer, origin=expr.name))
+        return shared
+
+    def _meeting(self, met: Mapping[Expr, Buffer], word: str, count: int) -> dict[Expr, Buffer]:
+        """Allocate room for ``count`` values of each reduction in shared memory."""
         shared = {
             expr: Buffer(name=f"{expr.name}_{word}", dtype=buffer.dtype, size=count, role=Role.SHARED)
             for expr, buffer in met.items()
         }
         for expr, buffer in shared.items():
-            values.emit(Alloc(buffer=buffer, origin=expr.name))
+            self._values.emit(Alloc(buffer=buffer, origin=expr.name))
+        return shared
+
+    def _each_combined(
+        self, met: Mapping[Expr, Buffer], count: int, thread: Term, place: Callable[[Term], Term], height: int,
+    ) -> Iterator[tuple[Term, Fold]]:
+        """Yield ``count`` places, divided among the threads, with what ``height`` lines add up to there."""
         lanes, lines = self.schedule.threads
         rounds, across = -(-count // (lanes * lines)), lanes * self.schedule.vector
         with ExitStack() as stack:
             k = self._round(stack, "k", rounds)
             j = self._bound(stack, "j", k * (lanes * lines) + thread, count, rounds * lanes * lines)
             for fold in self._added_lines(met, place(j), across, height):
-                buffer = shared[fold.expr]
-                values.emit(Store(buffer=buffer, position=j, value=fold.total, origin=fold.expr.name))
-        values.emit(Barrier())
-        return shared
+                yield j, fold
 
 
 def _at(folds: Sequence[Fold], place: Term) -> list[Fold]:

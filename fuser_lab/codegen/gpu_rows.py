@@ -19,11 +19,13 @@ from fuser_lab.codegen.index_math import linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import (
     LARGEST_STATIC,
     Alloc,
+    Arrive,
     Barrier,
     Buffer,
     Launch,
     Load,
     Role,
+    Scope,
     Store,
     VectorLoad,
     VectorStore,
@@ -66,23 +68,33 @@ class RowNest(GpuReductions):
     _ahead: Mapping[TensorView, Buffer] = {}  # inputs that all rows share, loaded before the first of them
     _sent: Mapping[TensorView, tuple[int, Buffer]] = {}  # inputs of which the last row's passes load the next row
     _row_turn: tuple[Term, Term, int] = (index(0), index(0), 1)  # which of how many rows of a block is written
+    _waits = False  # whether blocks of the cluster may not have started yet
 
     def _rows(self) -> Launch:
         values, count = self._values, self.space.rows
-        lanes, height = self.schedule.threads
+        (lanes, height), cluster = self.schedule.threads, self.schedule.cluster
         each = -(-count // self.schedule.blocks) if self.schedule.blocks else height
         blocks = -(-count // each)
+        launch = Launch(blocks=blocks * cluster, threads=(lanes, height), cluster=cluster)
         with ExitStack() as stack:
-            block = self._loop(stack, "block", blocks, ParallelType.grid_x)
-            position: Term = block
+            block: Term = self._loop(stack, "block", launch.blocks, ParallelType.grid_x)
+            position = block
             if height > 1:
                 position = block * height + self._loop(stack, "line", height, ParallelType.block_y)
-            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
+            self._lane = self._place = stack.enter_context(
+                values.loop("lane", lanes, ParallelType.block_x, pinned=True),
+            )
+            if cluster > 1:
+                values.emit(Arrive())
+                place = values.let("member", self._remainder(block, cluster) * lanes + self._lane)
+                stack.enter_context(self._inlined({place.name: (0, self._row_lanes - 1)}, pinned=True))
+                block = position = self._quotient(block, cluster)
+                self._place, self._waits = place, True
             self._shared_first: dict[TensorView, int] = {}
             sections = self._sections()
             if self.schedule.blocks:
                 self._rows_in_turn(block, each, sections)
-                return Launch(blocks=blocks, threads=(lanes, height))
+                return launch
             # Lanes that share a row are all active or all not, so that what they exchange is defined.
             # The guard stands where all blocks are full as well: kernels for other numbers of rows are the same.
             reach = blocks if height == 1 else max(blocks * height, count + 1)
@@ -95,7 +107,7 @@ class RowNest(GpuReductions):
                 self._begin_with_lines(row)
                 self._read_for_results(self._flat(self._nest.kept, row))
                 self._passes_over(row, sections)
-        return Launch(blocks=blocks, threads=(lanes, height))
+        return launch
 
     def _space(self) -> Space:
         space = replace(super()._space(), online=online_pair(self._fusion, self._nest, self._levels) is not None)
@@ -355,9 +367,19 @@ class RowNest(GpuReductions):
     def _whole_rows(self, places: Places) -> None:
         if not self._nest.rows:
             return
-        assert self._lane is not None
-        with self._values.guard(apply("eq", self._lane, 0)):
+        assert self._place is not None
+        with self._values.guard(apply("eq", self._place, 0)):
             self._row_stores(self._nest.rows, places)
+
+    def _share(self, folds: Sequence[Fold], scope: Scope) -> None:
+        self._wait_for_cluster()
+        super()._share(folds, scope)
+
+    def _wait_for_cluster(self) -> None:
+        """Wait until all blocks of the cluster have started, so that they have shared memory that is sent to."""
+        if self._waits:
+            self._values.emit(Barrier(scope=Scope.CLUSTER))
+        self._waits = False
 
     # Maximum and sum of exponentials in one pass
 
@@ -449,7 +471,12 @@ class RowNest(GpuReductions):
 
     @property
     def _row_steps(self) -> int:
-        return -(-self._row_groups // self.schedule.threads[0])
+        return -(-self._row_groups // self._row_lanes)
+
+    @property
+    def _row_lanes(self) -> int:
+        """Threads that share a row."""
+        return self.schedule.threads[0] * self.schedule.cluster
 
     # One section in one pass
 
@@ -593,10 +620,10 @@ class RowNest(GpuReductions):
 
     def _group(self, stack: ExitStack, section: RowSection, step: Term, *, plain: bool = False) -> Var:
         """Name the group of neighbours that a thread takes in a step of a section; ``plain`` groups are in the row."""
-        lanes = self.schedule.threads[0]
-        assert self._lane is not None
+        lanes = self._row_lanes
+        assert self._place is not None
         reach = (section.first + section.count) * lanes
-        position = (step + section.first) * lanes + self._lane
+        position = (step + section.first) * lanes + self._place
         if self._leading is None:
             return self._bound(stack, "g", position, self._row_groups, reach)
         whole = self._row_steps * lanes
@@ -612,7 +639,7 @@ class RowNest(GpuReductions):
         """
         if self._leading is None:
             return 0
-        most = (self.space.depth // self.schedule.vector - self._groups_of_line) // self.schedule.threads[0]
+        most = (self.space.depth // self.schedule.vector - self._groups_of_line) // self._row_lanes
         return min(max(most - section.first, 0), section.count)
 
     def _parts_of(self, count: int, plain: int) -> Iterator[tuple[int, int, bool]]:
@@ -660,7 +687,9 @@ class RowNest(GpuReductions):
         whole = self._row_groups // turn
         with ExitStack() as stack:
             unit = self._loop(stack, "block", blocks, ParallelType.grid_x)
-            self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
+            self._lane = self._place = stack.enter_context(
+                values.loop("lane", lanes, ParallelType.block_x, pinned=True),
+            )
             row, part = self._quotient(unit, split), self._remainder(unit, split)
             places = self._flat(self._nest.kept, row)
             self._totals_of_parts(row, places, number)

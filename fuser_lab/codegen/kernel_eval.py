@@ -2,7 +2,8 @@
 
 A value is an array with one entry per thread; a thread that a condition leaves out is masked. Barriers need nothing,
 since every statement is a step that all threads finish. Checked on the way: no active thread reads or writes outside a
-buffer, none reads shared memory that another wrote since the last barrier, and how often each element of an output is
+buffer, none reads shared memory that another wrote since the last barrier, no block of a cluster sends another one
+something before that has started, all that is waited for is sent once, and how often each element of an output is
 written.
 """
 
@@ -15,6 +16,8 @@ from scipy import special
 
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
+    Arrive,
+    Await,
     Barrier,
     Buffer,
     If,
@@ -27,6 +30,7 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Scan,
     Scope,
+    Send,
     Statement,
     Store,
     Transpose,
@@ -93,7 +97,11 @@ class Lanes:
         self._width = 1  # threads in x: what a warp or block reduction combines
         self._blocks = np.zeros(1, np.int64)  # the block of each thread
         self._epoch = 0  # barriers passed
+        self._arrived = self._started = False  # whether blocks of a cluster have, and all of them know that they have
+        self._found: set[str] = set()  # by all blocks of a cluster together
         self._writers: dict[str, Array] = {}  # thread and epoch that wrote each element of shared memory
+        self._sent: dict[str, Array] = {}  # how often each of its elements was sent
+        self._awaited: set[str] = set()
         self._constants: dict[int, tuple[Const, Array]] = {}  # by the identity of the term, which is kept alive
 
     def run(self) -> None:
@@ -110,6 +118,10 @@ class Lanes:
                 self._assign(name, self._eval(value), update=statement.update)
             case Store():
                 self._store(statement)
+            case Send():
+                self._send(statement)
+            case Await(buffer=buffer):
+                self._await(buffer)
             case If(condition=condition, then=then, otherwise=otherwise):
                 self._if(self._eval(condition), then, otherwise)
             case Loop():
@@ -120,6 +132,7 @@ class Lanes:
                 self._scratch[buffer.name] = np.full((owners, buffer.size), _poison(buffer.dtype), dtype)
                 if buffer.role is Role.SHARED:
                     self._writers[buffer.name] = np.full((2, owners, buffer.size), -1)
+                    self._sent[buffer.name] = np.zeros((owners, buffer.size), np.int64)
             case Reduce():
                 self._reduce(statement)
             case Scan():
@@ -132,8 +145,10 @@ class Lanes:
                 self._transpose(statement)
             case Uniforms():
                 self._uniforms(statement)
+            case Arrive():
+                self._arrived = True
             case Barrier():
-                self._epoch += 1
+                self._barrier(statement)
             case _:
                 msg = f"{type(statement).__name__} cannot be evaluated."
                 raise CodegenError(msg)
@@ -196,15 +211,40 @@ class Lanes:
             self._block(loop.body)
         self._mask = outer
 
+    def _barrier(self, barrier: Barrier) -> None:
+        if barrier.scope is not Scope.CLUSTER:
+            self._epoch += 1
+            return
+        if not self._arrived:
+            msg = f"{self._phase.name} waits for blocks of a cluster that never say that they have started."
+            raise CodegenError(msg)
+        self._started = True
+
+    def _check_started(self, name: str) -> None:
+        if not self._started:
+            msg = (
+                f"{self._phase.name} sends {name} to blocks of a cluster that may not have started: a barrier of the "
+                "cluster is missing."
+            )
+            raise IndexError(msg)
+
     def _reduce(self, statement: Reduce) -> None:
         value = self._spread_out(self._eval(statement.value))
         identity = np.asarray(statement.identity).astype(value.dtype)
-        rows = np.where(self._mask, value, identity).reshape(-1, self._width)
+        width = self._width
+        if statement.scope is Scope.CLUSTER:
+            width *= self._phase.launch.cluster
+            self._check_started(statement.name)
+            if statement.name in self._found:
+                msg = f"{self._phase.name} reduces {statement.name} among the blocks of a cluster a second time."
+                raise CodegenError(msg)
+            self._found.add(statement.name)
+        rows = np.where(self._mask, value, identity).reshape(-1, width)
         fold = _FUNCTIONS[statement.fn]
         total = rows[:, 0]
-        for lane in range(1, self._width):
+        for lane in range(1, width):
             total = fold(total, rows[:, lane])
-        self._env[statement.name] = np.repeat(total, self._width).astype(value.dtype)
+        self._env[statement.name] = np.repeat(total, width).astype(value.dtype)
 
     def _scan(self, statement: Scan) -> None:
         fold, carry, count = _FUNCTIONS[statement.fn], statement.carry, statement.parts * statement.each
@@ -270,12 +310,35 @@ class Lanes:
         if buffer.name in self._trace.writes:
             np.add.at(self._trace.writes[buffer.name], index, 1)
 
+    def _send(self, statement: Send) -> None:
+        buffer, mask, cluster = statement.buffer, self._mask, self._phase.launch.cluster
+        self._check_started(buffer.name)
+        rank = self._spread_out(self._eval(statement.rank))
+        if ((rank < 0) | (rank >= cluster))[mask].any():
+            msg = f"{self._phase.name} sends {buffer.name} to block {rank[mask].max()} of a cluster of {cluster}."
+            raise IndexError(msg)
+        value = narrowed(self._spread_out(self._eval(statement.value)), buffer.dtype)
+        index = self._position(buffer, statement.position, buffer.size)
+        where = (self._blocks // cluster * cluster + rank)[mask], index[mask]
+        self._scratch[buffer.name][where] = value[mask]
+        np.add.at(self._sent[buffer.name], where, 1)
+
+    def _await(self, buffer: Buffer) -> None:
+        wrong = self._sent[buffer.name] != 1
+        if wrong.any():
+            times = self._sent[buffer.name][wrong][0]
+            msg = f"{self._phase.name} waits for {buffer.name}, of which an element is sent {times} times."
+            raise CodegenError(msg)
+        self._awaited.add(buffer.name)
+
     def _check_waited(self, buffer: Buffer, index: Array) -> None:
         """Raise unless a barrier stands between what one thread writes to shared memory and another reads."""
         if buffer.role is not Role.SHARED:
             return
         writer, when = self._writers[buffer.name][:, self._owners(buffer), index]
         early = self._mask & (when == self._epoch) & (writer != np.arange(len(self._mask)))
+        if buffer.name not in self._awaited:
+            early |= self._mask & (self._sent[buffer.name][self._owners(buffer), index] > 0)
         if early.any():
             msg = f"{self._phase.name} reads {buffer.name}[{index[early][0]}] before the thread that writes it waited."
             raise IndexError(msg)

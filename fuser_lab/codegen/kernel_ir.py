@@ -47,6 +47,7 @@ class Scope(enum.Enum):
     THREAD = "thread"
     WARP = "warp"
     BLOCK = "block"
+    CLUSTER = "cluster"  # of blocks that reach each other's shared memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +213,11 @@ class Alloc(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduce(Statement):
-    """``name`` = ``fn`` over ``value`` of all threads of a scope, known to each of them afterwards."""
+    """``name`` = ``fn`` over ``value`` of all threads of a scope, known to each of them afterwards.
+
+    In a cluster each warp sends all blocks what it has found, and each block waits for that alone: writes to shared
+    memory are not ordered by it. A barrier of the cluster stands before it, and it is in no loop.
+    """
 
     name: str
     fn: str
@@ -241,7 +246,34 @@ class Scan(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier(Statement):
-    """All threads of a block wait for each other."""
+    """All threads of a block wait for each other, or until all blocks of a CLUSTER have executed `Arrive`."""
+
+    scope: Scope = Scope.BLOCK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrive(Statement):
+    """The threads of a cluster tell each other that they have started, before they send each other anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send(Statement):
+    """``buffer[position] = value`` in the shared memory of the block of the cluster that ``rank`` is the number of.
+
+    A barrier of the cluster stands before it. Each element of a block's buffer is sent once, and read after `Await`.
+    """
+
+    buffer: Buffer
+    position: Term
+    value: Term
+    rank: Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Await(Statement):
+    """Each thread waits until all elements of a buffer in its block's shared memory have been sent."""
+
+    buffer: Buffer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,13 +281,15 @@ class Launch:
     """Blocks and threads (x, y) of a phase on a GPU; all ones on the CPU.
 
     ``shared`` is the number of bytes of shared memory that buffers with ``is_dynamic`` take, ``resident`` the number of
-    blocks of a multiprocessor that registers are limited for, 0 for no more than one.
+    blocks of a multiprocessor that registers are limited for, 0 for no more than one. ``cluster`` neighbouring blocks
+    run at the same time and reach each other's shared memory; ``blocks`` is a multiple of it.
     """
 
     blocks: int = 1
     threads: tuple[int, int] = (1, 1)
     shared: int = 0
     resident: int = 0
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +361,8 @@ def terms_of(statement: Statement) -> tuple[Term, ...]:
             return (value,)
         case Store(position=position, value=value):
             return (position, value)
+        case Send(position=position, value=value, rank=rank):
+            return (position, value, rank)
         case VectorLoad(position=position, slot=slot) | VectorStore(position=position, slot=slot):
             return (position, slot)
         case Uniforms(seed=seed, offset=offset, position=position, slot=slot):
@@ -348,7 +384,7 @@ def terms_of(statement: Statement) -> tuple[Term, ...]:
 def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
     """Yield the buffers that a statement itself reads and writes, with the positions."""
     match statement:
-        case Store(buffer=buffer, position=position):
+        case Store(buffer=buffer, position=position) | Send(buffer=buffer, position=position):
             yield buffer, position
         case VectorLoad(buffer=buffer, position=position, words=words, slot=slot):
             yield from ((buffer, position), (words, slot))

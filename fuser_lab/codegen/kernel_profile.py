@@ -28,6 +28,7 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Scan,
     Scope,
+    Send,
     Statement,
     Store,
     Transpose,
@@ -50,6 +51,7 @@ _BLOCKS = 4  # of a phase that are looked at
 _WARPS = 7  # of each of them
 _WALKS = 4  # rounds of short loops that are all walked, one within the other
 _SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}
+_MEETING = {Scope.BLOCK, Scope.CLUSTER}
 _GLOBAL = {Role.INPUT, Role.OUTPUT, Role.WORKSPACE}
 _PRODUCT = 3  # instructions of a division by a constant: a product, a shift, a correction
 _DIVISION = 20  # instructions of a division by a number that is not constant
@@ -253,19 +255,21 @@ class _Walk:
             case VectorStore(buffer=buffer, position=position, count=count, width=width):
                 self._count("moves", self._reached() * (count // width))
                 self._access(buffer, self._term(position), count, width, "stored")
-            case Store(buffer=buffer, position=position, value=value):
+            case Store(buffer=buffer, position=position, value=value) | Send(
+                buffer=buffer, position=position, value=value,
+            ):
                 self._term(value)
                 self._access(buffer, self._term(position), 1, 1, "stored")
             case Reduce(value=value, scope=scope):
                 self._term(value)
                 self._env[statement.name] = Found(None, self._times)
                 self._count("simple", 2 * _SHUFFLES * self._reached())
-                if scope is Scope.BLOCK:
+                if scope in _MEETING:
                     self._count("meetings", self._reached())
             case Scan(parts=parts, each=each, scope=scope):
                 self._env[statement.carry.name] = Found(None, self._times)
                 self._count("simple", parts * (2 * each + 2 * _SHUFFLES) * self._reached())
-                if scope is Scope.BLOCK:
+                if scope in _MEETING:
                     self._count("meetings", self._reached())
             case Barrier():
                 self._count("meetings", self._reached())

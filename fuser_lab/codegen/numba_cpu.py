@@ -5,6 +5,7 @@ from itertools import chain
 from fuser_lab.codegen.emitter import COMPLEX_FUNCTIONS, CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
+    Barrier,
     Kernel,
     Let,
     Load,
@@ -197,7 +198,7 @@ class CpuEmitter(Emitter):
             self._line(f"{carry.name} = {folded(carry, _as(running, carry.dtype))}", origin)
         self._counters.discard(place.name)
 
-    def barrier(self) -> None:
+    def barrier(self, statement: Barrier) -> None:
         """Refuse: a parallel loop ends where its threads meet."""
         msg = "a barrier has no meaning on the CPU."
         raise CodegenError(msg)

@@ -19,6 +19,9 @@ from fuser_lab.codegen.emitter import (
 from fuser_lab.codegen.index_math import Range, linear, range_of, substitute
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
+    Arrive,
+    Await,
+    Barrier,
     Buffer,
     Kernel,
     Let,
@@ -29,6 +32,7 @@ from fuser_lab.codegen.kernel_ir import (
     Role,
     Scan,
     Scope,
+    Send,
     Statement,
     Uniforms,
     VectorLoad,
@@ -83,6 +87,7 @@ _INTRINSICS = (
     "index32", "load_lasting", "load_shifted", "load_streamed", "load_vector",
     "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
     "philox_uniforms", "quotient", "small_to_float", "store_vector",
+    "cluster_arrive", "cluster_arrived", "cluster_expect", "cluster_rank", "cluster_wait", "send_in_cluster",
     *(f"{name}_among" for name in _PAIRED.values()),
     *(f"store_{name}" for name in _PAIRED.values()),
 )
@@ -107,6 +112,8 @@ _BY_MATH = frozenset(
     },
 )
 _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_lasting"}
+_ARRIVALS = "arrivals"  # of what blocks of a cluster send each other
+_LEAST_SENT = 4  # bytes
 _WORDS = 1 << 32  # indices below are computed with 32 bits
 WARP = 32
 FULL_MASK = "0xFFFFFFFF"
@@ -129,6 +136,19 @@ def _small_integers(phase: Phase) -> frozenset[str]:
             case _:
                 pass
     return frozenset(small - others)
+
+
+def _awaited(phase: Phase) -> dict[str, tuple[int, int]]:
+    """Return what each block of a cluster waits for, numbered, with its bytes: results of reductions, and buffers."""
+    warps = phase.launch.threads[0] // WARP * phase.launch.cluster
+    found: dict[str, int] = {}
+    for statement in walk(phase.body):
+        match statement:
+            case Reduce(name=name, scope=Scope.CLUSTER, value=value):
+                found[name] = warps * max(value.dtype.compute.itemsize, _LEAST_SENT)
+            case Await(buffer=buffer):
+                found[buffer.name] = buffer.nbytes
+    return {name: (number, nbytes) for number, (name, nbytes) in enumerate(found.items())}
 
 
 def _memory(phase: Phase) -> str:
@@ -199,7 +219,8 @@ class CudaEmitter(Emitter):
         x, y = phase.launch.threads
         types = [f"{pointed_name(b)}*" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
         types += [TYPE_NAMES[size.dtype] for size in phase.sizes]
-        self._line(f"# launched with {phase.launch.blocks} blocks of {x} x {y} threads{_memory(phase)}")
+        groups = f" in clusters of {phase.launch.cluster}" if phase.launch.cluster > 1 else ""
+        self._line(f"# launched with {phase.launch.blocks} blocks of {x} x {y} threads{groups}{_memory(phase)}")
         self._line(f"# parameters: {', '.join(types)}")
 
     def loop(self, loop: Loop) -> None:
@@ -275,9 +296,46 @@ class CudaEmitter(Emitter):
         numbers = f"{statement.numbers.name}, {self.term(statement.slot)}, {statement.count}"
         self._line(f"philox_uniforms({where}, {numbers})", statement.origin)
 
-    def barrier(self) -> None:
-        """Print a barrier."""
+    def barrier(self, statement: Barrier) -> None:
+        """Print a barrier of a block, or of a cluster of them."""
+        if statement.scope is Scope.CLUSTER:
+            self._line("cluster_wait()")
+            return
         self._line("cuda.syncthreads()")
+
+    def arrive(self, statement: Arrive) -> None:
+        """Print what says that a block of a cluster has started, and how many bytes it will wait for."""
+        if self._awaited:
+            self._line(f"{_ARRIVALS} = cuda.shared.array({len(self._awaited)}, uint64)", statement.origin)
+            self._line("if cuda.threadIdx.x == 0 and cuda.threadIdx.y == 0:", statement.origin)
+            for number, nbytes in self._awaited.values():
+                self._line(f"    cluster_expect({_ARRIVALS}, {number}, {nbytes})", statement.origin)
+        self._line("cluster_arrive()", statement.origin)
+
+    def send(self, statement: Send) -> None:
+        """Print a store to the shared memory of another block of the cluster."""
+        buffer = statement.buffer
+        place, value = self.term(statement.position), self.stored(buffer, statement.value)
+        kind = TYPE_NAMES[buffer.dtype.compute]
+        self._sent_to(buffer.name, (buffer.name, kind), place, value, self.term(statement.rank), statement.origin)
+
+    def wait_for(self, statement: Await) -> None:
+        """Print the wait for what other blocks of the cluster send."""
+        self._wait_for(statement.buffer.name, statement.origin)
+
+    def _sent_to(
+        self, key: str, shared: tuple[str, str], place: str, value: str, rank: str, origin: str | None,
+    ) -> None:
+        """Print a store of what is waited for under a name to a buffer, given by its name and type."""
+        (name, kind), words, (number, _) = shared, f"{shared[0]}_sent", self._awaited[key]
+        self._line(f"{words} = cuda.local.array(1, {kind})", origin)
+        self._line(f"{words}[0] = {value}", origin)
+        self._line(f"send_in_cluster({name}, {place}, {words}, {rank}, {_ARRIVALS}, {number})", origin)
+
+    def _wait_for(self, key: str, origin: str | None) -> None:
+        number, _ = self._awaited[key]
+        self._line(f"while not cluster_arrived({_ARRIVALS}, {number}):", origin)
+        self._line("    pass", origin)
 
     def reduce(self, statement: Reduce) -> None:
         """Print shuffles among the lanes of a warp, then shared memory and shuffles among the warps of a block."""
@@ -293,6 +351,9 @@ class CudaEmitter(Emitter):
             return
         warps = self._threads_x // WARP
         shared = f"{name}_shared"
+        if statement.scope is Scope.CLUSTER:
+            self._reduce_cluster(statement, shared, warps)
+            return
         self._line(f"{shared} = cuda.shared.array({warps}, {TYPE_NAMES[dtype]})", origin)
         self._line(f"if lane % {WARP} == 0:", origin)
         self._line(f"    {shared}[lane // {WARP}] = {name}", origin)
@@ -305,6 +366,33 @@ class CudaEmitter(Emitter):
         self._line(f"for warp in range({warps}):", origin)
         with self._indented():
             self._combined(statement, f"{name}_other", f"{shared}[warp]")
+
+    def _reduce_cluster(self, statement: Reduce, shared: str, warps: int) -> None:
+        """Print how each warp sends what it has found to all blocks of a cluster, and each block combines that.
+
+        All of them combine it in the same order, so that they find the same.
+        """
+        dtype, name, origin = statement.value.dtype, statement.name, statement.origin
+        if self._around:
+            msg = f"{name} is reduced among the blocks of a cluster in a loop; their memory would be written over."
+            raise CodegenError(msg)
+        total, kept = warps * self._cluster, DataType.Int32 if dtype is DataType.Bool else dtype
+        self._line(f"{shared} = cuda.shared.array({total}, {TYPE_NAMES[kept]})", origin)
+        self._line(f"if lane % {WARP} < {self._cluster}:", origin)
+        with self._indented():
+            place = f"cluster_rank() * {warps} + lane // {WARP}"
+            self._sent_to(name, (shared, TYPE_NAMES[kept]), place, name, f"lane % {WARP}", origin)
+        self._wait_for(name, origin)
+        ending = "" if kept is dtype else " != 0"
+        if total < WARP and total & (total - 1) == 0:
+            self._line(f"{name} = {shared}[lane % {total}]{ending}", origin)
+            self._shuffled(statement, total, FULL_MASK)
+            return
+        self._line(f"{name} = {self.constant(dtype, statement.identity)}", origin)
+        self._line(f"for warp in range(lane % {WARP}, {total}, {WARP}):", origin)
+        with self._indented():
+            self._combined(statement, f"{name}_other", f"{shared}[warp]{ending}")
+        self._shuffled(statement, WARP, FULL_MASK)
 
     def _shuffled(self, statement: Reduce, lanes: int, mask: str) -> None:
         """Print the exchange among ``lanes`` neighbours: half as far each time, until all of them know the result."""
@@ -405,8 +493,9 @@ class CudaEmitter(Emitter):
 
     def prologue(self, phase: Phase) -> None:
         """Remember the shape of a block, and that no index is known yet."""
-        self._threads_x = phase.launch.threads[0]
+        self._threads_x, self._cluster = phase.launch.threads[0], phase.launch.cluster
         self._around = 0  # loops around the statement that is printed
+        self._awaited = _awaited(phase)
         self._small = _small_integers(phase)
         self._narrow: NarrowValues = narrow_values(phase.body, frozenset(_PAIRED))
         self._ranges: dict[str, Range] = {}

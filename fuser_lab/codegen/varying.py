@@ -20,6 +20,7 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Loop,
     Role,
+    Send,
     Size,
     Statement,
     Store,
@@ -169,6 +170,11 @@ class _Rewriter:
             case Store(buffer=buffer, position=position, value=value):
                 return replace(
                     statement, buffer=self._memory(buffer), position=self._term(position), value=self._term(value),
+                )
+            case Send(buffer=buffer, position=position, value=value, rank=rank):
+                return replace(
+                    statement, buffer=self._memory(buffer), position=self._term(position), value=self._term(value),
+                    rank=self._term(rank),
                 )
             case If(condition=condition, then=then, otherwise=otherwise):
                 return replace(

@@ -20,12 +20,12 @@ from fuser_lab.ir.val import TensorView, Val
 
 
 class _Types(enum.EnumMeta):
-    """The metaclass that says why there are no clusters."""
+    """The metaclass that says that schedules by hand have no clusters."""
 
     def __getattr__(cls, name: str) -> object:
         """Raise UnsupportedNameError for a name of clusters of blocks, and AttributeError for others."""
         if "cluster" in name.lower():
-            msg = f"{cls.__name__}.{name} is not supported: Numba knows no clusters of blocks."
+            msg = f"{cls.__name__}.{name} is not supported: schedules by hand have no clusters of blocks."
             raise UnsupportedNameError(msg)
         raise AttributeError(name)
 

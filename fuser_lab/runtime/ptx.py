@@ -90,7 +90,10 @@ def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool
         x, y = phase.launch.threads
         types = [pointed_name(b) for b in phase.buffers], [TYPE_NAMES[dtype] for dtype in _words(phase)]
         resident = phase.launch.resident
-        compile_for = partial(compiler.compile_ptx, function, *types, cc=cc, threads=x * y, lineinfo=lineinfo)
+        compile_for = partial(
+            compiler.compile_ptx, function, *types, cc=cc, threads=x * y, cluster=phase.launch.cluster,
+            lineinfo=lineinfo,
+        )
         ptx, entry = compile_for(resident=resident)
         while resident and spills(machine_code(ptx, cc)[1]):
             # Fewer blocks at a time are slower, registers in memory slower still.

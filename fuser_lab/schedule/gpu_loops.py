@@ -85,14 +85,35 @@ def _row_loops(space: Space) -> LoopSchedule:
             style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, evict=eviction(space),
             reasons=(reason,),
         )
-    # Two inputs double the loads in flight; values that are expensive to recompute are kept with the row.
-    elements = ELEMENTS // 2 if space.streams > 1 or space.value_bytes > space.input_bytes else ELEMENTS
-    steps = max(elements // width, 1)
-    if groups <= MOST_THREADS * steps and groups * width <= MOST_THREADS * ELEMENTS // 2:
-        return _in_registers(space, groups, steps)
+    if _fits_registers(space, groups):
+        return _in_registers(space, groups)
     if space.online and space.passes == 2 and not space.stored_bytes:
         return _going_by(space, groups)
-    return _in_shared(space, groups)
+    return in_cluster(space, 1)
+
+
+def _steps_in_registers(space: Space) -> int:
+    """Return the steps over a row that the registers of a thread keep."""
+    # Two inputs double the loads in flight; values that are expensive to recompute are kept with the row.
+    elements = ELEMENTS // 2 if space.streams > 1 or space.value_bytes > space.input_bytes else ELEMENTS
+    return max(elements // space.vector, 1)
+
+
+def _fits_registers(space: Space, groups: int) -> bool:
+    fits = groups <= MOST_THREADS * _steps_in_registers(space)
+    return fits and groups * space.vector <= MOST_THREADS * ELEMENTS // 2
+
+
+def in_cluster(space: Space, cluster: int) -> LoopSchedule:
+    """Return the loops of rows that the blocks of a cluster keep between passes, each a part of them."""
+    part = replace(space, reduced=(-(-max(space.depth, 1) // cluster),))
+    groups = max(part.groups(space.vector), 1)
+    found = _in_registers(part, groups) if _fits_registers(part, groups) else _in_shared(part, groups)
+    if cluster == 1:
+        return found
+    nbytes = space.depth * max(space.input_bytes, 1)
+    reason = f"{cluster} blocks of a cluster share each row of {nbytes >> 10} KiB: while some load, others store"
+    return replace(found, cluster=cluster, blocks=0, reasons=(reason, *found.reasons))
 
 
 def _going_by(space: Space, groups: int) -> LoopSchedule:
@@ -133,8 +154,8 @@ def _parts(space: Space, groups: int) -> LoopSchedule:
     )
 
 
-def _in_registers(space: Space, groups: int, steps: int) -> LoopSchedule:
-    lanes = _lanes(groups, steps)
+def _in_registers(space: Space, groups: int) -> LoopSchedule:
+    lanes = _lanes(groups, _steps_in_registers(space))
     steps = -(-groups // lanes)
     inputs = steps * space.vector * space.input_bytes // 4
     constants = steps * space.vector * space.constant_bytes // 4
@@ -308,13 +329,19 @@ def column_loops(space: Space) -> LoopSchedule:
 
 def kept_column_loops(space: Space) -> LoopSchedule | None:
     """Return the loops of columns that a block keeps in registers between passes; None where they do not fit."""
-    width, depth = space.vector, max(space.depth, 1)
+    # Clusters would keep longer ones; they are left to choices by hand.
+    return columns_in_cluster(space, 1)
+
+
+def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
+    """Return the loops of columns that the blocks of a cluster keep together; None where they do not fit."""
+    width, depth = space.vector, -(-max(space.depth, 1) // cluster)
     each = width * space.streams  # elements of a row that a thread keeps
     groups = -(-space.rows // width)
     if not space.input_bytes or not space.rows:
         return None
     lanes, height = _power_of_two(min(WARP * 4, groups)), 1
-    if depth * each > ELEMENTS:
+    if depth * each > ELEMENTS or cluster > 1:
         height = _power_of_two(-(-depth * each // ELEMENTS))
         # Whole lines of memory, or two of the four sectors of each where a block then has the threads it needs.
         lanes = min(_power_of_two(max(LINE_BYTES * space.streams // (width * space.input_bytes), 1)), WARP)
@@ -324,16 +351,20 @@ def kept_column_loops(space: Space) -> LoopSchedule | None:
     steps = _power_of_two(-(-depth // height))
     kept = steps * each
     meeting = lanes * height * width * space.sum_bytes if height > 1 else 0
-    blocks = -(-groups // lanes)
+    if cluster > 1:
+        meeting += cluster * lanes * width * space.sum_bytes
+    blocks = -(-groups // lanes) * cluster
     if kept > 2 * ELEMENTS or meeting > MEETING_BYTES or blocks < space.device.sms:
         return None
     if height > 1 and lanes * height * width * space.widest_sum > MEETING_BUFFER:
         return None
     registers = 64 if kept <= ELEMENTS else 128  # one for each element, which is not converted again, and as many more
     reason = f"columns stay in registers: {steps} rows of {width} columns for each of {lanes} x {height} threads"
+    if cluster > 1:
+        reason += f" of a cluster of {cluster} blocks"
     return LoopSchedule(
         style=Style.COLUMNS, threads=(lanes, height), vector=width, registers=steps, persistent=True, values=False,
-        resident=max(space.device.registers // (registers * lanes * height), 1), reasons=(reason,),
+        cluster=cluster, resident=max(space.device.registers // (registers * lanes * height), 1), reasons=(reason,),
     )
 
 

@@ -110,6 +110,8 @@ def describe(schedule: LoopSchedule, space: Space) -> str:
     if schedule.style is Style.TILES:
         where = "the cache" if schedule.threads == (1, 1) else "shared memory"
         text += f", tiles of {schedule.tile} x {schedule.tile} transposed in {where}"
+    if schedule.cluster > 1:
+        text += f", each shared by {schedule.cluster} blocks"
     if schedule.vector > 1:
         text += f", {schedule.vector * schedule.unroll} elements per thread in accesses of {schedule.vector}"
     if schedule.threads != (1, 1):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from fuser_lab.arguments import shown
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
-from fuser_lab.schedule.gpu_loops import MEETING_BUFFER, row_room, shared_room
+from fuser_lab.schedule.gpu_loops import MEETING_BUFFER, columns_in_cluster, in_cluster, row_room, shared_room
 from fuser_lab.schedule.gpu_scans import illegal_scan
 from fuser_lab.schedule.gpu_tile_sums import tile_sums_meet
 from fuser_lab.schedule.loops import describe
@@ -33,6 +33,7 @@ _SPLIT_FROM = 2  # elements behind each result
 MEANINGS: Mapping[str, str] = {
     "threads": "threads of a block, in x and y", "blocks": "blocks of the grid", "unroll": "steps in flight together",
     "vector": "elements of one access", "split": "parts of each reduction",
+    "cluster": "blocks that share each row through each other's shared memory",
     "persistent": "rows stay on chip between passes",
     "resident": "blocks per multiprocessor for which registers are limited", "tile": "columns, or sides of a tile",
     "grain": "rows of one parallel iteration", "parallel": "shared among cores",
@@ -43,7 +44,9 @@ MEANINGS: Mapping[str, str] = {
 _NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
     (Form.BLOCKS, Style.ELEMENTS): ("threads", "blocks", "unroll", "vector", "specialized"),
     (Form.BLOCKS, Style.TILES): ("threads", "tile", "vector", "specialized"),
-    (Form.BLOCKS, Style.ROWS): ("threads", "unroll", "vector", "split", "persistent", "resident", "specialized"),
+    (Form.BLOCKS, Style.ROWS): (
+        "threads", "unroll", "vector", "split", "cluster", "persistent", "resident", "specialized",
+    ),
     (Form.BLOCKS, Style.COLUMNS): ("threads", "unroll", "vector", "split", "resident", "specialized"),
     (Form.CORES, Style.ELEMENTS): ("parallel", "specialized"),
     (Form.CORES, Style.TILES): ("tile", "parallel", "specialized"),
@@ -57,7 +60,7 @@ _FLAGS = ("constants", "parallel", "persistent", "specialized")
 # Of rows that add to column sums on the way, on a GPU and on a CPU.
 BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")
 TILE_SUM_NAMES = ("threads", "tile", "split", "resident", "specialized")
-KEPT_COLUMN_NAMES = ("threads", "vector", "specialized")
+KEPT_COLUMN_NAMES = ("threads", "vector", "cluster", "specialized")
 SCAN_NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
     (Form.BLOCKS, Style.ROWS): ("threads", "unroll", "vector", "specialized"),
     (Form.BLOCKS, Style.COLUMNS): ("threads", "unroll", "vector", "specialized"),
@@ -207,6 +210,7 @@ def changed(
             return chosen, f"{name} is not a parameter of {where}; it has {has}"
     given = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
     has_blocks = target_of(target).has_blocks
+    chosen = _in_given_cluster(space, chosen, given)
     problem = _illegal(space, chosen, given) if has_blocks else _illegal_on_cpu(space, chosen, given)
     if problem:
         return chosen, f"{problem}, for {where}"
@@ -269,7 +273,7 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
         return f"unroll = {schedule.unroll} must be between 1 and {_UNROLLED}"
     if "blocks" in given and not 1 <= schedule.blocks <= _MOST_BLOCKS:
         return f"blocks = {schedule.blocks} must be between 1 and {_MOST_BLOCKS}"
-    if not 0 <= schedule.resident * x * y <= _RESIDENT_THREADS:
+    if "resident" in given and not 0 <= schedule.resident * x * y <= _RESIDENT_THREADS:
         return f"resident = {schedule.resident} blocks of {x * y} threads are more than a multiprocessor holds"
     if space.column_sums:
         return _illegal_backward(space, schedule)
@@ -289,7 +293,10 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
     if style is Style.COLUMNS:
         if x & (x - 1) or y & (y - 1):
             return f"threads = {schedule.threads} must be powers of two"
-        nbytes = x * y * vector * max(space.sum_bytes, 1)
+        problem = _illegal_cluster(space, schedule.cluster)
+        if problem:
+            return problem
+        nbytes = x * (y + (schedule.cluster if schedule.cluster > 1 else 0)) * vector * max(space.sum_bytes, 1)
         if y > 1 and nbytes > _MEETING:
             return f"{x * y} threads meet in {nbytes} bytes of shared memory, more than {_MEETING}"
         if schedule.persistent and y > 1 and x * y * vector * space.widest_sum > MEETING_BUFFER:
@@ -302,7 +309,7 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
 
 def steps_of_columns(space: Space, schedule: LoopSchedule) -> int:
     """Return the rows that each thread keeps of its columns: a power of two, so that few kernels serve all depths."""
-    rows = -(-max(space.depth, 1) // schedule.threads[1])
+    rows = -(-max(space.depth, 1) // (schedule.threads[1] * schedule.cluster))
     return 1 << max(rows - 1, 0).bit_length()
 
 
@@ -331,16 +338,49 @@ def _illegal_row(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> 
         return f"threads = {schedule.threads}: fewer than {_WARP} must be a power of two"
     if x > _WARP and x % _WARP:
         return f"threads = {schedule.threads}: more than {_WARP} must be a multiple of it"
+    problem = _illegal_cluster(space, schedule.cluster)
+    if problem:
+        return problem
+    if schedule.cluster > 1 and (x < _WARP or y > 1 or schedule.split > 1):
+        return f"cluster = {schedule.cluster}: blocks share a row that is not split, each with a warp or more for it"
     if y > 1 and (x > _WARP or schedule.split > 1):
         return f"threads = {schedule.threads}: rows share a block only if each has one warp and is not split"
     if schedule.persistent and not chosen.persistent:
         return "persistent = True: there is only one pass over the row, so there is nothing to keep"
     if schedule.persistent and not chosen.shared:
-        steps = -(-max(space.groups(schedule.vector), 1) // x)
+        steps = _steps(space, schedule)
         words = steps * schedule.vector * max(space.input_bytes, 1) // 4
         if words > _REGISTER_WORDS:
             return f"{x} threads would each keep {words} registers of a row, more than {_REGISTER_WORDS}"
     return ""
+
+
+def _in_given_cluster(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> LoopSchedule:
+    """Return the loops that other choices by hand start from where the number of blocks that share a row is given."""
+    cluster = given.get("cluster", chosen.cluster)
+    if not isinstance(cluster, int) or cluster == chosen.cluster or _illegal_cluster(space, cluster):
+        return chosen
+    if chosen.keeps_columns:
+        return columns_in_cluster(space, cluster) or chosen
+    if chosen.persistent or (chosen.split > 1 and space.passes > 1 and given.get("split", 1) == 1):
+        return in_cluster(space, cluster)
+    return replace(chosen, split=1)
+
+
+def _illegal_cluster(space: Space, cluster: int) -> str:
+    """Return why blocks cannot share rows in clusters of a size, empty if they can."""
+    most = space.device.max_cluster
+    if cluster > 1 and most == 1:
+        cc = ".".join(map(str, space.device.cc))
+        return f"cluster = {cluster}: the {space.device.name} has no clusters, with compute capability {cc}"
+    if not 1 <= cluster <= most or cluster & (cluster - 1):
+        return f"cluster = {cluster} must be a power of two, at most {most}"
+    return ""
+
+
+def _steps(space: Space, schedule: LoopSchedule) -> int:
+    """Return the steps that the threads of a row take over it."""
+    return -(-max(space.groups(schedule.vector), 1) // (schedule.threads[0] * schedule.cluster))
 
 
 def _illegal_backward(space: Space, schedule: LoopSchedule) -> str:
@@ -385,7 +425,7 @@ def _followed(
         return replace(schedule, registers=-(-max(space.groups(schedule.vector), 1) // x))
     if not schedule.persistent:
         return replace(schedule, registers=0, shared=0, constants=False, blocks=0)
-    steps = -(-max(space.groups(schedule.vector), 1) // x)
+    steps = _steps(space, schedule)
     if not chosen.shared:
         return replace(schedule, registers=steps)
     # As many bytes as before, in steps of another size.
@@ -447,6 +487,9 @@ def _grid(choice: NestChoice) -> list[dict[str, Value]]:
         sms = space.device.sms
         splits = (1, 2, 4, 8, 16, 32, 64, sms, 2 * sms, 4 * sms) if "split" in names else ()
         grid += [{"split": n} for n in splits]
+        clusters = [n for n in (1, 2, 4, 8, 16) if n <= space.device.max_cluster and "cluster" in names]
+        grid += [{"cluster": n} for n in clusters if n > 1 or now.cluster > 1]
+        grid += [{"cluster": n, "threads": t} for n in clusters if now.cluster > 1 for t in threads[2:]]
         grid += [{"resident": n} for n in (0, 1, 2, 3, 4, 8) if "resident" in names]
         grid += [{"tile": n} for n in (16, 32, 64) if "tile" in names]
         grid += [{"blocks": n * sms} for n in (1, 2, 4, 8, 16) if "blocks" in names]

@@ -144,6 +144,8 @@ class LoopSchedule:
         Elements that are added up before their sum is added to the total: bounds the rounding error.
     split
         Parts that each reduction is cut into, added up by a second phase; 1 for one phase.
+    cluster
+        GPU: blocks of a cluster that share each row and reduce it through each other's shared memory; 1 for one block.
     persistent
         Whether values needed by several passes over a row are kept in a buffer.
     online
@@ -178,6 +180,7 @@ class LoopSchedule:
     blocks: int = 0
     partial: int = 4096
     split: int = 1
+    cluster: int = 1
     persistent: bool = False
     online: bool = False
     registers: int = 0

@@ -19,8 +19,9 @@ from hand_schedules import TOLERANCE, arrays, bound
 
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
+from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.dtypes import DataType
-from fuser_lab.errors import EvaluationWarning
+from fuser_lab.errors import EvaluationWarning, InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.ops import COMPOSITES, OPS
@@ -28,7 +29,8 @@ from fuser_lab.passes import offsets_of
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
 from fuser_lab.runtime.executor import prepare
 from fuser_lab.runtime.generator import reference_form
-from fuser_lab.schedule.parameters import LoopChange, suggestions
+from fuser_lab.runtime.this_gpu import this_gpu
+from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
 
 STRATEGIES = ("bottom_up", "top_down", "saving", "unfused")
 _DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool, D.ComplexFloat, D.ComplexDouble)
@@ -62,6 +64,7 @@ def kinds() -> Iterator[Kind]:
     yield from _reductions()
     yield from _views()
     yield from _parameters()
+    yield from _clusters()
     for case in BY_HAND:
         for number, shapes in enumerate(case.shapes):
             yield Kind(group="by hand", name=f"{case.name} {number}", run=_by_hand(case, shapes))
@@ -173,20 +176,50 @@ def _parameters() -> Iterator[Kind]:
         for nest in generate(fusion, scheduler, "cuda").kernel_ir.nests[:1]:
             options = suggestions(nest)
             for values in options[:: max(len(options) // _EACH, 1)]:
-                change = LoopChange(target="cuda", nest=nest.number, values=values)
-                inputs = [numbers(shape, dtype, n) for n, shape in enumerate(shapes)]
+                yield _changed("parameters", name, fusion, scheduler, values)
 
-                def run(
-                    target: str, fusion: Fusion = fusion, scheduler: S = scheduler, change: LoopChange = change,
-                    inputs: Sequence[np.ndarray] = inputs,
-                ) -> None:
-                    plan = prepare(
-                        fusion, [(fusion, scheduler)], target, allow_fallback=False, changes={0: (change,)},
-                    )
-                    _compare(fusion, inputs, twice(plan, placed(inputs, target)))
 
-                said = ", ".join(f"{key}={value}" for key, value in values)
-                yield Kind(group="parameters", name=f"{name}: {said}", run=run)
+def _changed(group: str, name: str, fusion: Fusion, scheduler: S, values: Values) -> Kind:
+    """A kernel with some parameters of its first nest given by hand."""
+    change = LoopChange(target="cuda", nest=0, values=values)
+    inputs = [numbers(tv.shape, tv.dtype, n) for n, tv in enumerate(fusion.tensor_inputs)]
+
+    def run(target: str) -> None:
+        plan = prepare(fusion, [(fusion, scheduler)], target, allow_fallback=False, changes={0: (change,)})
+        _compare(fusion, inputs, twice(plan, placed(inputs, target)))
+
+    said = ", ".join(f"{key}={value}" for key, value in values)
+    return Kind(group=group, name=f"{name}: {said}", run=run)
+
+
+def _clusters() -> Iterator[Kind]:
+    """Yield kernels in which the blocks of a cluster share rows and columns, where a device has clusters."""
+    rows = (
+        ("softmax", softmax, [(5, 4096)], D.BFloat16), ("softmax of odd rows", softmax, [(3, 20_001)], D.Float),
+        ("norm", add_norm, [(3, 9000), (3, 9000), (9000,)], D.Half), ("row sums", totals(1), [(2, 9000)], D.Double),
+    )
+    for cluster in (n for n in (2, 4, 8) if n <= _device().max_cluster):
+        for name, record, shapes, dtype in rows:
+            scheduler = S.REDUCTION if record is not softmax and len(shapes) == 1 else S.INNER_PERSISTENT
+            yield _changed("clusters", name, build(record, shapes, dtype), scheduler, (("cluster", cluster),))
+    for shape in ((300, 70_000), (1024, 17_000)):
+        columns = build(_column_softmax, [shape], D.BFloat16)
+        for cluster in (n for n in (2, 8) if n <= _device().max_cluster):
+            yield _changed("clusters", f"columns of {shape[0]}", columns, S.OUTER_PERSISTENT, (("cluster", cluster),))
+
+
+def _device() -> Device:
+    """The GPU of this machine, or the one that kernels are made for where there is none."""
+    try:
+        return this_gpu()
+    except InputError:
+        return DEFAULT
+
+
+def _column_softmax(fd: Any, x: Any) -> Any:
+    f = fd.ops.cast(x, D.Float)
+    e = fd.ops.exp(fd.ops.sub(f, fd.ops.max(f, [0], keepdim=True)))
+    return fd.ops.cast(fd.ops.div(e, fd.ops.sum(e, [0], keepdim=True)), x.dtype)
 
 
 def _recorded(

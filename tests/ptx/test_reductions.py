@@ -15,6 +15,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import compile_phases, machine_code, spills
+from fuser_lab.schedule.parameters import LoopChange
 
 pytestmark = [
     pytest.mark.ptx,
@@ -131,6 +132,34 @@ def test_a_limit_on_registers_that_would_spill_is_dropped() -> None:
 def test_spills_are_seen_in_a_report() -> None:
     assert not spills("info : 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")
     assert spills("info : 8 bytes stack frame, 12 bytes spill stores, 0 bytes spill loads")
+
+
+def test_rows_shared_by_a_cluster() -> None:
+    change = LoopChange(target="cuda", nest=0, values=(("cluster", 4),))
+    fusion = fusion_of(softmax, 262_144, D.BFloat16, 1)
+    (phase,) = compile_phases(generate(fusion, S.INNER_PERSISTENT, "cuda", changes=(change,)))
+    found = r"\.explicitcluster\n\.reqnctapercluster 4, 1, 1", r"st\.async", r"barrier\.cluster"
+    for pattern in (LOADED, STORED, *found):
+        assert re.search(pattern, phase.ptx), pattern
+    code, log = machine_code(phase.ptx, (9, 0))
+    assert code
+    assert not spills(log)
+
+
+def test_columns_shared_by_a_cluster_stay_in_registers() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        f = fd.ops.cast(x, D.Float)
+        e = fd.ops.exp(fd.ops.sub(f, fd.ops.max(f, [0], keepdim=True)))
+        return fd.ops.cast(fd.ops.div(e, fd.ops.sum(e, [0], keepdim=True)), D.BFloat16)
+
+    change = LoopChange(target="cuda", nest=0, values=(("cluster", 4),))
+    fusion = build(record, [(1024, 32_768)], D.BFloat16)
+    (phase,) = compile_phases(generate(fusion, S.OUTER_PERSISTENT, "cuda", changes=(change,)))
+    for pattern in (LOADED, STORED, r"\.reqnctapercluster 4, 1, 1", r"st\.async"):
+        assert re.search(pattern, phase.ptx), pattern
+    code, log = machine_code(phase.ptx, (9, 0))
+    assert code
+    assert not spills(log)
 
 
 @pytest.mark.benchmark

@@ -65,10 +65,12 @@ class Builder(ABC):
     @abstractmethod
     def assembly(
         self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any], *, pure: bool = False,
+        ordered: bool = False,
     ) -> list[Any]:
         """Return the results of PTX, which has no other effects; results and then operands are $0, $1, ... in it.
 
-        What is ``pure`` depends on its operands alone, and is computed once where it is needed several times.
+        What is ``pure`` depends on its operands alone, and is computed once where it is needed several times. What is
+        ``ordered`` has effects: it is never left out, and no access to memory is moved across it.
         """
 
     @abstractmethod

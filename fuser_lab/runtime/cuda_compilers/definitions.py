@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fuser_lab.runtime.cuda_compilers.cluster_functions import define_cluster_functions
 from fuser_lab.runtime.cuda_compilers.complex_functions import define_complex_functions
 from fuser_lab.runtime.cuda_compilers.float8_functions import define_float8_functions
 from fuser_lab.runtime.cuda_compilers.integer_functions import define_integer_functions
@@ -21,4 +22,5 @@ def functions_for(language: Language) -> Mapping[str, Any]:
     define_complex_functions(library)
     define_integer_functions(library)
     define_random_functions(library)
+    define_cluster_functions(library)
     return library.functions

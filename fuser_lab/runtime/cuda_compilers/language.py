@@ -37,7 +37,7 @@ class Compiler(Protocol):
 
     def compile_ptx(
         self, function: Callable[..., None], pointers: Sequence[str], scalars: Sequence[str], *, cc: tuple[int, int],
-        threads: int, resident: int = 0, lineinfo: bool = False,
+        threads: int, resident: int = 0, cluster: int = 1, lineinfo: bool = False,
     ) -> tuple[str, str]:
         """Return PTX and the name of its entry; no device and no driver are needed.
 
@@ -55,6 +55,8 @@ class Compiler(Protocol):
             Threads of a block: registers are limited so that it fits.
         resident
             Blocks of a multiprocessor that they are limited for, 0 for one.
+        cluster
+            Blocks of a cluster: neighbours, which run at the same time.
         lineinfo
             Whether lines of the source are noted in the PTX, in ``.loc`` directives.
         """
@@ -91,6 +93,24 @@ class Library:
     def _kept(self, name: str, function: Any) -> Any:
         self.functions[name] = function
         return function
+
+
+def clustered(ptx: str, blocks: int) -> str:
+    """Return PTX whose entry is launched in clusters of so many blocks, whatever launches it.
+
+    Raises
+    ------
+    UnsupportedError
+        If the PTX does not say how many threads a block has, after which the size of a cluster is written.
+    """
+    if blocks == 1:
+        return ptx
+    said = rf"\1\n.explicitcluster\n.reqnctapercluster {blocks}, 1, 1"
+    text, found = re.subn(r"(?m)^(\s*\.maxntid .*)$", said, ptx, count=1)
+    if not found:
+        msg = "the compiler's PTX does not say how many threads a block has, so blocks cannot be in clusters."
+        raise UnsupportedError(msg)
+    return text
 
 
 def entry_of(ptx: str, function: str) -> str:

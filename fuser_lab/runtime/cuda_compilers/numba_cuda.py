@@ -14,13 +14,15 @@ import numpy as np
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.runtime import numba_compat as _numba_compat  # noqa: F401 - before Numba is imported
 from fuser_lab.runtime.cuda_compilers.building import Builder, Kind, Operand, Pointer, Rule
-from fuser_lab.runtime.cuda_compilers.language import entry_of, signature_of
+from fuser_lab.runtime.cuda_compilers.language import clustered, entry_of, signature_of
 
 if not hasattr(np, "row_stack"):  # numba-cuda 0.30 asks for what NumPy 2.5 removed
     setattr(np, "row_stack", np.vstack)  # noqa: B010 - no such name for type checkers
 
 _LOCK = threading.Lock()
 _PURE = "nounwind", "readnone"
+_ORDERED = ("convergent",)
+_ALL_MEMORY = "~{memory}"
 _GLOBAL = 1  # the address space of a GPU's memory
 
 
@@ -98,7 +100,7 @@ class NumbaCuda:
 
     def compile_ptx(
         self, function: Callable[..., None], pointers: Sequence[str], scalars: Sequence[str], *, cc: tuple[int, int],
-        threads: int, resident: int = 0, lineinfo: bool = False,
+        threads: int, resident: int = 0, cluster: int = 1, lineinfo: bool = False,
     ) -> tuple[str, str]:
         """Return PTX and the name of its entry."""
         cuda, types = self.require(), self.types
@@ -120,7 +122,7 @@ class NumbaCuda:
                 dispatcher.get_current_device = known
                 lowering._find_singly_assigned_variable = quadratic  # noqa: SLF001
         ptx = text.decode() if isinstance(text, bytes) else text
-        return ptx, entry_of(ptx, function.__name__)
+        return clustered(ptx, cluster), entry_of(ptx, function.__name__)
 
 
 def _find_singly_assigned_variables(lower: Any) -> None:
@@ -175,12 +177,17 @@ class LlvmBuilder(Builder):
 
     def assembly(
         self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any], *, pure: bool = False,
+        ordered: bool = False,
     ) -> list[Any]:
         """Return the results of PTX."""
         ir, kinds = _llvm(), [self._kinds[kind] for kind in results]
-        result = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
+        result = kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds) if kinds else ir.VoidType()
         function = ir.FunctionType(result, [operand.type for operand in operands])
-        found = self._builder.call(ir.InlineAsm(function, text, constraints), operands, attrs=_PURE if pure else ())
+        if ordered:
+            constraints = ",".join(filter(None, (constraints, _ALL_MEMORY)))
+        attributes = _PURE if pure else _ORDERED if ordered else ()
+        code = ir.InlineAsm(function, text, constraints, side_effect=ordered)
+        found = self._builder.call(code, operands, attrs=attributes)
         if len(kinds) == 1:
             return [found]
         return [self._builder.extract_value(found, k) for k in range(len(kinds))]

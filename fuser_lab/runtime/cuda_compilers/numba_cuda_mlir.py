@@ -12,7 +12,7 @@ from typing import Any
 
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.runtime.cuda_compilers.building import BITS, Builder, Kind, Operand, Pointer, Rule
-from fuser_lab.runtime.cuda_compilers.language import entry_of, signature_of
+from fuser_lab.runtime.cuda_compilers.language import clustered, entry_of, signature_of
 
 _LOCK = threading.RLock()
 _DYNAMIC = -2147483648  # in a list of indices: the next operand
@@ -95,7 +95,7 @@ class NumbaCudaMlir:
 
     def compile_ptx(
         self, function: Callable[..., None], pointers: Sequence[str], scalars: Sequence[str], *, cc: tuple[int, int],
-        threads: int, resident: int = 0, lineinfo: bool = False,
+        threads: int, resident: int = 0, cluster: int = 1, lineinfo: bool = False,
     ) -> tuple[str, str]:
         """Return PTX and the name of its entry."""
         cuda, types = self.require(), self.types
@@ -116,7 +116,7 @@ class NumbaCudaMlir:
             compiled.metadata["linker"] = _NoLinker()
             _part("mlir_optimization").optimize(compiled)
         ptx = _with_memory_of_the_launch(str(compiled.metadata["ptx"]))
-        return ptx, entry_of(ptx, function.__name__)
+        return clustered(ptx, cluster), entry_of(ptx, function.__name__)
 
 
 @contextmanager
@@ -187,12 +187,14 @@ class MlirBuilder(Builder):
 
     def assembly(
         self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any], *,
-        pure: bool = False,
+        pure: bool = False, ordered: bool = False,
     ) -> list[Any]:
         """Return the results of PTX."""
         kinds = [self._kind(kind) for kind in results]
-        result = kinds[0] if len(kinds) == 1 else self._llvm.StructType.get_literal(kinds)
-        found = self._llvm.inline_asm(result, list(operands), text, constraints, has_side_effects=False)
+        result = kinds[0] if len(kinds) == 1 else self._llvm.StructType.get_literal(kinds) if kinds else None
+        if ordered:
+            constraints = ",".join(filter(None, (constraints, "~{memory}")))
+        found = self._llvm.inline_asm(result, list(operands), text, constraints, has_side_effects=ordered)
         if len(kinds) == 1:
             return [found]
         return [self._llvm.extractvalue(kind, found, [k]) for k, kind in enumerate(kinds)]

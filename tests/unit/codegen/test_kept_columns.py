@@ -98,7 +98,7 @@ def test_parameters_by_hand_keep_the_columns() -> None:
     plan = fl.segment(fd, [fl.spec((256, 65536), "float32")])
     (nest,) = plan.segments[0].params("cuda")
     assert nest.schedule.style is Style.COLUMNS
-    assert set(nest.values) == {"threads", "vector", "specialized"}
+    assert set(nest.values) == {"threads", "vector", "cluster", "specialized"}
     (changed,) = plan.with_params(0, threads=(8, 32)).segments[0].params("cuda")
     assert (changed.schedule.threads, changed.schedule.registers) == ((8, 32), 8)
     with pytest.raises(ScheduleError, match="registers of columns"):

@@ -212,8 +212,8 @@ def test_what_is_not_supported_is_none_of_the_caught_errors(use):
 
 
 REFUSED = {
-    "ParallelType.cluster_x": "Numba knows no clusters of blocks",
-    "ParallelType.ClusterIDx": "Numba knows no clusters of blocks",
+    "ParallelType.cluster_x": "schedules by hand have no clusters of blocks",
+    "ParallelType.ClusterIDx": "schedules by hand have no clusters of blocks",
     "WarpSpecialized": "Numba cannot give warps of one block different programs",
     "Pipelined": "Numba has no asynchronous copies to overlap",
 }

@@ -28,7 +28,7 @@ def test_every_kind_of_kernel_is_there(found):
     groups = Counter(kind.group for kind in found)
     assert set(groups) == {
         "examples", "segments", "lookups", "elements", "transposes", "sums", "rows", "columns", "backward", "views",
-        "parameters", "by hand", "random", "graphs", "ops", "tiles",
+        "parameters", "clusters", "by hand", "random", "graphs", "ops", "tiles",
     }
 
 
