@@ -37,7 +37,7 @@ def test_axe_finds_nothing_serious_in_any_state(open_explorer, theme):
     explorer.get_by_label("Strategy").select_option("bottom_up")
     explorer.get_by_text("Bottom-up: ").wait_for()
     explorer.get_by_role("button", name="Decisions", exact=True).click()
-    explorer.get_by_role("button", name="One decision on").click()
+    explorer.get_by_role("button", name="One decision forward").click()
     explorer.locator(".fx-stepping").wait_for()
     found["a step"] = findings()
     assert {state: said for state, said in found.items() if said} == {}

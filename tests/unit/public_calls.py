@@ -374,6 +374,7 @@ def calls(w: World) -> dict[str, Call]:
         "PreparedPlan.run": Call(known(plan.prepared("cpu").run), (INPUTS, [np.empty_like(X)])),
         "Segment.source": Call(known(segment.source), ("cpu",)),
         "Segment.kernel": Call(known(segment.kernel), ("cpu",)),
+        "Segment.schedule_for": Call(known(segment.schedule_for), ("cpu",)),
         "Segment.params": Call(known(segment.params), ("cpu",)),
         "Segment.steps": Call(known(segment.steps), ("cpu",)),
         "Segment.save": Call(known(segment.save), (w.folder / "segment.txt",)),

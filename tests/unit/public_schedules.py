@@ -31,6 +31,14 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "transform_like": (([],), {}),
     "vectorize": ((-1,), {}),
 }
+# What concerns the whole kernel: arguments.
+OF_A_KERNEL: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "grid": ((4,), {}),
+    "launch_bounds": ((2,), {}),
+    "on_blocks": (("elements", 0), {"threads": (128, 1)}),
+    "on_cores": (("elements", 0), {"parallel": False}),
+    "specialize": ((True,), {}),
+}
 METHODS = (
     "bounded_transform_backward", "cache_after", "cache_before", "compute_at", "inline_at", "inner_split", "merge",
     "outer_split", "parallelize", "parallelize_like", "reorder", "rfactor", "set_memory_type", "split",
@@ -107,6 +115,8 @@ def schedule_calls() -> dict[str, Call]:
     found["Sched.tensor"] = Call(lambda: scheduled()[0].sched.tensor, ("T1",))
     found["Sched.undo"] = Call(_undoing, (1,))
     found["Sched.user_schedule_ir"] = Call(lambda: scheduled()[0].sched.user_schedule_ir, (True,))
+    for name, given in OF_A_KERNEL.items():
+        found[f"Sched.{name}"] = Call(lambda name=name: getattr(_pointwise().sched, name), *given)
     return found
 
 
