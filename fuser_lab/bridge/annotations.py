@@ -1,7 +1,8 @@
-"""Where the user wants segments to end: a ``segment_set`` at the boundaries of modules and of calls.
+"""Requested segment boundaries: a ``segment_set`` at the boundaries of modules and of calls.
 
 A pattern names modules by path or class, or calls by torch function or ATen op. Every node that a pattern names has a
-*home*: the module, or the one call. A tensor that a node of another home reads gets a ``segment_set`` in its region.
+*home*: the module, or the one call. A tensor that is read by a node of another home gets a ``segment_set`` in its
+region.
 """
 
 import difflib
@@ -22,12 +23,12 @@ Home = tuple[str, str]  # the pattern, and the module or call that it names
 
 _MOST_CLOSE = 3
 _NUMBER = re.compile(r"_\d+$")
-_ACCEPTED = "a module's path with * and **, a module class, a torch function or an ATen op, as 'aten.silu'"
+_ACCEPTED = "a module's path with * and **, a module class, a torch function or an ATen op, such as 'aten.silu'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """What `annotate` was given: ``path`` for modules by path, ``cls`` for those of a class, ``call`` for calls."""
+    """An entry of `annotate`: ``path`` for modules by path, ``cls`` for those of a class, ``call`` for calls."""
 
     text: str
     path: tuple[str, ...] = ()
@@ -45,12 +46,12 @@ class Pattern:
 
 
 def patterns_of(what: str, given: Any) -> tuple[Pattern, ...]:
-    """Return what a user gave as ``annotate``.
+    """Return the user's ``annotate`` as patterns.
 
     Raises
     ------
     ArgumentTypeError
-        If it is not a list, or holds something that names neither modules nor calls.
+        If it is not a list, or an entry names neither modules nor calls.
     """
     if isinstance(given, str) or not isinstance(given, Iterable):
         msg = f"{what}: annotate must be a list, each entry {_ACCEPTED}; given {shown(given)}."
@@ -93,7 +94,7 @@ def _fits(path: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _calls(node: Node) -> list[tuple[str, set[str]]]:
-    """Return the calls that a node was made for: what tells one from another, and its names."""
+    """Return the calls that a node belongs to: an identity of each, and its names."""
     found: list[tuple[str, set[str]]] = []
     for name, function in node.meta.get("source_fn_stack") or node.meta.get("fwd_source_fn_stack") or ():
         names = {_plain_name(_NUMBER.sub("", name)), _plain_name(getattr(function, "__name__", str(function)))}
@@ -109,7 +110,7 @@ def _calls(node: Node) -> list[tuple[str, set[str]]]:
 
 
 def homes_of(nodes: Iterable[Node], patterns: Sequence[Pattern]) -> Mapping[Node, frozenset[Home]]:
-    """Return the home of each node that calls something; where two nodes differ in it, a boundary is between them."""
+    """Return the home of each node with a call; there is a boundary between two nodes with different homes."""
     if not patterns:
         return {}
     return {
@@ -119,9 +120,9 @@ def homes_of(nodes: Iterable[Node], patterns: Sequence[Pattern]) -> Mapping[Node
 
 
 class Names:
-    """The modules and calls of captured graphs, and the patterns that have named some of them.
+    """The modules and calls of captured graphs, and the patterns that matched some of them.
 
-    ``is_whole`` says that no graph ended early, so that what was captured is all of a function.
+    ``is_whole`` says that no graph ended early, so a whole function was captured.
     """
 
     def __init__(self) -> None:
@@ -131,7 +132,7 @@ class Names:
         self._met: set[str] = set()
 
     def note(self, nodes: Iterable[Node], patterns: Sequence[Pattern]) -> None:
-        """Take in the nodes of a graph."""
+        """Add the nodes of a graph."""
         listed = [node for node in nodes if node.op == "call_function"]
         self._met.update(pattern for homes in homes_of(listed, patterns).values() for pattern, _ in homes)
         for node in listed:
@@ -141,7 +142,7 @@ class Names:
             self._names.update(dict.fromkeys(name for _, names in _calls(node) for name in names))
 
     def check(self, what: str, patterns: Sequence[Pattern], *, is_whole: bool | None = None) -> None:
-        """Raise InputError for a pattern that names nothing, or warn where only a part of a function is known."""
+        """Raise InputError for a pattern without a match, or warn if only a part of a function was captured."""
         message = self.unmet(what, patterns)
         if message and (self.is_whole if is_whole is None else is_whole):
             raise InputError(message)
@@ -149,7 +150,7 @@ class Names:
             warnings.warn(message, RegionWarning, stacklevel=2)
 
     def unmet(self, what: str, patterns: Sequence[Pattern]) -> str:
-        """Return a sentence about the first pattern that names nothing, with names that are close; empty if none is."""
+        """Return a sentence about the first pattern without a match, with similar names; empty if all match."""
         pattern = next((one for one in patterns if one.text not in self._met), None)
         if pattern is None:
             return ""

@@ -1,4 +1,4 @@
-"""``torch.compile(model, backend="fuser_lab")``, and what it has captured."""
+"""``torch.compile(model, backend="fuser_lab")``, and its captures."""
 
 import importlib
 import inspect
@@ -36,12 +36,12 @@ _MATMULS = ("torch", "record")
 
 
 def options_of(given: Mapping[str, Any] | None, who: str = _WHO) -> CaptureOptions:
-    """Return the options of `backend` as they were given to ``torch.compile``; ``who`` begins each message.
+    """Return the options of `backend` as passed to ``torch.compile``; ``who`` begins each message.
 
     Raises
     ------
     InputError
-        If there is no such option, or a value is not one of those that it takes.
+        If there is no such option, or it does not accept the value.
     ArgumentTypeError
         If a value is of another type.
     """
@@ -69,13 +69,13 @@ def _op_names(who: str, given: Any) -> frozenset[str]:
 
 
 def _op_name(who: str, torch: Any, given: Any) -> str:
-    """Return an op's name, as ``"aten.gelu"``, ``"gelu"``, an op of torch's, or a function of its name."""
+    """Return an op's name, given as ``"aten.gelu"``, ``"gelu"``, a torch op, or a function of that name."""
     is_op = isinstance(given, torch._ops.OpOverload | torch._ops.OpOverloadPacket)  # noqa: SLF001
     name = given if isinstance(given, str) else str(given) if is_op else str(getattr(given, "__name__", ""))
     space, *rest = name.split(".") if "." in name else ("aten", name)
     bare = rest[0]
     if not bare.isidentifier() or not any(hasattr(getattr(torch.ops, space, None), n) for n in (bare, f"_{bare}")):
-        msg = f"{who}: left_to_torch has {shown(given)}, which is not an op of torch's, as 'aten.gelu' is."
+        msg = f"{who}: left_to_torch has {shown(given)}, which is not a torch op, such as 'aten.gelu'."
         raise InputError(msg)
     return name
 
@@ -88,22 +88,22 @@ def backend(
     Parameters
     ----------
     gm, example_inputs
-        What ``torch.compile`` gives a backend.
+        The arguments that ``torch.compile`` passes to a backend.
     options
         ``strategy``, ``target`` and ``options`` as for `fuser_lab.segment`; ``min_region_ops`` and ``max_region_ops``,
-        the least and most ops of a region (1 and 256); ``left_to_torch``, ops that torch runs, as ``["aten.gelu"]``;
-        ``check``, whether each region's result is compared with torch's; ``matmuls``, ``"torch"`` or ``"record"``;
-        ``annotate``, the modules and calls at whose boundaries regions get a ``segment_set``, as
+        the minimum and maximum number of ops in a region (1 and 256); ``left_to_torch``, ops that torch runs, such as
+        ``["aten.gelu"]``; ``check``, whether each region's result is compared with torch's; ``matmuls``, ``"torch"`` or
+        ``"record"``; ``annotate``, the modules and calls at whose boundaries regions get a ``segment_set``, as
         ``["layers.*.mlp", torch.nn.functional.silu]`` (`fuser_lab.from_torch`).
 
     mode
-        What ``torch.compile`` calls a mode; there is none but ``"default"``.
+        The mode of ``torch.compile``; only ``"default"`` is accepted.
 
     Raises
     ------
     InputError
-        If there is no such option or mode, or ``annotate`` names nothing; a warning where there are graph breaks,
-        since a graph that comes later may have it.
+        If there is no such option or mode, or ``annotate`` matches nothing; with graph breaks only a warning, since a
+        later graph may contain a match.
     UnsupportedError
         If torch is too old.
     """
@@ -117,7 +117,7 @@ def backend(
     if before is None or before.options != chosen:
         capture = Capture(chosen)
     elif root is None or not (_LAST.is_broken if _LAST.root is None else _LAST.root is root):
-        # What is compiled again may be a part of a function, whose other parts have what `annotate` names.
+        # A recompiled part of a function may lack a match of `annotate` that another part has.
         capture = Capture(chosen, names=before.names)
     assert capture is not None
     is_broken = capture.note_break(gm)
@@ -142,18 +142,18 @@ def _root() -> CodeType | None:
 
 
 def _has_resumption(code: CodeType) -> bool:
-    """Whether code calls what follows a graph break: a global function, or a constant where torch 2.6 needs cells."""
+    """Whether code calls a graph break's resumption: a global function, or a constant if torch 2.6 needs cells."""
     names = (*code.co_names, *(inner.co_name for inner in code.co_consts if isinstance(inner, CodeType)))
     return any(name.startswith(("__resume_at_", "torch_dynamo_resume_in_")) for name in names)
 
 
 def last_capture() -> Capture | None:
-    """Return what this thread has compiled last by `backend`: a function's graphs, up to its end."""
+    """Return this thread's latest capture by `backend`: a function's graphs, up to its end."""
     return _LAST.capture
 
 
 def register() -> None:
-    """Make ``"fuser_lab"`` a backend of ``torch.compile``, also where the entry points of the package are not read."""
+    """Register ``"fuser_lab"`` with ``torch.compile``, also if the package's entry points are not installed."""
     torch_for("the fuser_lab backend")
     registry = importlib.import_module("torch._dynamo.backends.registry")
     if NAME not in registry._COMPILER_FNS:  # noqa: SLF001 - torch warns of nothing, and refuses a second one

@@ -1,8 +1,8 @@
-"""Batch norm of float16 and bfloat16 as torch's CPU kernels round it.
+"""Batch norm of float16 and bfloat16, rounded as in torch's CPU kernels.
 
-Torch's own decomposition computes in float32 throughout. The kernels do not: with parameters of the input's dtype they
-round the mean and the sum of squares before they scale, and a batch norm's gradient, a difference of nearly equal
-numbers, shows it (0.3 of a convolution's gradient in a ResNet block).
+Torch's own decomposition computes in float32 throughout. The kernels do not: with parameters of the input's dtype, they
+round the mean and the sum of squares before scaling, which is visible in a batch norm's gradient, a difference of
+nearly equal numbers (0.3 of a convolution's gradient in a ResNet block).
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from fuser_lab.bridge.requirement import torch_for
 
 
 def decompositions() -> dict[Any, Any]:
-    """Return decompositions by ATen op, which fall back on torch's where the kernels do not round."""
+    """Return decompositions by ATen op, which fall back on torch's if the kernels do not round."""
     aten = torch_for("fuser_lab.bridge").ops.aten
     return {
         aten._native_batch_norm_legit_functional.default: _functional,  # noqa: SLF001 - ATen's names begin so
@@ -82,7 +82,7 @@ def _trained(torch: Any, x: Any, weight: Any, bias: Any, running: Any, eps: floa
         shift = shift if bias is None else bias.float() + shift
         result = (wide * along(scale) + along(shift)).to(x.dtype)
     else:
-        # Memory of another order is gone through op by op, each of which rounds.
+        # For other memory orders, torch runs op by op, and each op rounds.
         result = (x - along(saved)) * along(reciprocal)
         result = result if weight is None else result * along(weight)
         result = result if bias is None else result + along(bias)

@@ -1,4 +1,4 @@
-"""From a captured graph to something that runs: regions and torch's ops, in the order of what they read."""
+"""From a captured graph to a callable: regions and torch's ops, in dependency order."""
 
 import contextlib
 import heapq
@@ -32,7 +32,7 @@ _KINDS_OF_BREAKS = ("Failed to trace builtin operator", "Dynamic shape operator"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureOptions:
-    """How graphs are captured and run: what becomes a region, how regions are cut, whether results are compared.
+    """How graphs are captured and run: which nodes become regions, how regions are cut, whether results are compared.
 
     ``annotate`` names the modules and calls at whose boundaries regions get a ``segment_set``.
     """
@@ -45,10 +45,10 @@ class CaptureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CapturedGraph:
-    """One graph that a library captured: regions, and what is left to that library.
+    """One graph that a library captured: regions, and the nodes left to that library.
 
     ``kind`` is ``"inference"``, ``"forward"`` or ``"backward"``. ``nodes`` counts the calls of the graph, and
-    ``traced`` is the graph as torch gave it, with dropouts rewritten, or of a jaxpr.
+    ``traced`` is torch's graph, with dropouts rewritten, or that of a jaxpr.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class CapturedGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphBreak:
-    """Where torch ended a graph, and why: what follows is another graph."""
+    """Where torch ended a graph, and why."""
 
     reason: str
     place: str
@@ -70,15 +70,15 @@ class GraphBreak:
     def __str__(self) -> str:
         """Return one sentence."""
         where = f" at {self.place}" if self.place else ""
-        return f"the graph ends{where}, and what follows is another graph: {self.reason}"
+        return f"the graph ends{where}, and another graph follows: {self.reason}"
 
 
 class Capture:
-    """What one call of `fuser_lab.from_torch`, or one compilation by torch, has captured so far."""
+    """The captures so far of one call of `fuser_lab.from_torch`, or of one compilation by torch."""
 
     def __init__(self, options: CaptureOptions, names: Names | None = None) -> None:
         self.options = options
-        self.idle = False  # whether torch runs the regions for now
+        self.idle = False  # whether torch currently runs the regions
         self.graphs: list[CapturedGraph] = []
         self.breaks: list[GraphBreak] = []
         self.names = names or Names()
@@ -90,7 +90,7 @@ class Capture:
             self.graphs.append(graph)
 
     def note_break(self, graph_module: Any) -> bool:
-        """Note why Dynamo ended a graph; return whether that was a break."""
+        """Record why Dynamo ended a graph; return whether that was a break."""
         reason = getattr(graph_module, "compile_subgraph_reason", None)
         if reason is None or not reason.graph_break:
             return False
@@ -108,15 +108,15 @@ def _clause(reason: str) -> str:
     if reason.startswith(("generic_jump", "Data-dependent branching")):
         return "control flow depends on the value of a tensor"
     if reason.startswith("step_unsupported"):
-        return "torch does not capture what is called there, and runs the rest of this function in eager mode"
+        return "torch does not capture the function called there, and runs the rest of this function in eager mode"
     first = " ".join(reason.split("\n", 1)[0].split()).rstrip(".")
-    # The first line names a kind of break; the explanation names what it was.
+    # The first line names the kind of break; the explanation gives the details.
     explained = re.search(r"^ *Explanation: (.*)", reason, re.MULTILINE)
     return explained[1].strip().rstrip(".") if explained and first in _KINDS_OF_BREAKS else first
 
 
 def compiled(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callable[..., Any]:
-    """Return a callable for a graph that Dynamo captured; AOTAutograd makes its forward and backward graphs."""
+    """Return a callable for a graph that Dynamo captured; AOTAutograd creates its forward and backward graphs."""
     common = importlib.import_module("torch._dynamo.backends.common")
 
     def compiler(kind: str) -> Callable[[Any, Sequence[Any]], Any]:
@@ -133,14 +133,14 @@ def compiled(gm: Any, example_inputs: Sequence[Any], capture: Capture) -> Callab
 
 
 def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
-    """Return forward and backward graphs, in which numbers that are compared for equality are computed once.
+    """Return forward and backward graphs in which values that are compared for equality are computed once.
 
-    The gradient of an extreme asks which elements equal it: were they computed again, by another kernel, rounding might
-    leave none of them.
+    The gradient of an extreme selects the elements that equal it; if another kernel recomputed them, rounding might
+    leave none.
     """
     policies = importlib.import_module("torch.utils.checkpoint").CheckpointPolicy
     partitioners = importlib.import_module("torch._functorch.partitioners")
-    # The partitioner would merge equal calls, and lose what is said of one of them.
+    # The partitioner would merge equal calls and lose the metadata of one of them.
     if not merged(joint_module.graph):
         joint_module.graph = importlib.import_module("torch._functorch.compile_utils").fx_graph_cse(joint_module.graph)
     for node in joint_module.graph.nodes:
@@ -154,9 +154,9 @@ def _partition(joint_module: Any, joint_inputs: Any, **options: Any) -> Any:
 
 
 def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
-    """Return what runs a graph of ATen ops, boxed.
+    """Return a boxed callable for a graph of ATen ops.
 
-    A graph with symbolic sizes is captured when it first runs, and serves all sizes.
+    A graph with symbolic sizes is captured when it first runs, for all sizes.
     """
     make_boxed_func = importlib.import_module("functorch.compile").make_boxed_func
 
@@ -164,14 +164,14 @@ def graph_callable(gm: Any, kind: str, capture: Capture) -> Any:
         capture.names.note(gm.graph.nodes, capture.options.annotate)
     if is_symbolic(gm):
         return make_boxed_func(_Sizes(gm, kind, capture))
-    with collecting_rarely():  # of a backward graph, perhaps, which torch may trace at its first run
+    with collecting_rarely():  # possibly of a backward graph, which torch may trace at its first run
         graph = captured(gm, kind, capture)
     capture.add(graph)
     return _boxed(graph.run)
 
 
 def _boxed(graph: Any) -> Callable[[list[Any]], Any]:
-    """Return a graph as a function of a list of arguments, which it empties; AOTAutograd knows it by an attribute."""
+    """Return a graph as a function of a list of arguments, which it empties; an attribute tells AOTAutograd."""
     def run(args: list[Any]) -> Any:
         return graph.boxed(args)
 
@@ -180,7 +180,7 @@ def _boxed(graph: Any) -> Callable[[list[Any]], Any]:
 
 
 def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
-    """Return a graph of ATen ops whose sizes are known, with its regions; the graph module is changed."""
+    """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
     found = partitioned(gm, capture.options.wishes, prepare(gm))
     return _with_regions(gm, kind, *_regions_of(gm, found, capture))
 
@@ -188,7 +188,7 @@ def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
 def _regions_of(
     gm: Any, found: Partition, capture: Capture, shared: Sequence["SharedKernels"] = (),
 ) -> tuple[list[TorchRegion], list[Left]]:
-    """Return the parts of a graph as regions, and what is left to torch; ``shared`` is empty or one for each part."""
+    """Return a graph's parts as regions, and the nodes left to torch; ``shared`` is empty or has one entry per part."""
     options = capture.options
     homes = homes_of(gm.graph.nodes, options.annotate)
     regions: list[TorchRegion] = []
@@ -218,7 +218,7 @@ def _with_regions(gm: Any, kind: str, regions: Sequence[TorchRegion], left: Sequ
 
 
 def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
-    """Have the kernels of regions compiled by other processes as well, while this one goes on."""
+    """Let other processes compile kernels of regions while this one continues."""
     kernels = [kernel for region in regions for kernel in region.kernels()]
     if kernels:
         importlib.import_module("fuser_lab.runtime.background").IN_BACKGROUND.add(kernels)
@@ -260,10 +260,10 @@ def _function(region: Region) -> Callable[..., Any]:
 
 
 def ordered(nodes: Sequence[Node], of: Mapping[Node, Region]) -> Iterable[Node | Region]:
-    """Yield nodes and regions, each after what it reads, else in the order of their first nodes.
+    """Yield nodes and regions, each after its operands, otherwise in the order of their first nodes.
 
-    What begins a section comes after all of the sections before it, since no region reaches over it; and draws that
-    read nothing come in the graph's order.
+    The first node of a section comes after all earlier sections, since no region spans two; random draws without
+    operands keep the graph's order.
     """
     units: dict[Node | Region, int] = {}
     reads: dict[Node | Region, set[Node | Region]] = defaultdict(set)
@@ -291,20 +291,20 @@ def ordered(nodes: Sequence[Node], of: Mapping[Node, Region]) -> Iterable[Node |
 # Symbolic sizes
 
 def _left_whole(gm: Any, kind: str, why: str) -> CapturedGraph:
-    """Return a graph that torch runs as it is."""
+    """Return a graph that torch runs unchanged."""
     calls = [node for node in gm.graph.nodes if node.op == "call_function" and target_of(node) != "getitem"]
     left = tuple(Left(node, target_of(node), why, origin_of(node)) for node in calls)
     return CapturedGraph(kind=kind, regions=(), left=left, nodes=len(calls), traced=gm.graph, run=gm)
 
 
 class _Sizes:
-    """A graph with symbolic sizes: captured once, with the runs of the last 64 sizes that it has met."""
+    """A graph with symbolic sizes: captured once, with runs for the last 64 sizes."""
 
     def __init__(self, gm: Any, kind: str, capture: Capture) -> None:
         self._gm, self._kind, self._capture = gm, kind, capture
         self._symbolic: SymbolicGraph | None = None
-        self._whole: CapturedGraph | None = None  # what runs if sizes cannot be computed from those of the inputs
-        self._known: dict[str, Callable[..., Any]] = {}  # by values as text: as numbers, 0.0 and -0.0 are equal
+        self._whole: CapturedGraph | None = None  # the fallback if sizes cannot be computed from those of the inputs
+        self._known: dict[str, Callable[..., Any]] = {}  # by values as text, because the numbers 0.0 and -0.0 are equal
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
@@ -326,19 +326,19 @@ class _Sizes:
         return run(*args)
 
     def _begin(self, args: Sequence[Any]) -> None:
-        """Capture the graph, if that has not been done or tried."""
+        """Capture the graph, unless that was already done or tried."""
         if self._symbolic is not None or self._whole is not None:
             return
         try:
             symbolic = SymbolicGraph(self._gm, args, self._capture.options.wishes)
         except Exception:  # noqa: BLE001 - torch says in many ways that a size is not known
-            self._whole = _left_whole(self._gm, self._kind, "some sizes stay symbols, as those of nested tensors do")
+            self._whole = _left_whole(self._gm, self._kind, "some sizes remain symbolic, as in nested tensors")
             self._capture.add(self._whole)
             return
         values = symbolic.values_of(args)
-        # Kernels that are also lowered for other sizes show which of their numbers have to be arguments.
+        # Lowering kernels for other sizes as well shows which of their numbers have to be arguments.
         for other in symbolic.other_values(values):
-            with contextlib.suppress(Exception):  # sizes that torch's guards exclude, perhaps
+            with contextlib.suppress(Exception):  # possibly sizes that torch's guards exclude
                 for region in self._regions(symbolic, other)[1]:
                     region.kernels()
         graph = self._captured(symbolic, values)

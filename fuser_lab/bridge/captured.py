@@ -1,4 +1,4 @@
-"""What a captured function or model is to its user: a map, regions with plans, costs, and something that runs."""
+"""The user's view of a captured function or model: a map, regions with plans, costs, and execution."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -57,7 +57,8 @@ class Captured(ABC):
         Raises
         ------
         InputError
-            If it is several regions, or its library runs some of it; the sentence names the first such op and its line.
+            If it has several regions, or its library runs a part of it; the message names the first such op and its
+            line.
         """
         return self._only_region().definition
 
@@ -94,13 +95,13 @@ class Captured(ABC):
         Raises
         ------
         ValidationError
-            If a result is wrong; the sentence names the region, its line and the worst element.
+            If a result is wrong; the message names the region, its line and the worst element.
         """
         with _checked(self.regions):
             return self.run(*inputs, **keywords)
 
     def maps(self) -> tuple[ModuleMap, ...]:
-        """Return a map of each graph: its calls by module, and what goes between them."""
+        """Return a map of each graph: its calls by module, and the tensors between them."""
         return module_maps(self.graphs)
 
     @takes(path=PATH, depth=optional(whole(1)))
@@ -112,14 +113,14 @@ class Captured(ABC):
         path
             Where to write.
         depth
-            How many levels of modules are open; 1 shows the outermost ones. By default, as many as stay readable.
+            Number of open levels of modules; 1 shows the outermost ones. By default, as many as are readable.
 
         Raises
         ------
         InputError
             If the extension is none of these.
         UnsupportedError
-            If a PNG is asked for and nothing is there that makes one.
+            If a PNG is requested and no browser is installed to draw it.
         """
         return save("a model", path, map_writers(self, depth))
 
@@ -128,11 +129,11 @@ class Captured(ABC):
         return model_text(self.graphs, self.graph_breaks)
 
     def _repr_html_(self) -> str:
-        """Return the map of the model as HTML: the picture, and tables of regions and of what is left over."""
+        """Return the map of the model as HTML: the picture, and tables of regions and of ops left to the library."""
         return f"{map_html(self.maps())}{self.tables_html()}"
 
     def tables_html(self) -> str:
-        """Return the regions, and what is left to the library, as HTML tables."""
+        """Return the regions, and the ops left to the library, as HTML tables."""
         return model_html(self.graphs, self.graph_breaks)
 
 

@@ -51,7 +51,7 @@ def _max_pool3d_backward(gradient: Any, x: Any, *given: Any) -> Any:
 
 
 def _at_extremes(gradient: Any, x: Any, indices: Any, count: int) -> Any:
-    """Return zeros to which a gradient is added at the places of extremes, in the last axes."""
+    """Return zeros with a gradient added at the indices of extremes, in the last axes."""
     flat = x.new_zeros(x.shape).flatten(-count)
     return flat.scatter_add(-1, indices.flatten(-count), gradient.flatten(-count)).view(x.shape)
 
@@ -94,7 +94,7 @@ def _embedding_bag_backward(
 
 
 def _of_lists() -> dict[Any, Callable[..., Any]]:
-    """Return decompositions of the functional ``_foreach`` ops: what each does to one tensor, for each of the list."""
+    """Return decompositions of the functional ``_foreach`` ops: the effect on one tensor, for each of the list."""
     torch = torch_for("fuser_lab.bridge")
     found = {}
     for full in torch._C._dispatch_get_all_op_names():  # noqa: SLF001 - torch lists its ops nowhere else
@@ -108,7 +108,7 @@ def _of_lists() -> dict[Any, Callable[..., Any]]:
 
 
 def _for_one(torch: Any, name: str, kind: str) -> Callable[..., Any] | None:
-    """Return what ``_foreach_NAME.KIND`` does to one tensor, or None where this is not known."""
+    """Return the effect of ``_foreach_NAME.KIND`` on one tensor, or None if it is not known."""
     if name in ("addcmul", "addcdiv"):
         function = getattr(torch, name)
         return None if kind == "Tensor" else lambda x, a, b, value=1: function(x, a, b, value=value)

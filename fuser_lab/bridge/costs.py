@@ -1,4 +1,4 @@
-"""What the cuts of a whole model cost: the bytes that pass between segments, by module and by reason."""
+"""The cost of the cuts of a whole model: the bytes that pass between segments, by module and by reason."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -34,8 +34,8 @@ MOST_BOUNDARIES = 10
 class Boundary:
     """Two segments of a region between which tensors pass, in all regions that are equal.
 
-    ``bytes`` counts what passes once, in each of the ``count`` regions; ``module`` has ``*`` where these differ.
-    ``rule`` is the refusal that decides, ``reason`` its code, and ``why`` the whole answer.
+    ``bytes`` counts crossing tensors once, in each of the ``count`` regions; ``module`` has ``*`` where their paths
+    differ. ``rule`` is the decisive refusal, ``reason`` its code, and ``why`` the whole answer.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Boundary:
 
     @property
     def place(self) -> str:
-        """Where it is, as ``3 × forward region 1, S0 to S2``."""
+        """Where it is, such as ``3 × forward region 1, S0 to S2``."""
         times = f"{self.count} × " if self.count > 1 else ""
         return f"{times}{self.kind} region {self.region}, S{self.segments[0]} to S{self.segments[1]}"
 
@@ -75,12 +75,12 @@ class ModelCosts:
 
     @property
     def by_module(self) -> dict[str, int]:
-        """Bytes by the path of the module that made the tensor, the most first; ``*`` for modules of equal regions."""
+        """Bytes by the path of the module that makes the tensor, largest first; ``*`` for equal regions."""
         return _summed((boundary.module, boundary.bytes) for boundary in self.boundaries)
 
     @property
     def by_reason(self) -> dict[str, int]:
-        """Bytes by the code of the reason for which two segments are apart, the most first."""
+        """Bytes by the reason code that keeps two segments apart, the largest first."""
         return _summed((boundary.reason, boundary.bytes) for boundary in self.boundaries)
 
     def tables(self) -> tuple[tuple[str, Table], ...]:
@@ -176,7 +176,7 @@ def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def model_costs(graphs: Sequence["CapturedGraph"]) -> ModelCosts:
-    """Return what the cuts of captured graphs cost; equal regions are looked at once."""
+    """Return the cost of the cuts of captured graphs; equal regions are analysed once."""
     found = [boundary for graph in graphs for row in region_rows(graph.regions) for boundary in _boundaries(graph, row)]
     return ModelCosts(boundaries=tuple(sorted(found, key=lambda boundary: -boundary.bytes)))
 
@@ -200,7 +200,7 @@ def _boundaries(graph: "CapturedGraph", row: "RegionRow") -> Iterable[Boundary]:
 
 
 def _in_common(paths: Sequence[str]) -> str:
-    """Return ``layers.*.norm`` for modules of several layers, and the first path where they differ otherwise."""
+    """Return ``layers.*.norm`` for modules of several layers, and the first path if they differ in another way."""
     parts = [path.split(".") for path in dict.fromkeys(paths)]
     if any(len(other) != len(parts[0]) for other in parts):
         return paths[0]
@@ -224,13 +224,13 @@ class DecidingRule:
 
 
 def deciding_rule(why: "Why", log: DecisionLog) -> DecidingRule:
-    """Return the refusal that decides why two segments of a plan are apart; ``log`` is the plan's decisions."""
+    """Return the decisive refusal that keeps two segments of a plan apart; ``log`` is the plan's decisions."""
     refusals = [verdict for verdict in Answer(why.verdicts).decisive if not verdict.accepted]
     last = log[why.attempts[-1]] if why.attempts else None
     if refusals:
         code, by, text = refusals[0].code, refusals[0].scheduler.value, refusals[0].text
         return DecidingRule(code=code, by="segmenter" if code in BY_HINT else by, text=text)
     if why.relation is Relation.REFUSED and last is not None and last.code:
-        # A scheduler would accept both: a hint has come before it, or the segments were others then.
+        # A scheduler would accept both: a hint forbids it, or the segments were different at the time.
         return DecidingRule(code=last.code, by="segmenter", text=last.text.removeprefix("every scheduler: "))
     return DecidingRule(code=why.relation.value, by="segmenter", text=why.text.partition("\n")[0])

@@ -1,7 +1,7 @@
-"""The ATen ops that are written with simpler ones before a graph is partitioned.
+"""The ATen ops that are decomposed into simpler ones before a graph is partitioned.
 
 The table is our own: torch's core table decomposes CPU flash attention into a form whose logsumexp the backward op
-cannot use, decomposes random ops, and changes with what has been imported. Names without a decomposition in the
+cannot use, decomposes random ops, and depends on which modules have been imported. Names without a decomposition in the
 installed torch are skipped.
 """
 
@@ -58,7 +58,7 @@ def table(left_to_torch: frozenset[str] = frozenset()) -> dict[Any, Any]:
 
 
 def is_named(target: str, names: frozenset[str]) -> bool:
-    """Whether names have an op, such as ``"aten._softmax.int"``: whole, without overload, or as people call it."""
+    """Whether names contain an op such as ``"aten._softmax.int"``: its full, overload-free, or common name."""
     space, _, rest = target.partition(".")
     bare = rest.partition(".")[0]
     return not names.isdisjoint((target, f"{space}.{bare}", bare, bare.lstrip("_"), f"{space}.{bare.lstrip('_')}"))

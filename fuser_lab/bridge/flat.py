@@ -1,12 +1,12 @@
-"""A captured graph as one Python function, which does per call only what depends on the call.
+"""A captured graph as one generated Python function, which does only the work that depends on the call.
 
-Through FX each view is a call of torch's dispatcher, and each region looks at its inputs again. Here one question about
-the graph's inputs (`guard_of`) determines the layout of everything that is computed from them. Kernels get addresses,
-so a view that only regions read is never made; the others are made of their storage, without the dispatcher. What a
-region returns is made in the shape that is read first.
+Through FX, each view is a call of torch's dispatcher, and each region checks its inputs again. Here one guard on the
+graph's inputs (`guard_of`) determines the layout of everything computed from them. Kernels receive addresses, so a view
+that only regions read is never created; other views are created from their storage, without the dispatcher. A region's
+result is created in the form that is read first.
 
-A function is written after a run the long way has prepared all regions; inputs that lie otherwise, regions that are
-checked or observed and whatever cannot be done so go the long way.
+A function is generated after a run of the FX module has prepared all regions; the FX module also handles inputs with
+other layouts, regions that are checked or observed, and everything else that a function does not support.
 """
 
 import importlib
@@ -28,25 +28,25 @@ from fuser_lab.errors import OutOfMemoryError
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.runtime.ready import GUARDS, DirectRun, guard_of
 
-_TRIES = 3  # to write a function, after runs the long way
-_MOST_FRAMES = 4  # as many threads may be in a graph at a time; others go the long way
+_TRIES = 3  # attempts to generate a function, after runs of the FX module
+_MOST_FRAMES = 4  # threads that may run a graph at a time; others use the FX module
 _VIEWS = ALIASES | {"aten._unsafe_view.default"}
 _DENSE = frozenset({"aten.mm.default", "aten.addmm.default", "aten.bmm.default", "aten.baddbmm.default"})
 
-Frame = Callable[[list[Any]], Any]  # of arguments, which it empties; None, and nothing done, for other alignments
+Frame = Callable[[list[Any]], Any]  # empties its list of arguments; returns None, without effect, for other alignments
 Form = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides, and elements from the first one of the base
 Unit = Any  # a node, or a region
 
 
 class _NotFlatError(Exception):
-    """A graph holds something that a function is not written for."""
+    """A graph contains something that a generated function does not support."""
 
 
 class FlatGraph:
     """A graph that runs by a generated function if possible, otherwise by its FX module."""
 
     def __init__(self, graph: Any, units: Sequence[Unit], module: Any) -> None:
-        """Take over a graph as nodes and regions in the order of their runs; ``module`` runs the same."""
+        """Set up a graph as nodes and regions in the order of execution; ``module`` runs the same."""
         self._module, self._units = module, tuple(units)
         self._inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self._traced = [traced_tensor(node.meta.get("val")) for node in self._inputs]
@@ -80,17 +80,17 @@ class FlatGraph:
         return self._long_way(args)
 
     def _run(self, args: list[Any]) -> Any:
-        frames = self._frames.get(self._queue(), _NO_FRAMES)  # others, once regions run otherwise
+        frames = self._frames.get(self._queue(), _NO_FRAMES)  # others, once regions run in another way
         for _ in range(len(frames)):
             try:
                 frame = frames.pop()
-            except IndexError:  # other threads have them
+            except IndexError:  # other threads are using them
                 break
             results = None
             try:
                 results = frame(args)
             except RuntimeError as error:
-                # On a GPU torch's own error says so.
+                # On a GPU, torch's own error says so.
                 if type(error) is RuntimeError and "alloc" in str(error):
                     msg = f"not enough memory for a result of a region: {str(error).splitlines()[0]}"
                     raise OutOfMemoryError(msg) from error
@@ -99,7 +99,7 @@ class FlatGraph:
                 (frames.appendleft if results is None else frames.append)(frame)
             if results is not None:
                 return results
-            # Nothing has run: an argument is not aligned as kernels need it.
+            # Nothing has run: an argument does not have the alignment that kernels need.
         return self._long_way(args)
 
     def _long_way(self, args: list[Any]) -> Any:
@@ -129,9 +129,9 @@ class FlatGraph:
         self._frames.setdefault(self._queue(), deque()).append(written)
 
     def _taken(self) -> dict[Region, DirectRun] | None:
-        """Return a run for each region that a function may run itself; None where another thread has it just now.
+        """Return a run for each region that a function may run itself; None if another thread is using it.
 
-        Equal regions have one: they run one after another.
+        Equal regions share one, because they run in sequence.
         """
         found: dict[Region, DirectRun] = {}
         known: dict[int, DirectRun] = {}
@@ -154,7 +154,7 @@ class FlatGraph:
         )
 
     def _forget(self) -> None:
-        """Go the long way until functions are written again: a region is to run otherwise from now on."""
+        """Use the FX module until functions are generated again, because a region will run in another way."""
         with self._lock:
             self._frames, self._made = {}, 0
 
@@ -174,7 +174,7 @@ class FlatGraph:
 
 
 def _may_be_flat(graph: Any) -> bool:
-    """Whether a graph writes to nothing but by ``copy_``, and its tensors are on the CPU and on one GPU at most."""
+    """Whether a graph writes only by ``copy_``, and its tensors are on the CPU and at most one GPU."""
     devices: set[str] = set()
     for node in graph.nodes:
         if writes(node) and target_of(node) != "aten.copy_.default":
@@ -196,7 +196,7 @@ def _no_queue() -> int:
 
 @dataclass(slots=True)
 class _Line:
-    """A statement of the function with the local names that it reads."""
+    """A statement of the function with the local variables that it reads."""
 
     text: str
     reads: frozenset[str]
@@ -204,7 +204,7 @@ class _Line:
 
 @dataclass(slots=True)
 class _Base:
-    """A local that holds memory: its own form, and the views made of it by form."""
+    """A local variable with memory: its own form, and its views by form."""
 
     name: str
     shape: tuple[int, ...]
@@ -213,7 +213,7 @@ class _Base:
 
 
 class _Writer:
-    """Writes the function of a graph; names in it that are not local are those of ``names``."""
+    """Generates the function of a graph; its global names are those in ``names``."""
 
     def __init__(
         self, inputs: Sequence[Node], units: Sequence[Unit], runs: Mapping[Region, DirectRun], given: Sequence[Any],
@@ -232,10 +232,10 @@ class _Writer:
             "aten.baddbmm.default": torch.baddbmm,
         }
         self._constants: dict[int, str] = {}
-        self._kept: list[Any] = []  # what the keys of `_constants` are of
+        self._kept: list[Any] = []  # keeps the objects alive whose ids are the keys of `_constants`
         self._lines: list[_Line] = []
         self._bases: dict[Node, _Base] = {}
-        self._form: dict[Node, tuple[Node, Form]] = {}  # of each tensor: what it is seen in, and how
+        self._form: dict[Node, tuple[Node, Form]] = {}  # for each tensor: its base, and its form in it
         self._find_forms()
         self._runs = {region: run for region, run in runs.items() if self._fits(region, run)}
         self._seen = self._views()
@@ -243,7 +243,7 @@ class _Writer:
                           for node in unit.all_input_nodes}
 
     def function(self, module: Any) -> Callable[[list[Any]], Any]:
-        """Return the function: of a list of arguments, which it empties."""
+        """Return the function of a list of arguments, which it empties."""
         parameters = [self._parameter(node) for node in self._inputs]
         for unit in self._units:
             if isinstance(unit, Region):
@@ -262,7 +262,7 @@ class _Writer:
         return written
 
     def _alignments(self) -> str:
-        """Return a statement that ends the function if an argument is not aligned as kernels need it."""
+        """Return a statement that ends the function if an argument does not have the alignment that kernels need."""
         needed = dict.fromkeys(
             self._rest(node, one) for region, run in self._runs.items()
             for node, one in zip(region.input_nodes, run.alignments, strict=False)
@@ -280,7 +280,7 @@ class _Writer:
     # Views
 
     def _find_forms(self) -> None:
-        """Find what each tensor is seen in, and how."""
+        """Determine the base of each tensor, and its form in it."""
         nodes: list[Node] = []
         own: set[Node] = set()
         for unit in self._units:
@@ -300,7 +300,7 @@ class _Writer:
             self._form[node] = base, (traced.shape, traced.strides, start)
 
     def _fits(self, region: Region, run: DirectRun) -> bool:
-        """Whether the inputs of a region are aligned as those of a run; memory that is made here is aligned."""
+        """Whether the inputs of a region are aligned like those of a run; memory allocated here is aligned."""
         for node, needed in zip(region.input_nodes, run.alignments, strict=False):
             base, mask, rest = self._rest(node, needed)
             if base in self._given and self._given[base].data_ptr() & mask != rest:
@@ -310,7 +310,7 @@ class _Writer:
         return True
 
     def _rest(self, node: Node, needed: tuple[int, int]) -> tuple[Node, int, int]:
-        """Return what a region's input lies in, and what the last bits of its address have to be, behind a mask."""
+        """Return the base of a region's input, and the required low bits of its address under a mask."""
         mask, rest = needed
         base, (_, _, start) = self._form[node]
         return base, mask, (rest - start * base.meta["val"].itemsize) & mask
@@ -333,7 +333,7 @@ class _Writer:
         return node in self._form and self._form[node][0] is not node
 
     def _local(self, node: Node) -> str:
-        """Return the local that holds a tensor, which is made if it is a view that was not read before."""
+        """Return the local variable of a tensor, which is created if it is a view that was not read before."""
         base, form = self._form[node]
         memory = self._bases[base]
         if form == (memory.shape, memory.strides, 0):
@@ -352,7 +352,7 @@ class _Writer:
         return f"x{len(self._lines)}"
 
     def _define(self, node: Node, text: str, reads: set[str] | None = None) -> None:
-        """Emit a separate tensor, or anything else that a node gives."""
+        """Emit a separate tensor, or any other result of a node."""
         name = f"{'v' if node in self._form else 'n'}{len(self._lines)}"
         self._emit(f"{name} = {text}", reads or set())
         if node in self._form:
@@ -395,13 +395,13 @@ class _Writer:
         if node in self._form and target not in _DENSE and node.op == "call_function":
             base = self._bases[node]
             if any(self._form.get(user, (user,))[0] is node for user in node.users) or self._is_read_by_region(node):
-                # Of some ops the strides that are traced are not those that torch's kernel gives.
+                # For some ops, torch's kernel returns strides other than the traced ones.
                 self._emit(
                     f"if {base.name}.stride() != {base.strides}: {base.name} = laid({base.name}, {base.strides})",
                     {base.name},
                 )
             if any(run.alignments for run in self._runs.values()) and self._is_read_by_region(node):
-                # Most ops return new memory, which is aligned, but nothing says that all do.
+                # Most ops return new memory, which is aligned, but this is not guaranteed.
                 self._emit(
                     f"if {base.name}.data_ptr() & {ALIGNED - 1}: {base.name} = copied({base.name}, {base.strides})",
                     {base.name},
@@ -414,7 +414,7 @@ class _Writer:
         )
 
     def _argument(self, value: Any, reads: set[str]) -> str:
-        """Return an argument as text; the locals that it reads are added to ``reads``."""
+        """Return an argument as text; the local variables that it reads are added to ``reads``."""
         if isinstance(value, self._torch.fx.Node):
             name = self._local(value) if value in self._form else self._bases[value].name
             reads.add(name)
@@ -427,7 +427,7 @@ class _Writer:
         return self._constant(value)
 
     def _new(self, node: Node) -> str:
-        """Return the name of what makes tensors where a node's tensor is."""
+        """Return the name of the function that allocates tensors on the device of a node's tensor."""
         return self._constant(empty_strided(str(node.meta["val"].device)))
 
     def _constant(self, value: Any) -> str:
@@ -453,7 +453,7 @@ class _Writer:
 
     def _direct(self, region: Region, run: DirectRun) -> None:
         """Emit new memory, addresses and kernels."""
-        self._constant(run)  # the function keeps it, and with it the memory of intermediates
+        self._constant(run)  # the function keeps it alive, and with it the memory of intermediates
         for node in region.output_nodes:
             self._made_by_region(node)
         words: dict[int, list[str]] = {}
@@ -464,7 +464,7 @@ class _Writer:
             if place not in words:
                 continue
             memory = self._bases[base].name
-            # A base that is made in another form has its first element at the same place.
+            # A base that is created in another form has its first element at the same address.
             shift = f" + {start * base.meta['val'].itemsize}" if start else ""
             written = "".join(f"{word}.value = " for word in words[place])
             self._emit(f"{written}{memory}.data_ptr(){shift}", {memory})
@@ -472,9 +472,9 @@ class _Writer:
             self._emit(f"{self._constant(call)}()", {self._bases[base].name for base, _ in values})
 
     def _made_by_region(self, node: Node) -> None:
-        """Emit new memory for a result, in the first form that is read of all of it."""
+        """Emit new memory for a result, in the first form that reads all of it."""
         traced = self._form[node][1]
-        # What is returned is to be no view of something else.
+        # A returned tensor must not be a view of another one.
         read = () if node in self._returned else self._seen.get(node, ())
         chosen = next((form for form in read if _is_same_memory(form, traced)), traced)
         shape, strides, _ = chosen
@@ -483,9 +483,9 @@ class _Writer:
         self._bases[node] = _Base(self._bases[node].name, shape, strides)
 
     def _output(self, node: Node) -> str:
-        """Return what the graph returns, as text; each node is a separate object.
+        """Return the graph's results as text; each node is a separate object.
 
-        Views are torch's own here: what is saved for the backward pass has to know of writes to what it is a view of.
+        Views are torch's own here, because tensors saved for the backward pass must track writes to their base.
         """
         taken: dict[str, Node] = {}
 
@@ -518,7 +518,7 @@ class _Writer:
         self._lines.append(_Line(text, frozenset(reads)))
 
     def _freed(self, parameters: Sequence[str], returned: str) -> Iterator[str]:
-        """Yield the statements, each followed by the deletion of what is not read after it."""
+        """Yield the statements, each followed by the deletion of variables that are not read afterwards."""
         kept = set(returned.replace("(", " ").replace(")", " ").replace(",", " ").split())
         last: dict[str, int] = dict.fromkeys(parameters, -1)
         for number, line in enumerate(self._lines):
@@ -550,7 +550,7 @@ def _storage(value: Any) -> int:
 
 
 def _is_same_memory(form: Form, traced: Form) -> bool:
-    """Whether a form sees all of the memory of another one, and nothing else: both are dense."""
+    """Whether two forms cover exactly the same memory: both are dense."""
     return form[2] == 0 and math.prod(form[0]) == math.prod(traced[0]) and _is_dense(form) and _is_dense(traced)
 
 

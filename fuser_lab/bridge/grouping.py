@@ -1,4 +1,4 @@
-"""Groups of a graph's nodes that can each run as one, found in time that grows with the graph, not with its square."""
+"""Groups of a graph's nodes that can each run as one, found in nearly linear time."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -9,19 +9,19 @@ def groups(
     """Return convex groups of nodes whose quotient graph is acyclic, each in ascending order.
 
     Nodes are visited from the last to the first. Each is joined to the groups that read it, the latest first, and
-    the groups that read the same node are joined to one another, wherever no path leads through a third group. What
-    reads nothing and stays alone is an input: only some of its readers have it in common. The order of groups is
-    kept up to date by the algorithm of Pearce and Kelly ("A dynamic topological sort algorithm for directed acyclic
-    graphs", 2006), so that a question about paths looks only at what lies between two groups.
+    the groups that read the same node are joined to one another, wherever no path leads through a third group. A node
+    without operands that stays alone is an input: it joins only some of its readers. The order of groups is kept up to
+    date by the algorithm of Pearce and Kelly ("A dynamic topological sort algorithm for directed acyclic graphs",
+    2006), so a path query examines only the groups between two others.
 
     Parameters
     ----------
     reads
         For each node, the nodes that it reads; all of them come before it.
     section
-        For each node, the section of the graph in which it may be grouped; None where it stays alone.
+        For each node, the section of the graph in which it may be grouped; None if it stays alone.
     common
-        For inputs, those of its readers that are joined to one another; none if it is left out.
+        For inputs, the readers that are joined to one another; by default none.
     """
     contraction = _Contraction(reads)
     users: list[list[int]] = [[] for _ in reads]
@@ -91,7 +91,7 @@ class _Contraction:
     def _reached(
         self, follow: Sequence[set[int]], start: int, end: int, least: int, most: int,
     ) -> set[int] | None:
-        """Return the groups between two places that a group leads to, or None if one of them leads to the other end."""
+        """Return the groups between two positions that ``start`` leads to, or None if one leads to ``end``."""
         seen: set[int] = set()
         waiting = [group for group in follow[start] if group != end]
         while waiting:
@@ -105,7 +105,7 @@ class _Contraction:
         return seen
 
     def _reorder(self, earlier: list[int], first: int, second: int, later: set[int]) -> None:
-        """Give the two groups one place, after what leads to the second and before what follows the first."""
+        """Give the two groups one position: after what leads to the second, before what follows the first."""
         moved = [*earlier, first, *sorted(later, key=self._place.__getitem__)]
         places = sorted(self._place[group] for group in (*moved, second))
         for group, place in zip(moved, places, strict=False):

@@ -1,6 +1,6 @@
-"""A jaxpr as a graph whose nodes are read as torch's FX nodes are, with calls as plain data.
+"""A jaxpr as a graph whose nodes have the interface of torch's FX nodes, with calls as plain data.
 
-Calls of jaxprs are inlined, what nothing reads is dropped, and numbers that depend on no input are computed.
+Calls of jaxprs are inlined, unused nodes are removed, and numbers that do not depend on inputs are computed.
 """
 
 import importlib
@@ -32,9 +32,9 @@ class Step:
     """A node: an input, a constant, an equation, or one result of an equation that has several.
 
     ``op`` is ``"placeholder"``, ``"get_attr"`` for a constant, ``"output"``, or ``"call_function"``; ``target`` is a
-    name as ``"lax.add"``, or ``operator.getitem`` for one of several results. ``args`` has nodes, and Python numbers in
-    place of 0-d literals; ``value`` has the operands that JAX is to be given. ``meta`` holds ``call``, ``val``,
-    ``origin`` and ``scopes``, which `fuser_lab.bridge.traced` reads.
+    name such as ``"lax.add"``, or ``operator.getitem`` for one of several results. ``args`` has nodes, and Python
+    numbers in place of 0-d literals; ``value`` has JAX's operands. ``meta`` holds ``call``,
+    ``val``, ``origin`` and ``scopes``, which `fuser_lab.bridge.traced` reads.
     """
 
     op: str
@@ -108,18 +108,18 @@ class _Reader:
         return node
 
     def constant(self, variable: Any, value: Any) -> Any:
-        """Return a node for an array that the function holds, or a number."""
+        """Return a node for a constant array of the function, or a number."""
         number = _number(value)
         return self.placed("get_attr", variable, value) if number is None else Known(number, value)
 
     def operand(self, atom: Any, env: Mapping[Any, Any]) -> Any:
-        """Return the node, or the literal, that an atom of a jaxpr stands for."""
+        """Return the node, or the literal, of a jaxpr's atom."""
         if not hasattr(atom, "val"):
             return env[atom]
         return Known(_number(atom.val), np.asarray(atom.val, atom.aval.dtype))
 
     def read(self, jaxpr: Any, env: dict[Any, Any], scope: str, line: Origin | None) -> None:
-        """Add the nodes of a jaxpr, those of the jaxprs that it calls among them."""
+        """Add the nodes of a jaxpr, including those of the jaxprs that it calls."""
         for equation in jaxpr.eqns:
             operands = [self.operand(atom, env) for atom in equation.invars]
             origin = origin_of(equation, scope, line)
@@ -135,7 +135,7 @@ class _Reader:
             env.update(zip(equation.outvars, results, strict=True))
 
     def called(self, equation: Any, operands: Sequence[Any], origin: Origin) -> list[Any]:
-        """Return the results of an equation: one node, nodes that take several apart, or a number that is known."""
+        """Return the results of an equation: one node, one node per result, or a known number."""
         if operands and all(isinstance(given, Known) for given in operands) and not equation.effects:
             known = _computed(equation, operands)
             if known is not None:
@@ -167,14 +167,14 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A 0-d value that depends on no input; ``number`` is None where no fusion has its dtype."""
+    """A 0-d value that depends on no input; ``number`` is None if fusions do not support its dtype."""
 
     number: bool | int | float | None
     value: Any
 
 
 def _number(value: Any) -> bool | int | float | None:
-    """Return a 0-d array as a Python number; None for other arrays and for dtypes that no fusion has."""
+    """Return a 0-d array as a Python number; None for other arrays and for dtypes that fusions do not support."""
     array = np.asarray(value) if np.ndim(value) == 0 and hasattr(value, "dtype") else value
     if isinstance(array, bool | int | float):
         return array
@@ -211,7 +211,7 @@ class _Closed:
 
 
 def inlined(equation: Any) -> _Closed | None:
-    """Return the jaxpr of an equation that does nothing but call it."""
+    """Return the jaxpr of an equation that only calls it."""
     if equation.primitive.name not in _CALLS:
         return None
     for name in _HELD:
@@ -230,24 +230,24 @@ def traced_aval(aval: Any) -> TracedTensor:
     return TracedTensor(shape=shape, strides=strides, dtype=str(getattr(aval, "dtype", aval)), device="cpu")
 
 
-# Where an equation comes from
+# Origins of equations
 
 _TRANSFORMED = re.compile(r"\b(?:jvp|vmap|transpose|jit|pjit|remat|checkpoint|rematted_computation)\(([^()]*)\)")
 
 
 def _whence(origin: Origin) -> dict[str, Any]:
-    """Return what `fuser_lab.bridge.traced` reads of where a node came from: its line, and each scope around it."""
+    """Return the origin of a node for `fuser_lab.bridge.traced`: its line, and each scope around it."""
     parts = origin.module.split(".") if origin.module else []
     scopes = tuple((".".join(parts[: place + 1]), "") for place in range(len(parts)))
     return {"origin": origin, "scopes": scopes}
 
 
 def origin_of(equation: Any, scope: str, line: Origin | None) -> Origin:
-    """Return where an equation comes from: named scopes, as Flax's modules are, and the user's line."""
+    """Return the origin of an equation: named scopes, such as Flax's modules, and the user's line."""
     names = str(equation.source_info.name_stack)
     while (plain := _TRANSFORMED.sub(r"\1", names)) != names:
         names = plain
-    # Einsums are scopes as well.
+    # Einsums are scopes, too.
     parts = [part for part in (*scope.split("."), *names.split("/")) if part and "->" not in part]
     module = ".".join(parts)
     frame = _frame(equation)
@@ -260,7 +260,7 @@ def origin_of(equation: Any, scope: str, line: Origin | None) -> Origin:
 
 
 def _frame(equation: Any) -> tuple[str, int] | None:
-    """Return file and line of the innermost frame that is not JAX's."""
+    """Return file and line of the innermost frame outside JAX."""
     information = importlib.import_module("jax._src.source_info_util")
     frame = information.user_frame(equation.source_info.traceback) if equation.source_info.traceback else None
     return None if frame is None else (frame.file_name, frame.start_line)

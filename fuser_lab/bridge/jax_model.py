@@ -42,7 +42,7 @@ class CapturedFunction(Captured):
 
     @property
     def left_to_jax(self) -> tuple[LeftOver, ...]:
-        """The primitives that JAX runs: how often, why, and the line that the first of them comes from."""
+        """The primitives that JAX runs: how often, why, and the source line of the first one."""
         return left_rows(self.graphs)
 
     def run(self, *inputs: Any, **keywords: Any) -> Any:
@@ -51,14 +51,14 @@ class CapturedFunction(Captured):
         Raises
         ------
         InputError
-            If the inputs have other shapes or dtypes than those that the function was captured with, or are traced.
+            If the inputs differ in shape or dtype from those of the capture, or are traced.
         """
         results = self._graph.run(*self._signature.flat(inputs, keywords))
         return jax_for("from_jax").tree_util.tree_unflatten(self._signature.results, results)
 
 
 class _Signature:
-    """The arguments that a function was captured with: their structure, shapes and dtypes; the structure of results."""
+    """The arguments of a capture: their structure, shapes and dtypes; and the structure of the results."""
 
     def __init__(self, inputs: Sequence[Any], keywords: Mapping[str, Any], avals: Sequence[Any], results: Any) -> None:
         jax = jax_for("from_jax")
@@ -66,7 +66,7 @@ class _Signature:
         self.results = jax.tree_util.tree_structure(results)
 
     def flat(self, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:
-        """Return the arguments of a run as arrays, after a look at what they are."""
+        """Return the arguments of a run as arrays, after checking them."""
         jax = jax_for("from_jax")
         leaves, structure = jax.tree_util.tree_flatten((tuple(inputs), dict(keywords)))
         if structure != self._structure:
@@ -91,7 +91,7 @@ class _Signature:
 def from_jax(
     function: Callable[..., Any], *inputs: Any, keywords: Mapping[str, Any] | None = None, **options: Any,
 ) -> CapturedFunction:
-    """Return the regions that fusions can compute of a JAX function, and what is left to JAX.
+    """Return the regions of a JAX function that fusions can compute, and the primitives left to JAX.
 
     The function is traced by ``jax.make_jaxpr``; nothing runs. For gradients, give ``jax.grad(function)`` or
     ``jax.value_and_grad(function)``. Inputs may be abstract (``jax.ShapeDtypeStruct``).
@@ -99,20 +99,20 @@ def from_jax(
     Parameters
     ----------
     function
-        A function of arrays, or of trees of arrays, as ``jax.jit`` takes.
+        A function of arrays or pytrees of arrays, as for ``jax.jit``.
     *inputs
         Its arguments.
     keywords
         Its keyword arguments.
     **options
         ``strategy``, ``target`` and ``options`` as for `fuser_lab.segment`; ``min_region_ops`` and ``max_region_ops``,
-        the least and most ops of a region (1 and 256); ``left_to_jax``, primitives that JAX runs, as ``["tanh"]``;
-        ``check``, whether each run is compared with JAX.
+        the minimum and maximum number of ops in a region (1 and 256); ``left_to_jax``, primitives that JAX runs, such
+        as ``["tanh"]``; ``check``, whether each run is compared with JAX.
 
     Raises
     ------
     InputError
-        If the function's control flow depends on values, if nothing of it is computed, or if there is no such option.
+        If the function's control flow depends on values, if it computes nothing, or if there is no such option.
     ArgumentTypeError
         If ``function`` cannot be called, or an option is of another type.
     UnsupportedError
@@ -138,8 +138,8 @@ def _captured(
         traced, results = jax.make_jaxpr(function, return_shape=True)(*inputs, **given)
     except jax.errors.ConcretizationTypeError as error:
         msg = (
-            f"from_jax: the function asks for the value of an array{_line_of(error)}, which has none while it is "
-            "traced; use jax.lax.cond, jnp.where or a static argument."
+            f"from_jax: the function needs the value of an array{_line_of(error)}, which has none during "
+            "tracing; use jax.lax.cond, jnp.where or a static argument."
         )
         raise InputError(msg) from None
     graph = graph_of(traced)
@@ -168,7 +168,7 @@ def _primitive_names(jax: Any, given: Any) -> frozenset[str]:
     for one in given:
         name = (one if isinstance(one, str) else str(getattr(one, "__name__", ""))).removeprefix("lax.")
         if f"lax.{name}" not in LOWERINGS and not hasattr(jax.lax, f"{name}_p"):
-            msg = f"from_jax: left_to_jax has {shown(one)}, which is not a primitive of JAX's, as 'tanh' is."
+            msg = f"from_jax: left_to_jax has {shown(one)}, which is not a JAX primitive, such as 'tanh'."
             raise InputError(msg)
         names.add(name)
     return frozenset(names)
@@ -188,7 +188,7 @@ def reason_for(node: Step, wishes: Wishes) -> str | None:
         return reason_for(node.args[0], wishes)
     bare = target.removeprefix("lax.")
     if is_named(target, wishes.left):
-        return "left to JAX as asked"
+        return "left to JAX on request"
     if bare.startswith(_RANDOM):
         return "it draws random numbers"
     if target in _CONTROL_FLOW:
@@ -198,12 +198,12 @@ def reason_for(node: Step, wishes: Wishes) -> str | None:
     if node.equation.effects:
         return "it has an effect"
     if any(isinstance(value, Known) and value.number is None for value in node.value):
-        return "fusions have no such dtype"
+        return "fusions do not support this dtype"
     return refusal(node.meta["call"])
 
 
 def partitioned(graph: Graph, wishes: Wishes) -> Partition:
-    """Return the regions of a graph, which are convex and whose order is acyclic, and what is left to JAX."""
+    """Return the regions of a graph, which are convex and acyclic, and the nodes left to JAX."""
     reasons = {node: reason_for(node, wishes) for node in graph.nodes if node.op == "call_function"}
     position = {node: place for place, node in enumerate(graph.nodes)}
     groups = [
@@ -221,7 +221,7 @@ def partitioned(graph: Graph, wishes: Wishes) -> Partition:
 
 
 class _Run:
-    """A graph that runs: regions and what is left to JAX, in the order of what they read."""
+    """An executable graph: regions and nodes left to JAX, in dependency order."""
 
     def __init__(self, graph: Graph, regions: Sequence[Region]) -> None:
         self._graph = graph

@@ -28,7 +28,7 @@ class JaxRegion(Region):
         if self._prepared is None:
             self._prepared = self.recorded.plan.prepared("cpu", evaluate_refused=True)
         outputs = self._prepared.run([np.asarray(x) for x in inputs])
-        # JAX may take memory over as it is, and the plan may hand out memory of an input or of its own.
+        # JAX may adopt memory without a copy, and the plan may return memory of an input or its own.
         return [jnp.array(y, copy=True) for y in outputs]
 
     def _by_library(self, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -39,7 +39,7 @@ class JaxRegion(Region):
 
 
 def evaluate(node: Step, values: dict[Step, Any]) -> None:
-    """Compute the results of a node by JAX, and put them among the values."""
+    """Compute the results of a node with JAX, and add them to the values."""
     if node.equation is None:
         if node.op == "call_function":  # one of several results
             source, place = node.args

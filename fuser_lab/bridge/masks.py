@@ -1,4 +1,4 @@
-"""Dropouts as masks that depend on no data, with the numbers that eager draws."""
+"""Dropouts as masks that do not depend on data, with the random numbers of eager mode."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _ORIGINS = (
 
 
 def dropout_mask(sizes: list[int], strides: list[int], p: float, dtype: Any, device: Any) -> Any:
-    """Return the mask that ``native_dropout`` of a tensor of this layout draws, with the same numbers."""
+    """Return the mask that ``native_dropout`` draws for a tensor of this layout, with the same numbers."""
     torch = torch_for("fuser_lab.bridge")
     if torch.device(device).type == "cpu":
         return torch.empty_strided(sizes, strides, dtype=torch.bool, device=device).bernoulli_(1 - p)
@@ -24,13 +24,13 @@ dropout_mask.draws = True  # type: ignore[attr-defined]
 
 
 def mask_layout(torch: Any, operand: Any) -> tuple[list[int], list[int]]:
-    """Return sizes and strides of an operand's mask: it lies as ``empty_like``, which is dense, lays it."""
+    """Return sizes and strides of an operand's mask, which has the dense layout of ``empty_like``."""
     like = torch.empty_like(torch.empty_strided(operand.shape, operand.stride(), device="meta"))
     return list(operand.shape), list(like.stride())
 
 
 def with_masks(gm: Any) -> None:
-    """Rewrite each dropout of a graph into a mask that depends on no data, and pointwise ops."""
+    """Rewrite each dropout of a graph into a mask that does not depend on data, and pointwise ops."""
     torch = torch_for("fuser_lab.bridge")
     aten = torch.ops.aten
     for node in list(gm.graph.nodes):
@@ -64,13 +64,13 @@ def _split(torch: Any, graph: Any, node: Node) -> None:
             mask = call(dropout_mask, (*layout, float(p), value.dtype, value.device), mask_value)
             mask.meta["mask_of"] = operand
         else:
-            # The generator is not asked for an empty tensor, whose mask torch's kernel gives in another dtype.
+            # An empty tensor does not use the generator, and torch's kernel returns its mask in another dtype.
             mask_value = torch.ones_like(result, dtype=torch.bool)
             mask = call(aten.full.default, (layout[0], True), mask_value)
             mask.kwargs = {"dtype": torch.bool, "device": value.device}
         factor = 0.0 if p == 1 else 1 / (1 - p)
         if value.device.type == "cpu":
-            # Torch's kernel rounds the factor to the operand's dtype before it scales.
+            # Torch's kernel rounds the factor to the operand's dtype before scaling.
             number = call(aten._to_copy.default, (mask,), mask_value.to(value.dtype))  # noqa: SLF001
             number.kwargs = {"dtype": value.dtype}
             noise = call(aten.mul.Tensor, (number, factor), number.meta["val"])

@@ -153,7 +153,7 @@ def from_torch(
         recurrent = _recurrent(torch, called)
         why = "give a function that computes with its tensor arguments, by ops that torch.compile captures"
         if recurrent and backward:
-            why = f"it does not capture training of {recurrent}, nor what follows in the same function"
+            why = f"it does not capture training of {recurrent}, nor the rest of the same function"
         msg = f"from_torch: torch captured no op of {name}; {why}."
         raise InputError(msg)
     capture.names.check("from_torch", capture.options.annotate, is_whole=True)
@@ -161,7 +161,7 @@ def from_torch(
 
 
 def _recurrent(torch: Any, called: Any) -> str:
-    """Return the kind of a module's first recurrent layer, as ``torch.nn.LSTM``, or nothing."""
+    """Return the kind of a module's first recurrent layer, such as ``torch.nn.LSTM``, or an empty text."""
     modules = called.modules() if isinstance(called, torch.nn.Module) else ()
     return next((f"torch.nn.{type(m).__name__}" for m in modules if isinstance(m, torch.nn.RNNBase)), "")
 
@@ -179,7 +179,7 @@ def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> C
     config = importlib.import_module("torch._dynamo.config")
     wanted: dict[str, Any] = {
         "recompile_limit": 1 << 30, "accumulated_recompile_limit": 1 << 30, "run_gc_after_compile": False,
-        # Torch passes over LSTM and its kin unless it is configured otherwise, and cannot partition their gradient.
+        # By default, torch skips recurrent layers such as LSTM, and it cannot partition their gradient.
         "allow_rnn": not backward,
     }
     known = {found: value for name, value in wanted.items() if (found := _known(config, name))}
@@ -203,12 +203,12 @@ _OLDER = {
 
 
 def _known(config: Any, name: str) -> str:
-    """Return the name of a setting in this torch, or nothing."""
+    """Return the name of a setting in this torch, or an empty text."""
     return next((n for n in (name, _OLDER.get(name, name)) if hasattr(config, n)), "")
 
 
 def _configure(callback: Any, configured: Callable[[], AbstractContextManager[object]]) -> None:
-    """Let what Dynamo calls to compile a frame run in a context; a run that compiles nothing does not enter it."""
+    """Let Dynamo compile frames in a context, which a run without compilation does not enter."""
     kind = type(callback)
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -219,7 +219,7 @@ def _configure(callback: Any, configured: Callable[[], AbstractContextManager[ob
 
 
 def _messages() -> set[Any]:
-    """Return the methods of loggers that write messages: what they write is not a reason to end a graph."""
+    """Return the methods of loggers that write messages, which must not end a graph."""
     kinds = ("debug", "info", "warn", "error", "exception", "critical", "log")
     return {method for name, method in vars(logging.Logger).items() if name.startswith(kinds) and callable(method)}
 
@@ -247,7 +247,7 @@ def _check_gradients(torch: Any, called: Any, tensors: Sequence[Any], *, backwar
 
 
 def _closes_over(torch: Any, called: Any) -> bool:
-    """Whether a function holds modules or tensors of its own, which may require gradients."""
+    """Whether a function has modules or tensors in its closure, which may require gradients."""
     cells = [cell.cell_contents for cell in getattr(called, "__closure__", None) or ()]
     names = getattr(getattr(called, "__code__", None), "co_names", ())
     held = [*cells, *(getattr(called, "__globals__", {}).get(name) for name in names)]
@@ -287,12 +287,12 @@ def _refused(text: str) -> str:
 
 
 def _without_values(error: Exception) -> str:
-    """Return what torch cannot do with tensors that have no values, as one sentence with the user's line."""
+    """Return a sentence, with the user's line, about an operation that torch cannot do on tensors without values."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not OF_TORCH.search(frame.filename)]
     own = [frame for frame in frames if PurePath(frame.filename).parent != PurePath(__file__).parent]
     where = f" at {PurePath(own[-1].filename).name}:{own[-1].lineno} ({own[-1].line})" if own else ""
     return (
-        f"from_torch: what the function does{where} depends on values, and tensors on the device 'meta' have none; "
+        f"from_torch: the function's behaviour{where} depends on values, and tensors on the device 'meta' have none; "
         "give tensors on another device."
     )
 
@@ -312,7 +312,7 @@ def _check_devices(torch: Any, called: Any, tensors: Sequence[Any]) -> None:
 
 @contextmanager
 def state_kept(torch: Any, called: Any, tensors: Sequence[Any]) -> Iterator[None]:
-    """Put back, at the end, the generators' state and a module's buffers."""
+    """Restore the generators' state and a module's buffers at the end."""
     module = called if isinstance(called, torch.nn.Module) else getattr(called, "__self__", None)
     buffers = list(module.buffers()) if isinstance(module, torch.nn.Module) else []
     kept = [buffer.detach().clone() for buffer in buffers]
@@ -327,7 +327,7 @@ def state_kept(torch: Any, called: Any, tensors: Sequence[Any]) -> Iterator[None
 
 
 def copies(torch: Any, value: Any) -> Any:
-    """Return arguments with tensors copied, strides and shared memory kept."""
+    """Return arguments with copied tensors, with the same strides and shared memory."""
     storages: dict[int, Any] = {}
 
     def copied(x: Any) -> Any:
@@ -348,14 +348,14 @@ def copies(torch: Any, value: Any) -> Any:
 def _run_backward(torch: Any, results: Any) -> None:
     outputs = [x for x in _leaves(torch, results) if isinstance(x, torch.Tensor) and x.requires_grad]
     if not outputs:
-        msg = "from_torch: backward is True, but no result depends on what requires a gradient."
+        msg = "from_torch: backward is True, but no result depends on a value that requires a gradient."
         raise InputError(msg)
     leaves = accumulators(outputs)
     torch.autograd.grad(outputs, leaves, [torch.ones_like(x) for x in outputs], allow_unused=True)
 
 
 def accumulators(outputs: Sequence[Any]) -> list[Any]:
-    """Return the leaves that gradients of some results would be added to."""
+    """Return the leaves that accumulate gradients of some results."""
     waiting, seen, found = [x.grad_fn for x in outputs], set(), []
     while waiting:
         function = waiting.pop()

@@ -1,4 +1,4 @@
-"""What a captured model looks like: its regions by module, and what is left to torch, as text and as HTML."""
+"""A captured model as text and HTML: its regions by module, and the ops left to torch."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fuser_lab.bridge.signature import Signature
 
 MOST_LINES = 40
-# Ops that no fusion of memory-bound ops would hold.
+# Ops that no fusion of memory-bound ops contains.
 _OWN_KERNELS = (
     "mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "linear", "convolution", "convolution_backward",
     "_scaled_dot_product", "_grouped_mm", "_flash_attention", "_efficient_attention", "_cdist", "_trilinear",
@@ -24,7 +24,7 @@ _OWN_KERNELS = (
 
 @dataclass(frozen=True, slots=True)
 class LeftOver:
-    """An op that is left to the library of the graph: how often, why, and where it first comes from."""
+    """An op that is left to the library of the graph: how often, why, and its first source line."""
 
     op: str
     count: int
@@ -33,7 +33,7 @@ class LeftOver:
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing is computed for it: it is a view or a constant alone."""
+        """Whether it computes nothing, because it is only a view or a constant."""
         return is_free(self.reason)
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class LeftOver:
 
 
 def left_rows(graphs: Sequence["CapturedGraph"]) -> tuple[LeftOver, ...]:
-    """Return what is left to torch, the most frequent first; views that cost nothing come last."""
+    """Return the ops left to torch, the most frequent first; free views come last."""
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], str] = {}
     for graph in graphs:
@@ -55,7 +55,7 @@ def left_rows(graphs: Sequence["CapturedGraph"]) -> tuple[LeftOver, ...]:
 
 
 def is_free(reason: str) -> bool:
-    """Whether torch does nothing for a call that is left to it for this reason."""
+    """Whether a call that is left to torch for this reason is free."""
     return reason.startswith(("a view at the edge", "a region would hold views"))
 
 
@@ -64,7 +64,7 @@ class Shares:
     """How many calls of the captured graphs are in regions, and why the others are not."""
 
     in_regions: int
-    free: int  # views at the edges of regions, views and constants alone
+    free: int  # views at the edges of regions, and views and constants without other ops
     own_kernels: int  # matrix products, attention, convolutions, random numbers
     others: int
 
@@ -75,7 +75,7 @@ class Shares:
 
 
 def shares_of(graphs: Sequence["CapturedGraph"]) -> Shares:
-    """Return how many calls are where."""
+    """Return the distribution of calls."""
     free = own = others = 0
     for graph in graphs:
         for left in graph.left:
@@ -107,7 +107,7 @@ class RegionRow:
 
     @property
     def label(self) -> str:
-        """One line: the region's number, how many are equal to it, its size and its modules."""
+        """One line: the region's number, the number of equal regions, its size and its modules."""
         times = f"{self.count} × " if self.count > 1 else ""
         modules = ", ".join(self.region.modules[:3]) + (" …" if len(self.region.modules) > 3 else "")
         return f"region {self.region.index}: {times}{plural(len(self.region), 'op')} {modules}".rstrip()
@@ -122,7 +122,7 @@ def region_rows(regions: Sequence["Region"]) -> tuple[RegionRow, ...]:
 
 
 def headline(graphs: Sequence["CapturedGraph"]) -> str:
-    """Return how many graphs and regions there are, and where the ops are, in a line."""
+    """Return a line with the numbers of graphs and regions, and the distribution of ops."""
     regions = [region for graph in graphs for region in graph.regions]
     distinct = len({region.signature for region in regions})
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(graph.kind for graph in graphs).items())
@@ -158,7 +158,7 @@ def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
 
 
 def model_html(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> str:
-    """Return the map of a model as static HTML: a table of regions for each graph, and one of what is left."""
+    """Return a model's map as static HTML: a table of regions for each graph, and one of the ops not in them."""
     parts = [f"<p>{escape(headline(graphs))}</p>", *(f"<p>{escape(str(one))}</p>" for one in breaks)]
     for graph in graphs:
         rows = "".join(

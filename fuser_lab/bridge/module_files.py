@@ -16,17 +16,17 @@ _READABLE = 40  # boxes
 
 
 class Mapped(Protocol):
-    """A captured model, as far as its map shows it."""
+    """The parts of a captured model that its map shows."""
 
     def maps(self) -> Sequence[ModuleMap]:
         """Return a map of each graph."""
 
     def tables_html(self) -> str:
-        """Return the regions, and what is left to the library, as HTML tables."""
+        """Return the regions, and the ops left to the library, as HTML tables."""
 
 
 def drawn(maps: Sequence[ModuleMap], depth: int | None = None) -> list[ModuleBox]:
-    """Return the boxes of maps, open to a depth, or as far as they stay readable."""
+    """Return the boxes of maps, open to a depth, or as far as they are readable."""
     return [module_boxes(one.graph, depth=depth or depth_for(one.graph, _READABLE)) for one in maps]
 
 

@@ -1,4 +1,4 @@
-"""A captured graph as a map of its modules: which calls are where, and what goes between them."""
+"""A captured graph as a map of its modules: the calls in each, and the tensors between them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleMap:
-    """The calls of a captured graph, with what each is: an op of a region, or left to torch.
+    """The calls of a captured graph, each an op of a region or left to torch.
 
-    Views and constants that cost torch nothing are none: what reads a view reads what it is a view of. A call for which
-    torch names no module, as the sum of two gradients, stands in the module that those have in common whose values it
-    reads, or around the latest of them. What comes from outside of the graph, as parameters do, is not counted.
+    Views and constants that are free for torch are not calls: readers of a view read its base. A call without a module,
+    such as the sum of two gradients, belongs to the common module of its operands, or to that around the latest of
+    them. Values from outside the graph, such as parameters, are not counted.
     """
 
     graph: CallGraph
@@ -65,7 +65,7 @@ def module_maps(graphs: Sequence["CapturedGraph"]) -> tuple[ModuleMap, ...]:
 
 
 def _parts(captured: "CapturedGraph") -> "Mapping[Node, tuple[Region, RegionOp] | Left]":
-    """Return what computes something, in the graph's order."""
+    """Return the computing calls, in the graph's order."""
     found: dict[Node, Any] = {left.node: left for left in captured.left if not is_free(left.reason)}
     for region in captured.regions:
         found.update(zip(region.call_nodes, ((region, op) for op in region.ops), strict=True))
@@ -73,7 +73,7 @@ def _parts(captured: "CapturedGraph") -> "Mapping[Node, tuple[Region, RegionOp] 
 
 
 def _read(node: Node, known: Mapping[Node, int]) -> Iterator[tuple[Node, Node]]:
-    """Yield the calls whose results a node reads, each with the value that it makes."""
+    """Yield the calls whose results a node reads, each with its value."""
     for given in node.all_input_nodes:
         value = given
         while given not in known and given.op == "call_function" and given.all_input_nodes:
@@ -104,5 +104,5 @@ def _module(node: Node, given: Sequence[Path]) -> Path:
     for path in given[1:]:
         same = next((n for n, (a, b) in enumerate(zip(shared, path, strict=False)) if a != b), None)
         shared = shared[: min(len(shared), len(path))] if same is None else shared[:same]
-    # The sum at a residual reads what is left of one layer's gradient and what the next one gave.
+    # The sum at a residual reads one layer's gradient and that of the next one.
     return shared or given[-1][:-1]

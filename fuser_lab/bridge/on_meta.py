@@ -1,4 +1,4 @@
-"""Capture of tensors on the device ``"meta"``: what torch's tracing loses there is put right."""
+"""Capture of tensors on the device ``"meta"``, with corrections of torch's tracing."""
 
 import functools
 import importlib
@@ -11,13 +11,13 @@ from fuser_lab.bridge.requirement import torch_for
 
 @contextmanager
 def traced_on_meta() -> Iterator[None]:
-    """Let torch trace functions of meta tensors as it traces those of tensors elsewhere.
+    """Let torch trace functions of meta tensors like those of other tensors.
 
     Composite ops with a reference in Python, such as ``nll_loss``, ``var`` and ``where``, have that registered as their
-    kernel for meta tensors. Torch's Python dispatcher then takes them for ops with a kernel and no derivative, and
-    gradients end there with a warning. Here their derivative is that of their parts. ``torch.tensor`` makes a meta
-    tensor that a fake tensor cannot be combined with, unless the mode says so. And ``torch.autocast`` knows no device
-    ``"meta"``, though models switch it off for the device of whatever tensor they are given.
+    kernel for meta tensors. Torch's Python dispatcher then treats them as ops with a kernel and without a derivative,
+    and gradients end there with a warning. Here their derivative is that of their parts. ``torch.tensor`` makes a meta
+    tensor that a fake tensor cannot be combined with, unless the mode says so. Also, ``torch.autocast`` does not accept
+    the device ``"meta"``, although models disable it for the device of their inputs.
     """
     torch = torch_for("from_torch")
     subclasses: Any = importlib.import_module("torch._subclasses")
@@ -61,7 +61,7 @@ def _with_real_tensors(mode: type) -> type:
 
 
 def _without_device(enter: Callable[..., None]) -> Callable[..., None]:
-    """Return ``autocast.__init__`` that switches it off for meta tensors too, which no device's autocast casts."""
+    """Return an ``autocast.__init__`` that disables it for meta tensors, which no device's autocast casts."""
 
     @functools.wraps(enter)
     def __init__(  # noqa: N807

@@ -1,4 +1,4 @@
-"""Options that every way into the bridge takes: how regions are cut, how large they are, whether they are checked."""
+"""Common options of the bridge: how regions are cut, how large they are, whether they are checked."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ COMMON: Mapping[str, Any] = {
 
 
 def chosen_of(who: str, known: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return all options with the values that are given, or else those of ``known``; ``who`` begins each message.
+    """Return all options with the given values, or the defaults in ``known``; ``who`` begins each message.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def cutting_of(chosen: Mapping[str, Any]) -> Cutting:
 
 
 def _check_cutting(cutting: Cutting) -> None:
-    """Let `segment` refuse what it does not take now: regions are cut when they run first, or never."""
+    """Let `segment` refuse invalid values now, because regions are cut only when they first run."""
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.neg(fd.define_tensor(shape=[1], contiguity=True)))
     strategy = "bottom_up" if callable(cutting.strategy) else cutting.strategy

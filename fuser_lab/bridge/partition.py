@@ -26,9 +26,9 @@ from fuser_lab.bridge.traced import (
 )
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
-# What has no kernel in a region, and nothing around it that would save memory traffic: torch's own is faster.
+# Ops without a kernel in a region whose fusion would not save memory traffic; torch's own kernels are faster.
 _OWN_KERNELS = {
-    "aten.embedding_dense_backward.default": "a region would leave it to the array library, and torch has a kernel",
+    "aten.embedding_dense_backward.default": "in a region the array library would evaluate it, and torch has a kernel",
 }
 
 _SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int"})
@@ -36,7 +36,7 @@ _SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the user wants of regions: the least and most ops of one, ops that are left out, and who multiplies."""
+    """The user's options for regions: minimum and maximum ops, excluded ops, and who runs matrix products."""
 
     min_region_ops: int = 1
     max_region_ops: int = 256
@@ -56,17 +56,18 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The parts of a graph: lists of nodes in the graph's order that become regions, and what is left."""
+    """The parts of a graph: lists of nodes in the graph's order that become regions, and the remaining nodes."""
 
     regions: tuple[tuple[Node, ...], ...]
     left: tuple[Left, ...]
 
 
 def prepare(gm: Any) -> tuple[Node, ...]:
-    """Rewrite dropouts and reshapes by strides, and return the nodes with which a section of the graph begins.
+    """Rewrite dropouts and strided reshapes, and return the first nodes of the graph's sections.
 
-    A region computes when all its inputs are there, so that ops around it change places. What writes, or draws numbers
-    for data that it reads, must not: no region reaches over one. Draws that read no data stay in the graph's order.
+    A region computes when all its inputs are available, so the order of ops around it changes. Nodes that write, or
+    draw numbers for data that they read, must keep their order, so no region spans one. Draws that read no data keep
+    the graph's order.
     """
     for node in gm.graph.nodes:
         if node.op == "get_attr" and "val" not in node.meta:  # a constant, in older torch
@@ -79,7 +80,7 @@ def prepare(gm: Any) -> tuple[Node, ...]:
 
 
 def _as_views(gm: Any) -> None:
-    """Write ``as_strided`` of all of some dense row-major memory as the reshape that it is; group norm has some."""
+    """Rewrite ``as_strided`` of a whole dense row-major tensor as a reshape; group norm contains some."""
     aten = torch_for("fuser_lab.bridge").ops.aten
     for node in gm.graph.find_nodes(op="call_function", target=aten.as_strided.default):
         source, result = node.args[0].meta.get("val"), node.meta.get("val")
@@ -91,9 +92,9 @@ def _as_views(gm: Any) -> None:
 
 
 def _from_the_operand(gm: Any) -> None:
-    """Write ``as_strided`` that begins inside a dense row-major operand as one of what follows there.
+    """Rewrite ``as_strided`` that begins inside a dense row-major operand as one of the rest of it.
 
-    The offset that torch gives counts from the beginning of memory; where the operand lies in it, only it knows.
+    Torch's offset is relative to the beginning of memory; only the operand knows its own offset.
     """
     aten = torch_for("fuser_lab.bridge").ops.aten
     for node in gm.graph.find_nodes(op="call_function", target=aten.as_strided.default):
@@ -118,7 +119,7 @@ def _from_the_operand(gm: Any) -> None:
 
 
 def _parts_as_views(gm: Any) -> None:
-    """Write each part of a split as the slice that it is, so that one which nothing computes with stays a view."""
+    """Rewrite each part of a split as a slice, so a part that is not used in computation remains a view."""
     aten = torch_for("fuser_lab.bridge").ops.aten
     for node in list(gm.graph.nodes):
         target = target_of(node)
@@ -147,7 +148,7 @@ def _parts_as_views(gm: Any) -> None:
 
 
 def _has_symbols(node: Node) -> bool:
-    """Whether the view that a node makes depends on a symbolic size."""
+    """Whether a node's view depends on a symbolic size."""
     return any(has_symbol(one) for one in (node, *node.all_input_nodes))
 
 
@@ -159,7 +160,7 @@ def reason_for(node: Node, wishes: Wishes) -> str | None:
     """Return why a node is left to torch, or None if it can be in a region."""
     target = target_of(node)
     if target == "getitem":
-        return reason_for(node.args[0], wishes) if node.args[0].op == "call_function" else "it takes a list apart"
+        return reason_for(node.args[0], wishes) if node.args[0].op == "call_function" else "it unpacks a list"
     if is_named(target, wishes.left):
         return "left to torch by the option left_to_torch"
     if draws(node):
@@ -175,9 +176,9 @@ def reason_for(node: Node, wishes: Wishes) -> str | None:
 
 
 def partitioned(gm: Any, wishes: Wishes, begins: Sequence[Node]) -> Partition:
-    """Return the regions of a graph that `prepare` has gone through, and what is left to torch.
+    """Return the regions of a graph after `prepare`, and the nodes left to torch.
 
-    Regions are convex, their order is acyclic, and each lies in one section.
+    Regions are convex and acyclic, and each is within one section.
     """
     reasons = {
         node: reason_for(node, wishes) or _OWN_KERNELS.get(target_of(node))
@@ -228,16 +229,16 @@ def proposed_groups(
 
 
 def is_most_of(source: Node, reader: Node) -> bool:
-    """Whether an input is as large as anything that a reader of it makes.
+    """Whether an input is as large as any result of its readers.
 
-    Weights, tables of angles and masks, which many layers read, are smaller than what is made with them.
+    Weights, tables of angles and masks, which many layers read, are smaller than the results.
     """
     size = max(_sizes(source), default=0)
     return size > 1 and size >= max(_sizes(reader), default=0)
 
 
 def _sizes(node: Node) -> list[int]:
-    """Return the elements of the tensors that a node holds, of those whose sizes are known."""
+    """Return the numbers of elements of a node's tensors with known sizes."""
     held = node.meta.get("val")
     values = held if isinstance(held, list | tuple) else (held,)
     known = [one if one is None or isinstance(one, TracedTensor) else traced_tensor(one) for one in values]
@@ -245,9 +246,9 @@ def _sizes(node: Node) -> list[int]:
 
 
 def _without_edge_views(nodes: list[Node]) -> list[Node]:
-    """Return a region's nodes without views of what comes in and of what goes out, which torch makes for nothing.
+    """Return a region's nodes without views of its inputs and results, which are free in torch.
 
-    A broadcast of what comes in stays: the fusion is to see it.
+    A broadcast of an input stays, because the fusion needs to see it.
     """
     inside = set(nodes)
     changed = True
@@ -266,17 +267,17 @@ def _without_edge_views(nodes: list[Node]) -> list[Node]:
 
 
 def _source(node: Node) -> Node:
-    """Return what a node is a view of."""
+    """Return the base of a view."""
     while target_of(node) in ALIASES:
         node = node.args[0]
     return node
 
 
 def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
-    """Return a region's nodes in parts that share no value, nothing computed that they read, and no large input.
+    """Return a region's nodes in parts that share no value, no computed operand and no large input.
 
-    Torch's partitioner joins all that makes no cycle; what has nothing in common only keeps equal layers from being
-    equal regions.
+    Torch's partitioner joins everything that does not form a cycle; unrelated nodes would only keep equal layers from
+    being equal regions.
     """
     leader: dict[Node, Node] = {}
 
@@ -302,9 +303,9 @@ def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
 def _absorbed(
     parts: Sequence[list[Node]], section: dict[Node, int], position: dict[Node, int],
 ) -> list[list[Node]]:
-    """Return the parts, those joined to another one that read nothing but what it computes, and the graph's inputs.
+    """Return the parts; a part that reads only another part's results and the graph's inputs is joined to it.
 
-    Nothing stands between them then, so that no cycle comes of it.
+    Nothing is between them then, so this does not create a cycle.
     """
     of: dict[Node, int] = {node: number for number, part in enumerate(parts) for node in part}
     joined: dict[int, list[Node]] = dict(enumerate(map(list, parts)))
@@ -332,7 +333,7 @@ def _absorbed(
 
 
 def _leads_to(view: Node, home: int, of: dict[Node, int]) -> bool:
-    """Whether a view is one of what a part computes."""
+    """Whether a view's base is computed by a part."""
     return of.get(_first_inside(view, of)) == home
 
 
@@ -363,13 +364,13 @@ def _computes(node: Node) -> bool:
 
 
 def is_worth_it(region: Sequence[Node], wishes: Wishes) -> bool:
-    """Whether nodes are enough for a region: not too few, and something among them computes."""
+    """Whether nodes are worth a region: enough of them, at least one of which computes."""
     ops = [node for node in region if target_of(node) != "getitem"]
     return len(ops) >= wishes.min_region_ops and any(map(_computes, ops))
 
 
 def why_outside(node: Node, wishes: Wishes) -> str:
-    """Return why a node is in no region, though it could be."""
+    """Return why a node is in no region although it could be."""
     if target_of(node) in ALIASES:
         return FREE_VIEW
     if not _computes(node):

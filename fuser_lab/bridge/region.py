@@ -1,4 +1,4 @@
-"""A region: nodes of a graph as one fusion, with its plan, and how it runs beside the library of the graph."""
+"""A region: nodes of a graph as one fusion, with its plan, and its execution beside the library of the graph."""
 
 import functools
 import math
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionOp:
-    """One op of a region: its name there, where it came from, and the tensors of the definition that it became."""
+    """One op of a region: its name in the graph, its origin, and its tensors in the definition."""
 
     target: str
     origin: Origin
@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 
 class Watched(Generic[T]):
-    """An attribute of a region that says how it runs: its ``watchers`` are notified when it is set."""
+    """An attribute of a region that affects its execution: its ``watchers`` are notified when it is set."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Take the name that it is assigned to."""
+        """Store the attribute's name."""
         self._name = f"_{name}"
 
     def __get__(self, region: "Region", owner: type | None = None) -> T:
@@ -50,7 +50,7 @@ class Watched(Generic[T]):
         return value
 
     def __set__(self, region: "Region", value: T) -> None:
-        """Keep the value, and notify the watchers."""
+        """Store the value, and notify the watchers."""
         setattr(region, self._name, value)
         for watcher in region.watchers:
             watcher()
@@ -62,18 +62,18 @@ class Region(ABC):
     Attributes
     ----------
     index
-        Place in the graph.
+        Index in the graph.
     failed
-        Why the library that it was captured from runs it instead, or None.
+        Why the captured library runs it instead, or None.
     checked
         Whether each run is compared with what that library computes.
     idle
-        Whether that library runs it for now, as while a model is captured.
+        Whether that library currently runs it, for example during a capture.
     watchers
         Called when ``checked``, ``failed`` or ``idle`` is set.
     """
 
-    library: ClassVar[str]  # what the user calls the library that the graph was captured from
+    library: ClassVar[str]  # the user's name of the captured library
     checked = Watched[bool]()
     failed = Watched[str | None]()
     idle = Watched[bool]()
@@ -130,7 +130,7 @@ class Region(ABC):
 
     @functools.cached_property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """The tensors of the definition with the lines of the user's code that they came from."""
+        """The tensors of the definition with their lines in the user's code."""
         return tuple((name, str(op.origin)) for op in self.ops for name in op.tensors if str(op.origin))
 
     @functools.cached_property
@@ -148,7 +148,7 @@ class Region(ABC):
 
     @functools.cached_property
     def modules(self) -> tuple[str, ...]:
-        """Paths of the modules that its ops came from, each once."""
+        """Paths of its ops' modules, without duplicates."""
         return tuple(dict.fromkeys(origin.module for origin in map(origin_of, self.call_nodes) if origin.module))
 
     def __len__(self) -> int:
@@ -156,7 +156,7 @@ class Region(ABC):
         return len(self.call_nodes)
 
     def __repr__(self) -> str:
-        """Return one line: ops, where from, and why another library runs it if one does."""
+        """Return one line: ops, origin, and why another library runs it, if one does."""
         names = [target_of(node).split(".")[1] for node in self.call_nodes]
         shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
         where = f" of {self.modules[0]}" if len(self.modules) == 1 else ""
@@ -201,17 +201,17 @@ class Region(ABC):
         warn(message, RegionWarning)
 
     def inexactness(self, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any]) -> float:
-        """Return how far results are from more exact ones, by a bound; at most 1 if the library's are as far.
+        """Return the distance of results from more exact ones, relative to a bound; at most 1 is acceptable.
 
-        ``expected`` holds the library's results. The answer is infinite if no more exact results are known.
+        ``expected`` holds the library's results. The result is infinite if no more exact results are known.
         """
         return math.inf
 
     def check(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> None:
-        """Raise ValidationError unless the region's results are what its library computes, up to rounding.
+        """Raise ValidationError unless the region's results agree with its library's, up to rounding.
 
         Ops such as a norm of a nearly constant row amplify rounding errors. Results that differ by more than the usual
-        tolerance are compared with more exact ones: they are right if the library's are no closer to these.
+        tolerance are compared with more exact ones: they are correct if the library's are no closer to these.
         """
         found = self._run(inputs) if outputs is None else outputs
         expected = list(self._by_library(inputs))
@@ -226,7 +226,7 @@ class Region(ABC):
 
 
 def _known(traced: TracedTensor | None) -> TracedTensor:
-    assert traced is not None  # what is left out of a list of results, nothing reads
+    assert traced is not None  # results missing from a list are never read
     return traced
 
 
@@ -238,10 +238,10 @@ def _inputs(nodes: Sequence[Node], inside: set[Node]) -> tuple[Node, ...]:
 
 
 def _outputs(nodes: Sequence[Node], inside: set[Node]) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
-    """Return what is computed here and read elsewhere, and the views that torch makes of it again, in order.
+    """Return the values that are computed here and read elsewhere, and torch's views of them, in order.
 
-    A view that is read elsewhere is not an output: torch makes it of what it is a view of, so that memory is shared as
-    in the traced graph.
+    A view that is read elsewhere is not an output: torch creates it from its base, so memory is shared as in the traced
+    graph.
     """
     wanted: dict[Node, None] = {}
     views: dict[Node, None] = {}

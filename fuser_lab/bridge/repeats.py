@@ -1,7 +1,7 @@
-"""Calls that a graph makes twice, made once before it is cut into forward and backward.
+"""Merging of repeated calls before a graph is cut into forward and backward.
 
-Torch's own pass does this as well, and imports most of inductor for it, which takes longer than all of a small graph's
-regions. Graphs that write to something, or have symbolic sizes, are left to torch's.
+Torch's own pass does the same, but imports most of inductor, which takes longer than all of a small graph's regions.
+Graphs with writes or symbolic sizes are left to torch's pass.
 """
 
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ class _UnknownError(Exception):
 
 
 def merged(graph: Any) -> bool:
-    """Make equal calls of a graph one, and return whether that was done; it is not where the graph writes.
+    """Merge equal calls of a graph, and return whether that was done; graphs with writes are unchanged.
 
-    Calls that draw numbers or give memory without content stay, and so does what shares memory with a result: results
-    that are equal lie in separate memory, as in eager.
+    Calls that draw numbers or return uninitialized memory stay, and so do those that share memory with a result,
+    because equal results have separate memory, as in eager mode.
     """
     calls = [node for node in graph.nodes if node.op == "call_function"]
     if any(writes(node) or not _is_known(node) for node in graph.nodes):
@@ -47,7 +47,7 @@ def _values(node: Node) -> Iterator[Any]:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether a node holds strided tensors of known sizes, numbers that are not symbols, or nothing."""
+    """Whether a node's value is strided tensors of known sizes, numbers that are not symbols, or nothing."""
     torch = torch_for("fuser_lab.bridge")
     symbols = torch.SymInt | torch.SymFloat | torch.SymBool
     return node.op == "output" or all(
@@ -74,7 +74,7 @@ def _is_pure(node: Node) -> bool:
 
 
 def _compared(value: Any) -> Any:
-    """Return an argument as something that is equal for equal arguments only: 1, 1.0 and True differ."""
+    """Return a key that is equal only for equal arguments: 1, 1.0 and True differ."""
     torch = torch_for("fuser_lab.bridge")
     if isinstance(value, torch.fx.Node):
         return value

@@ -1,4 +1,4 @@
-"""The torch and the JAX that the bridge works with."""
+"""The versions of torch and JAX that the bridge supports."""
 
 import importlib
 import re
@@ -11,7 +11,7 @@ OLDEST_JAX = (0, 10)
 
 
 def torch_for(what: str) -> Any:
-    """Return the module torch, for what needs it.
+    """Return the module torch; ``what`` needs it.
 
     Raises
     ------
@@ -22,7 +22,7 @@ def torch_for(what: str) -> Any:
 
 
 def jax_for(what: str) -> Any:
-    """Return the module jax, for what needs it.
+    """Return the module jax; ``what`` needs it.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""What decides a region's fusion, as plain data, and the definition and plan that equal regions share.
+"""The content that determines a region's fusion, and the definition and plan that equal regions share.
 
-Regions whose calls, sizes, strides and dtypes are equal share one recorded definition and its compiled kernels, so that
-a model of many equal layers compiles one.
+Regions whose calls, sizes, strides and dtypes are equal share one recorded definition and its compiled kernels, so a
+model of many equal layers compiles one.
 """
 
 import functools
@@ -54,9 +54,9 @@ class Ref:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """All that decides a region's fusion: calls with references in place of tensors, inputs, and what is returned.
+    """The content that determines a region's fusion: calls with references in place of tensors, inputs, and results.
 
-    Signatures are compared by ``text``: as values 1, 1.0 and True are equal, and so are 0.0 and -0.0.
+    Signatures are compared by ``text``, because the values 1, 1.0 and True are equal, and so are 0.0 and -0.0.
     """
 
     inputs: tuple[TracedTensor, ...] = field(compare=False)
@@ -68,17 +68,17 @@ class Signature:
     text: str = field(init=False)
 
     def __post_init__(self) -> None:
-        """Write down what is compared."""
+        """Compute the text for comparison."""
         object.__setattr__(self, "text", repr((self.inputs, self.calls, self.operands, self.outputs)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """The definition of a signature and its plan, shared by all regions that have it."""
+    """The definition of a signature and its plan, shared by all regions with this signature."""
 
     definition: FusionDefinition
     specs: tuple[TensorSpec, ...]
-    made: tuple[tuple[str, ...], ...]  # the tensors that each call has made, by name
+    made: tuple[tuple[str, ...], ...]  # the tensors that each call creates, by name
     cutting: Cutting
     shared: "SharedKernels | None" = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -104,7 +104,7 @@ _LOCK = threading.Lock()
 
 
 def recorded(signature: Signature) -> Recorded:
-    """Return the definition of a signature; the last 1,024 are kept.
+    """Return the definition of a signature; the last 1,024 are cached.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def _recorded(signature: Signature) -> Recorded:
 
 
 def _laid_otherwise(found: Recorded, signature: Signature) -> frozenset[int]:
-    """Return the places of row-major outputs that allocation order inference would lay otherwise.
+    """Return the indices of row-major outputs to which allocation order inference would give another order.
 
     torch returns them row-major, so a kernel that wrote another order would be followed by a copy.
     """
@@ -145,7 +145,7 @@ def _laid_otherwise(found: Recorded, signature: Signature) -> frozenset[int]:
 
 
 def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) -> Recorded:
-    """Return the definition; outputs at the places ``as_traced`` have torch's order even where it is row-major."""
+    """Return the definition; outputs at the indices ``as_traced`` have torch's order even if it is row-major."""
     specs = tuple(map(spec_of, signature.inputs))
     on_gpu = any(spec.device == "cuda" for spec in specs)
     made: list[tuple[str, ...]] = []
@@ -177,7 +177,7 @@ def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) 
             traced = _traced(signature, ref)
             tensor = handle(ref)
             if tensor.name in returned:
-                # Recorded as nothing, or returned already: it gets memory of its own.
+                # Recorded as no op, or already returned: it gets its own memory.
                 tensor = fd.ops.set(tensor)
             returned.add(tensor.name)
             if traced is not None and (place in as_traced or not _is_row_major(traced)):
@@ -204,7 +204,7 @@ def _is_row_major(traced: TracedTensor) -> bool:
 
 
 def _order_of(traced: TracedTensor) -> Sequence[int]:
-    """Return the order of strides of an output that is dense; nothing for all others."""
+    """Return the order of strides of a dense output; None for others."""
     contiguity, ranks = describe_strides(traced.shape, traced.strides)
     return () if any(known is False for known in contiguity) else list(ranks)
 
@@ -221,7 +221,7 @@ def signature_of(
     nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node], cutting: Cutting,
     homes: Mapping[Node, frozenset[Home]], shared: "SharedKernels | None" = None,
 ) -> Signature:
-    """Return what decides the fusion of some nodes; tensors are annotated where they leave their home."""
+    """Return the signature of nodes; tensors are annotated where they leave their home."""
     refs: dict[Node, Ref] = {node: Ref(None, place) for place, node in enumerate(inputs)}
     calls: list[Call] = []
     operands: list[Any] = []

@@ -1,8 +1,8 @@
-"""A graph with symbolic sizes, which is captured once: dropouts rewritten and regions found, for all sizes.
+"""A graph with symbolic sizes, captured once: dropouts are rewritten and regions found for all sizes.
 
-The sizes of a call are filled in by evaluating torch's expressions for the sizes, strides and offsets of all values;
-nothing is traced again, and torch's guards hold as they are. The regions of one size are regions of all others. Each
-has one `SharedKernels`, so that it compiles the same kernels at all sizes that lower to the same statements.
+For the sizes of a call, torch's expressions for the sizes, strides and offsets of all values are evaluated; nothing is
+traced again, and torch's guards remain valid. The regions are the same for all sizes. Each has one `SharedKernels`, so
+it shares kernels among all sizes that lower to the same statements.
 """
 
 import importlib
@@ -44,9 +44,9 @@ class SymbolicGraph:
     """
 
     def __init__(self, gm: Any, args: Sequence[Any], wishes: Wishes) -> None:
-        """Capture a graph module, which stays as it is; ``args`` are the arguments of one call.
+        """Capture a graph module without changing it; ``args`` are the arguments of one call.
 
-        Any error says that some size cannot be computed from the sizes of arguments.
+        An error means that some size cannot be computed from the sizes of arguments.
         """
         torch = self._torch = torch_for("fuser_lab.bridge")
         self._fakes = importlib.import_module("torch._subclasses.fake_tensor")
@@ -64,7 +64,7 @@ class SymbolicGraph:
                 node.meta[SYMBOLIC] = node.meta["val"]
                 node.meta["val"] = fill.filled(node.meta["val"])
         if not self.fits(args, values):
-            msg = "an argument has another shape than torch traced."
+            msg = "the shape of an argument differs from the traced one."
             raise ValueError(msg)
         begins = set(prepare(self._module))
         sized, copies = self._sized(values)
@@ -76,7 +76,7 @@ class SymbolicGraph:
         self.shared = tuple(known.setdefault(_text(region), SharedKernels()) for region in self._regions)
 
     def _places_of_symbols(self) -> dict[Any, tuple[int, int | None]]:
-        """Return where each symbol is found: the place of an argument, and the axis whose size it is."""
+        """Return the source of each symbol: the index of an argument, and the axis whose size it is."""
         found: dict[Any, tuple[int, int | None]] = {}
         symbols = self._torch.SymInt | self._torch.SymFloat | self._torch.SymBool
         for place, node in enumerate(self._inputs):
@@ -91,7 +91,7 @@ class SymbolicGraph:
         return found
 
     def values_of(self, args: Sequence[Any]) -> Values:
-        """Return what the symbols are in a call."""
+        """Return the values of the symbols in a call."""
         return tuple(
             args[place] if axis is None else args[place].shape[axis] for place, axis in self._symbols.values()
         )
@@ -108,7 +108,7 @@ class SymbolicGraph:
         return changed(3, 1), changed(1, 2)
 
     def fits(self, args: Sequence[Any], values: Values) -> bool:
-        """Whether arguments have the shapes that the symbols give them."""
+        """Whether arguments have the shapes for these values of the symbols."""
         fill = _Fill(self._torch, self._fakes, self._mode, dict(zip(self._symbols, values, strict=True)))
         for node, given in zip(self._inputs, args, strict=True):
             traced = node.meta.get(SYMBOLIC)
@@ -161,7 +161,7 @@ class SymbolicGraph:
         return torch.fx.GraphModule(self._module, graph), copies
 
     def _computed(self, node: Node) -> Any:
-        """Return what a node holds that was not traced, but made by a rewrite of the graph."""
+        """Return the value of a node that was not traced but created by a rewrite of the graph."""
         held = self._torch.fx.map_arg
         with self._mode, self._torch.no_grad():
             args = held(node.args, lambda given: given.meta["val"])
@@ -177,7 +177,7 @@ def _refused(node: Node) -> str | None:
 
 
 class _Fill:
-    """Fills numbers in for symbols; tensors that share memory share it afterwards."""
+    """Replaces symbols by numbers; tensors that share memory still share it afterwards."""
 
     def __init__(self, torch: Any, fakes: Any, mode: Any, known: Mapping[Any, Any]) -> None:
         sympify = importlib.import_module("sympy").sympify
@@ -217,7 +217,7 @@ class _Fill:
         if memory is None:
             try:
                 nbytes = self.number(value.untyped_storage().nbytes())
-            except ValueError:  # the size of what an argument is a view of: torch enlarges memory without elements
+            except ValueError:  # the size of an argument's base, because torch enlarges memory without elements
                 nbytes = 0
             memory = self._memory[place] = torch.empty(nbytes, dtype=torch.uint8, device="meta")
         with torch.no_grad():
@@ -227,7 +227,7 @@ class _Fill:
 
 
 def _text(nodes: Sequence[Node]) -> str:
-    """Return what a region computes with symbols for sizes: the same for equal layers."""
+    """Return the symbolic computation of a region, which is the same for equal layers."""
     names: dict[Node, str] = {}
 
     def named(value: Any) -> str:

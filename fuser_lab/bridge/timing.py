@@ -1,4 +1,4 @@
-"""Measure a captured model beside torch: the whole of it, and each region beside what torch makes of the same calls."""
+"""Measures a captured model beside torch: the whole model, and each region beside torch's version of the same calls."""
 
 import importlib
 import math
@@ -28,17 +28,17 @@ def measure_model(
 ) -> Timings:
     """Return measured times of a captured model and of its regions, each followed by those of its peers.
 
-    Rows take turns. Equal regions are measured once, with the inputs that the first of them has in a run of the model;
-    the name of the row says where it stands in ``found.regions`` and how many there are. Results of regions are
-    compared with eager's. A captured backward graph is run after the forward one. A peer that cannot be compiled has a
-    row that says why.
+    Rows are measured round-robin. Equal regions are measured once, with the inputs of the first of them in a run of the
+    model; the name of the row has its index in ``found.regions`` and their number. Results of regions are compared with
+    eager's. A captured backward graph is run after the forward one. A peer that cannot be compiled has a row with the
+    reason.
 
     Parameters
     ----------
     found
-        What `fuser_lab.from_torch` returns.
+        The result of `fuser_lab.from_torch`.
     inputs
-        Arguments of the model; those that it was captured with if None.
+        Arguments of the model; by default those of the capture.
     peers
         ``"eager"``, or backends of ``torch.compile``.
     progress, cancelled, seconds
@@ -129,7 +129,7 @@ class _ModelMeasurement(Measurement):
         return str(self._torch.cuda.get_device_name())
 
     def _seen_inputs(self) -> dict[TorchRegion, tuple[Any, ...]]:
-        """Return what the regions of the model are given in a run, those that run."""
+        """Return the inputs of the model's regions in a run, for those that run."""
         found: dict[TorchRegion, tuple[Any, ...]] = {}
 
         def note(region: TorchRegion, inputs: Sequence[Any]) -> None:
@@ -140,7 +140,7 @@ class _ModelMeasurement(Measurement):
         return found
 
     def _step(self, function: Callable[..., Any]) -> Callable[[], object]:
-        """Return one step of the model: a call, and the gradients of all that requires one."""
+        """Return one step of the model: a call, and all required gradients."""
         if not self._backward:
             def forward() -> object:
                 with self._torch.no_grad():
@@ -159,7 +159,7 @@ class _ModelMeasurement(Measurement):
         return step
 
     def _model_call(self, name: str) -> tuple[Callable[[], object], float, str]:
-        """Return what to measure of the whole model, with no deviation: only regions are compared."""
+        """Return the measurement of the whole model, without a deviation, because only regions are compared."""
         function = self._model.run if name == OURS else self._source.function
         if name not in {OURS, "eager"}:
             function = _compiled(self._torch, function, name)
@@ -170,7 +170,7 @@ class _ModelMeasurement(Measurement):
     def _region_call(
         self, name: str, region: TorchRegion, inputs: Sequence[Any] | None,
     ) -> tuple[Callable[[], object], float, str]:
-        """Return what to measure of a region, and how far its results are from eager's."""
+        """Return the measurement of a region, and the deviation of its results from eager's."""
         torch = self._torch
         if inputs is None:
             msg = "this run did not execute it"
@@ -195,7 +195,7 @@ class _ModelMeasurement(Measurement):
         with torch.no_grad():
             expected = region.fallback(*inputs)
             error = max(map(distance, results, expected), default=0.0)
-            if error >= 1:  # as of a sum in which nothing but rounding is left
+            if error >= 1:  # such as a sum of which only rounding errors remain
                 error = min(error, region.inexactness(inputs, results, expected))
         return call, error, ""
 
@@ -230,7 +230,7 @@ def _observed(regions: Sequence[TorchRegion], note: Callable[[TorchRegion, Seque
 
 
 def _compiled(torch: Any, function: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    """Return a function compiled by torch for a backend, as often as it takes, in a code object of its own."""
+    """Return a function compiled by torch for a backend, in a separate code object."""
     def entered(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
@@ -251,7 +251,7 @@ def _compiled(torch: Any, function: Callable[..., Any], backend: str) -> Callabl
 
 
 def _why(name: str, error: Exception) -> str:
-    """Return one sentence on why a peer was not measured; of what a compiler lacks, its name."""
+    """Return one sentence on why a peer was not measured, with the name of a missing compiler."""
     text = f"{type(error).__name__} {error}"
     if "InvalidCxxCompiler" in text or "C++ compiler" in text:
         return f"{name} needs a C++ compiler, and torch found none (the environment variable CXX selects one)"

@@ -1,4 +1,4 @@
-"""A region of a graph of torch's: tensors with the strides that torch traced, on the device that they are on."""
+"""A region of a torch graph: tensors with their traced strides, on their device."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.traced import Node
 from fuser_lab.runtime.arrays import empty_strided
 
-_TIMES_AS_FAR = 4  # as torch's result from the exact one, which another order of roundings may explain
+_TIMES_AS_FAR = 4  # multiple of torch's own error that another order of rounding may explain
 
 Again = Callable[[Sequence[Any], None], list[Any] | None]
 
@@ -28,7 +28,7 @@ class TorchRegion(Region):
     Attributes
     ----------
     observer
-        Called with the region and its inputs, for each call.
+        Called with the region and its inputs in each call.
     """
 
     library: ClassVar[str] = "torch"
@@ -42,7 +42,7 @@ class TorchRegion(Region):
         self.observer = None
         devices = [traced.device for traced in self.signature.inputs]
         self._gpu = next((device for device in devices if device.startswith("cuda")), None)
-        # Tensors without axes may be on the CPU beside tensors of a GPU.
+        # Tensors without axes may be on the CPU, with other tensors on a GPU.
         self._moved = frozenset(n for n, device in enumerate(devices) if self._gpu is not None and device == "cpu")
         self.input_strides = tuple(traced.strides for traced in self.signature.inputs)
         self._out_strides = tuple(traced.strides for traced in self.traced)
@@ -50,9 +50,9 @@ class TorchRegion(Region):
         self._again: Again | None = None  # a run like one before
         self._quick: Again | None = None  # the same, if a call is no more than a run
         self.watchers.append(self._choose)
-        self._apart: tuple[int, ...] = ()  # outputs that the plan returns in memory that is not theirs
-        self._relaid: tuple[int, ...] = ()  # outputs that the plan returns with other strides than torch traced
-        self._finish: tuple[tuple[int, Callable[[Any], Any]], ...] = ()  # what makes these outputs torch's, by place
+        self._apart: tuple[int, ...] = ()  # outputs that the plan returns in shared memory
+        self._relaid: tuple[int, ...] = ()  # outputs that the plan returns with strides other than the traced ones
+        self._finish: tuple[tuple[int, Callable[[Any], Any]], ...] = ()  # conversions of outputs for torch, by index
 
     @functools.cached_property
     def fallback(self) -> Any:
@@ -66,7 +66,7 @@ class TorchRegion(Region):
         return torch.fx.GraphModule(torch.nn.Module(), graph)
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
-        """Return the results of the region's nodes, with the strides that torch traced."""
+        """Return the results of the region's nodes, with their traced strides."""
         quick = self._quick
         if quick is not None:
             outputs = quick(self._on_gpu(inputs) if self._moved else inputs, None)
@@ -83,9 +83,9 @@ class TorchRegion(Region):
         self._quick = None if self.checked or self.idle or self.observer or self.failed else self._again
 
     def kernels(self) -> "tuple[GeneratedKernel, ...]":
-        """Return the kernels that the region is going to run on the CPU for inputs with the traced strides.
+        """Return the kernels that the region will run on the CPU for inputs with the traced strides.
 
-        They are none on other devices, and if the region cannot run: its first run says why.
+        There are none on other devices, or if the region cannot run; its first run then says why.
         """
         if self.idle or {traced.device for traced in (*self.signature.inputs, *self.traced)} != {"cpu"}:
             return ()
@@ -103,7 +103,7 @@ class TorchRegion(Region):
 
     @property
     def is_direct(self) -> bool:
-        """Whether a run is no more than kernels that write to new memory, laid as torch traced."""
+        """Whether a run consists only of kernels that write to new memory with the traced layout."""
         if self._again is None or self.failed is not None or self._apart or self._moved:
             return False
         made = self.prepared.output_strides
@@ -142,7 +142,7 @@ class TorchRegion(Region):
             prepared = self.recorded.prepared(target)
         if not inputs:
             return self._made(prepared)
-        # A tensor may lie otherwise than traced where autograd or another compiler made it.
+        # A tensor from autograd or another compiler may have a layout other than the traced one.
         given = [x if x.stride() == s else laid(x, s) for x, s in zip(inputs, self.input_strides, strict=True)]
         given = self._on_gpu(given) if self._moved else given
         outputs = prepared.run(given)
@@ -162,14 +162,14 @@ class TorchRegion(Region):
         ]
 
     def _on_gpu(self, inputs: Sequence[Any]) -> list[Any]:
-        """Return inputs of which all are on the GPU, so that a plan's run can be repeated."""
+        """Return inputs that are all on the GPU, so that a plan's run can be repeated."""
         return [x.to(self._gpu) if place in self._moved else x for place, x in enumerate(inputs)]
 
     def inexactness(self, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any]) -> float:
-        """Return how far results are from torch's in double precision, by four times the distance of torch's own."""
+        """Return the distance of results from torch's in double precision, relative to four times torch's own."""
         try:
             exact = self.fallback(*(x.double() if x.is_floating_point() else x for x in inputs))
-        except RuntimeError:  # of an op that is given tensors of two dtypes then
+        except RuntimeError:  # of an op that then has tensors of two dtypes
             return math.inf
         worst = 0.0
         for ours, theirs, right in zip(outputs, expected, exact, strict=True):
@@ -184,7 +184,7 @@ class TorchRegion(Region):
         return worst
 
     def _made(self, prepared: "PreparedPlan") -> list[Any]:
-        """Return the outputs of a region that reads nothing: no input says which library makes them."""
+        """Return the outputs of a region without inputs, which would determine the library."""
         torch = torch_for("fuser_lab.bridge")
         empty = [torch.empty(out.shape, dtype=getattr(torch, out.dtype), device=out.device) for out in self.traced]
         made = prepared.run((), empty)
@@ -192,7 +192,7 @@ class TorchRegion(Region):
         return [laid(x, strides) for x, strides in zip(made, self._out_strides, strict=True)]
 
     def _shared(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, ...]:
-        """Return the outputs that lie in memory of an input or of an earlier one; a region's outputs are not views."""
+        """Return the outputs that share memory with an input or an earlier output; a region's outputs are not views."""
         taken = {_memory(x) for x in inputs}
         found = []
         for place, output in enumerate(outputs):
@@ -208,7 +208,7 @@ def _memory(tensor: Any) -> int:
 
 
 def laid(tensor: Any, strides: tuple[int, ...]) -> Any:
-    """Return a tensor with these strides: itself, seen again where only axes of size 1 differ, else a copy."""
+    """Return a tensor with these strides: itself, a view if only axes of size 1 differ, otherwise a copy."""
     return tensor if tensor.stride() == strides else layer(tensor, strides)(tensor)
 
 
@@ -218,7 +218,7 @@ def copied(tensor: Any, strides: tuple[int, ...]) -> Any:
 
 
 def layer(like: Any, strides: tuple[int, ...]) -> Callable[[Any], Any]:
-    """Return `laid` for tensors like this one, with its strides, or for those that have these strides already."""
+    """Return `laid` for tensors like this one, with its strides."""
     shape, given = tuple(like.shape), like.stride()
     if given == strides:
         return lambda tensor: tensor
@@ -233,7 +233,7 @@ def copier(like: Any, strides: tuple[int, ...]) -> Callable[[Any], Any]:
     shape, dtype, new = tuple(like.shape), like.dtype, empty_strided(str(like.device))
     if 0 not in strides:
         return lambda tensor: new(shape, strides, dtype).copy_(tensor)
-    # An expanded axis holds one element for all.
+    # An expanded axis has one element.
     once = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
     if 0 in shape or once == shape:
         return lambda tensor: new(shape, strides, dtype).copy_(tensor)

@@ -1,6 +1,6 @@
-"""What a node of a captured graph says, as plain data: its call, where it came from, whether it draws or writes.
+"""A captured graph's node as plain data: its call, its origin, whether it draws or writes.
 
-A node is torch's FX node, or one of `jax_graph`, which is read alike and holds its call as plain data already.
+A node is torch's FX node, or one of `jax_graph`, which has the same interface and whose call is already plain data.
 """
 
 import functools
@@ -13,17 +13,17 @@ from typing import Any
 from fuser_lab.bridge.lowerings import Call, TorchName, TracedTensor
 from fuser_lab.bridge.requirement import torch_for
 
-_torch = functools.cache(functools.partial(torch_for, "fuser_lab.bridge"))  # asked once for each value of a graph
+_torch = functools.cache(functools.partial(torch_for, "fuser_lab.bridge"))  # called once for each value of a graph
 
-SYMBOLIC = "symbolic"  # the meta datum of nodes that hold symbols, where ``val`` has them filled in
+SYMBOLIC = "symbolic"  # the metadata of nodes with symbols, whose ``val`` has numbers in their place
 Node = Any  # torch.fx.Node, or fuser_lab.bridge.jax_graph.Step
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an op came from in the user's code: path of the module, text of the line, file and line; or nothing.
+    """The origin of an op in the user's code: path of the module, text of the line, file and line; or nothing.
 
-    Where there is no line, ``code`` is the class of the module.
+    If there is no line, ``code`` is the class of the module.
     """
 
     module: str = ""
@@ -49,32 +49,32 @@ def assigned(code: str) -> tuple[str, ...]:
 
 
 def origin_of(node: Node) -> Origin:
-    """Return where a node came from: the innermost frame that is not torch's, if there is one, and the module."""
+    """Return the origin of a node: the innermost frame outside torch, if there is one, and the module."""
     known = node.meta.get("origin")
     if isinstance(known, Origin):
         return known
     code, place = _line(node.meta.get("stack_trace") or "")
     modules = modules_of(node)
-    if modules and not code:  # torch's own modules in a row leave no line of the user's
+    if modules and not code:  # a chain of torch's own modules has no user's line
         code = modules[-1][1].rpartition(".")[2].strip()
     return Origin(module=modules[-1][0] if modules else "", code=code, place=place)
 
 
-@functools.lru_cache(4096)  # the ops of one line have equal stacks
+@functools.lru_cache(4096)  # ops of one line have equal stacks
 def _line(stack: str) -> tuple[str, str]:
-    """Return the text of the innermost line that is not torch's, and its file and number; or two empty texts."""
+    """Return the text of the innermost line outside torch, and its file and number; or two empty texts."""
     frames = [frame for frame in _FRAME.findall(stack) if PurePath(frame[0]).parent != PurePath(__file__).parent]
     own = [frame for frame in frames if not OF_TORCH.search(frame[0])] or frames
     if not own:
         return "", ""
     path, line, code = own[-1]
-    # Jupyter names the file of a cell by a hash of its text.
+    # Jupyter names a cell's file by a hash of its text.
     file = "notebook cell" if _OF_CELL.search(path) else PurePath(path).name
     return code.strip(), f"{file}:{line}"
 
 
 def modules_of(node: Node) -> tuple[tuple[str, str], ...]:
-    """Return the modules that a node came from, the outermost first: path, and qualified name of the class."""
+    """Return the modules of a node, the outermost first: path, and qualified name of the class."""
     known = node.meta.get("scopes")
     if isinstance(known, tuple):
         return known
@@ -88,7 +88,7 @@ def modules_of(node: Node) -> tuple[tuple[str, str], ...]:
 
 @functools.lru_cache(4096)
 def _module_path(text: str) -> str:
-    """Return ``layers.0.mlp`` for what Dynamo writes, ``L['self']._modules['layers'][0].mlp``."""
+    """Return ``layers.0.mlp`` for Dynamo's ``L['self']._modules['layers'][0].mlp``."""
     text = re.sub(r"^(L|G(?=\[['\"]__import_))\[['\"][^'\"]*['\"]\]|^G(?=\[)", "", text)
     text = re.sub(r"\.__self__|\.__closure__\[\d+\]\.cell_contents", "", text)
     text = re.sub(r"\._modules\[['\"]([^'\"]*)['\"]\]", r".\1", text)
@@ -97,7 +97,7 @@ def _module_path(text: str) -> str:
 
 
 def traced_tensor(value: Any) -> TracedTensor | None:
-    """Return a fake tensor as plain data; None for anything else, for symbolic sizes and memory that is not strided."""
+    """Return a fake tensor as plain data; None for other values, symbolic sizes and memory that is not strided."""
     torch = _torch()
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
@@ -114,7 +114,7 @@ def _name(value: Any) -> str:
 
 
 def target_of(node: Node) -> str:
-    """Return the name of what a node calls, as ``aten.add.Tensor``; of other calls, the function's."""
+    """Return the name of a node's op, such as ``aten.add.Tensor``; for other calls, the function's name."""
     if node.op != "call_function":
         return str(node.op)
     if node.target is operator.getitem:
@@ -122,7 +122,7 @@ def target_of(node: Node) -> str:
     if hasattr(node.target, "_schema"):
         return str(node.target)
     if getattr(node.target, "__name__", "").startswith("auto_functionalized"):
-        return str(node.args[0])  # an op of the user's that writes to its arguments
+        return str(node.args[0])  # a user's op that writes to its arguments
     return str(getattr(node.target, "__name__", node.target))
 
 
@@ -132,7 +132,7 @@ def is_node(value: Any) -> bool:
 
 
 def held(node: Node) -> TracedTensor:
-    """Return the tensor that a node holds."""
+    """Return the tensor of a node."""
     known = node.meta.get("val")
     found = known if isinstance(known, TracedTensor) else plain(node)
     assert isinstance(found, TracedTensor)  # regions read nothing else
@@ -148,7 +148,7 @@ def results_of(node: Node) -> tuple[TracedTensor | None, ...]:
 
 
 def has_symbol(node: Node, axis: int | None = None) -> bool:
-    """Whether a node holds a number that depends on a symbolic size, or a tensor with such a size, stride or offset.
+    """Whether a node's value depends on a symbolic size, or is a tensor with such a size, stride or offset.
 
     With an axis, only its size counts.
     """
@@ -161,11 +161,11 @@ def has_symbol(node: Node, axis: int | None = None) -> bool:
 
 
 class Symbolic(Exception):  # noqa: N818 - an outcome, which callers turn into a reason
-    """A size among the arguments is a symbol."""
+    """A size among the arguments is symbolic."""
 
 
 def plain(value: Any) -> Any:
-    """Return an argument of a node as plain data, nodes as what they hold; raises Symbolic for symbolic sizes."""
+    """Return an argument of a node as plain data, with nodes as their values; raises Symbolic for symbolic sizes."""
     torch = _torch()
     if isinstance(value, torch.fx.Node):
         held = value.meta.get("val")
@@ -185,7 +185,7 @@ def plain(value: Any) -> Any:
 
 
 def call_of(node: Node) -> Call | None:
-    """Return the call of a node, or None where a size in it is a symbol."""
+    """Return the call of a node, or None if a size in it is symbolic."""
     known = node.meta.get("call")
     if isinstance(known, Call):
         return known
@@ -198,7 +198,7 @@ def call_of(node: Node) -> Call | None:
 
 
 def draws(node: Node) -> bool:
-    """Whether a node takes numbers from torch's generator."""
+    """Whether a node draws numbers from torch's generator."""
     torch = _torch()
     if node.op != "call_function":
         return False
@@ -206,7 +206,7 @@ def draws(node: Node) -> bool:
         return True
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    # Attention, and dropout, draw nothing at the probability 0.
+    # Attention and dropout draw nothing if the probability is 0.
     named = {argument.name: place for place, argument in enumerate(node.target._schema.arguments)}  # noqa: SLF001
     for name in ("dropout_p", "train"):
         if name in named:
@@ -219,7 +219,7 @@ def draws(node: Node) -> bool:
 
 
 def writes(node: Node) -> bool:
-    """Whether a node changes one of its arguments, or its outcome depends on more than them."""
+    """Whether a node modifies an argument, or its result depends on more than its arguments."""
     if node.op != "call_function":
         return node.op in {"call_module", "call_method"}
     schema = getattr(node.target, "_schema", None)

@@ -1,1 +1,1 @@
-"""Static views of plans, logs and timings: text, SVG and HTML, without a GPU, a notebook or a script."""
+"""Static views of plans, logs and timings: text, SVG and HTML; they need no GPU, notebook or script."""

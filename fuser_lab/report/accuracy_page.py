@@ -29,7 +29,7 @@ class Stated:
 
 
 def stated() -> dict[str, Stated]:
-    """Return what was measured, by target; targets without measurement are left out."""
+    """Return the measured errors by target; targets without measurements are omitted."""
     data = json.loads(FILE.read_text(encoding="utf-8"))
     return {
         target: Stated(
@@ -41,7 +41,7 @@ def stated() -> dict[str, Stated]:
 
 
 def save(found: Mapping[str, Stated]) -> Path:
-    """Replace what is stated for the targets given, keep that for others, and return the file."""
+    """Replace the errors of the given targets, keep those of other targets, and return the file."""
     targets = {
         target: {
             "device": part.device,
@@ -83,7 +83,7 @@ def accuracy_lines(found: Mapping[str, Stated]) -> Iterator[str]:
 
 
 def _less_exact(part: Stated, base: Stated) -> Iterator[str]:
-    """Yield what one table has larger errors for than another, with both errors."""
+    """Yield the ops for which one table has larger errors than another, with both errors."""
     for op, row in sorted(part.ulps.items()):
         known = base.ulps.get(op, {})
         worse = {dtype: ulps for dtype, ulps in row.items() if ulps > known.get(dtype, ulps) + _SLIGHT}

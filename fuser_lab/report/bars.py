@@ -31,7 +31,7 @@ class Bar:
 
 
 def bars_svg(bars: Sequence[Bar], title: str, *, style: bool = True) -> str:
-    """Return the bars as static SVG, on one scale from zero; what was not measured has words in place of a bar."""
+    """Return the bars as static SVG on one scale from zero; unmeasured entries have text instead of a bar."""
     ends = [value for bar in bars for value in (bar.seconds, bar.high) if not math.isnan(value)]
     longest = max(ends, default=0.0)
     widths = [measure.sans_width(bar.label, measure.LABEL_SIZE) for bar in bars]

@@ -1,4 +1,4 @@
-"""A certificate as static HTML: the verdict, what a cheaper plan does better, and what every plan pays."""
+"""A certificate as static HTML: the verdict, the savings of a cheaper plan, and the costs of every plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every drawn chart begins with: the SVG around it, its words, and text that is escaped."""
+"""Shared parts of charts: the enclosing SVG, labels, and escaped text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fuser_lab.report.markup import clean
 
 
 def document(title: str, text: str, body: str, size: tuple[float, float], *, style: bool) -> str:
-    """Return an SVG of a size in pixels, with a title and a description for readers; ``body`` is markup already."""
+    """Return an SVG of a size in pixels, with a title and a description for screen readers; ``body`` is markup."""
     sheet = f"<style>{escape(theme.graph_style(), quote=False)}</style>" if style else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="fl-svg fl-plot" viewBox="0 0 {size[0]:.0f} {size[1]:.0f}" '
@@ -20,7 +20,7 @@ def document(title: str, text: str, body: str, size: tuple[float, float], *, sty
 
 
 def label(words: str, at: tuple[float, float], css: str = "fl-detail", *, anchor: str = "", colour: str = "") -> str:
-    """Return words at a place; ``fl-name`` is for names, ``fl-detail`` for what stands beside them."""
+    """Return text at a position; ``fl-name`` is for names, ``fl-detail`` for the details beside them."""
     fill = theme.colour(colour or ("ink" if css == "fl-name" else "muted"))
     end = f' text-anchor="{anchor}"' if anchor else ""
     return (

@@ -1,4 +1,4 @@
-"""A view model with whole segments as nodes, for fusions that are too large to be read op by op."""
+"""A view model with whole segments as nodes, for fusions too large to read op by op."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from fuser_lab.report.repeats import Block
     from fuser_lab.report.view_model import ViewModel
 
-COLLAPSE_FROM = 300  # ops; larger fusions are first shown with one node a segment
+COLLAPSE_FROM = 300  # ops; larger fusions first appear with one node per segment
 
 
 def is_large(view: ViewModel) -> bool:
-    """Return whether a fusion is first shown by segments."""
+    """Return whether a fusion first appears with one node per segment."""
     return view.header.ops > COLLAPSE_FROM
 
 
 def collapsed(view: ViewModel, opened: Container[int] = (), blocks: Iterable[Block] = ()) -> ViewModel:
     """Return the view with one node for each of ``blocks``, and for each other segment not among the ``opened``.
 
-    Node ids are ``segment:0`` or ``block:2-7`` and so on; an edge keeps the id of the first that it stands for, so that
-    a selection or an edit means the same in all views. A fusion input has one node for each block that reads it.
+    Node ids have the form ``segment:0`` or ``block:2-7``; an edge keeps the id of the first edge that it represents, so
+    that selections and edits mean the same in all views. A fusion input has one node for each block that reads it.
     """
     folded = {index: block for block in blocks for index in range(block.first, block.last + 1)}
     closed = {s.index: s for s in view.segments if s.index in folded or s.index not in opened}
     home = {index: folded[index].id if index in folded else f"segment:{index}" for index in closed}
-    entrances: dict[tuple[str, str], str] = {}  # for a tensor that a block reads: the first of its nodes
+    entrances: dict[tuple[str, str], str] = {}  # first node for each tensor that a block reads
     spared: set[str] = set()  # the others
 
     def ends(edge: EdgeView) -> tuple[str, str]:

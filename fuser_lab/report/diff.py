@@ -1,4 +1,4 @@
-"""What differs between two plans: what moved, which tensors now cross, and how many bytes that is."""
+"""The difference between two plans: moved expressions, tensors that now cross, and their bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDiff(Shown, Difference):
-    """The difference of two plans of one definition, as a notebook shows it; false where they are cut alike."""
+    """The difference of two plans of one definition, for display; false if both have the same cuts."""
 
     def table(self) -> Table:
         """Return one row per change."""
@@ -79,7 +79,7 @@ class PlanDiff(Shown, Difference):
         InputError
             If the extension is none of these.
         UnsupportedError
-            If a PNG is asked for and nothing is there that makes one.
+            If a PNG is requested and no browser is installed to draw it.
         """
         title = f"{self.before.name} and {self.after.name}"
         writers = picture_writers(lambda: diff_svg(self)) | {
@@ -96,7 +96,7 @@ class PlanDiff(Shown, Difference):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanComparison:
-    """Several plans of one definition: numbers beside each other, and how each differs from the first."""
+    """Several plans of one definition: their numbers side by side, and the difference of each from the first."""
 
     diffs: tuple[PlanDiff, ...]
 
@@ -116,7 +116,7 @@ class PlanComparison:
             )
             for side, found in sides
         ]
-        columns = ("plan", "segments", "moved", "crossing", "ratio", "ops in other company", "schedulers")
+        columns = ("plan", "segments", "moved", "crossing", "ratio", "ops grouped differently", "schedulers")
         return Table(columns=columns, rows=tuple(rows), numeric=frozenset(columns) - {"plan", "schedulers"})
 
     def records(self) -> Records:
@@ -125,7 +125,7 @@ class PlanComparison:
         sides = [(first, None), *((d.after, d) for d in self.diffs)]
         columns = (
             "plan", "segments", "moved [bytes]", "crossing [bytes]", "moved / moved by the first",
-            "ops in other company", "schedulers",
+            "ops grouped differently", "schedulers",
         )
         rows = tuple(
             (
@@ -165,7 +165,7 @@ class PlanComparison:
 
 
 def plan_comparison(plans: Sequence[Any]) -> PlanComparison:
-    """Return how plans differ from the first of them."""
+    """Return the differences of plans from the first one."""
     first, *others = plans
     return PlanComparison(diffs=tuple(plan_diff(first, other) for other in others))
 
@@ -212,7 +212,7 @@ def _side(plan: Any) -> Side:
 
 
 def _partners(first: SegmentedFusion, second: SegmentedFusion) -> tuple[tuple[int, int], ...]:
-    """Return pairs of segments, those with the most expressions in common first to choose."""
+    """Pair segments greedily, those with the most common expressions first."""
     common = [
         (len(set(a.names) & set(b.names)), -i, -j)
         for i, a in enumerate(first.groups)

@@ -1,4 +1,4 @@
-"""The difference of two plans as a picture: segments of both beside each other, and where the expressions went."""
+"""The difference of two plans as a picture: the segments of both side by side, linked by shared expressions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _WIDTH, _BOX, _LEFT = 680.0, 250.0, 10.0
 _TOP, _HEIGHT, _GAP, _LINE = 46.0, 38.0, 10.0, 16.0
 _MARGIN: Final = 4.0  # pixels above and below the bands at a box
-_NAMED: Final = 2  # expressions that are named on a band; of more their number stands there
+_NAMED: Final = 2  # most expressions that a band names; otherwise it shows their number
 _MOST_TENSORS: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """Expressions in one segment of the first plan and one of the second, which are not partners if they ``moved``."""
+    """Expressions shared by a segment of each plan; ``moved`` if the two segments are not partners."""
 
     before: int
     after: int
@@ -33,12 +33,12 @@ class Link:
 
     @property
     def label(self) -> str:
-        """The names of few expressions, or their number."""
+        """The names of the expressions, or their number if there are many."""
         return ", ".join(self.names) if len(self.names) <= _NAMED else plural(len(self.names), "op")
 
 
 def links(difference: Difference) -> tuple[Link, ...]:
-    """Return which segments of the two plans have expressions in common."""
+    """Return the pairs of segments of the two plans that share expressions."""
     pairs = set(difference.partners)
     found = []
     for a, first in enumerate(difference.before.ops):
@@ -50,10 +50,10 @@ def links(difference: Difference) -> tuple[Link, ...]:
 
 
 def diff_svg(difference: Difference, *, style: bool = True) -> str:
-    """Return the first plan's segments at the left and the second's at the right, bands between what they share.
+    """Return the first plan's segments on the left, the second's on the right, and bands for shared expressions.
 
-    Partners have the same colour, and a grey band; bands of expressions in other company are coloured and named. Below
-    stand the tensors that cross between segments in one of the plans only.
+    Partners have the same colour and a grey band; bands of regrouped expressions are coloured and named. Tensors that
+    cross between segments in only one of the plans are listed below.
     """
     sides = difference.before, difference.after
     hues = [range(len(sides[0].ops)), [_hue(b, difference) for b in range(len(sides[1].ops))]]
@@ -62,7 +62,7 @@ def diff_svg(difference: Difference, *, style: bool = True) -> str:
     found = links(difference)
     parts += [_band(link, found, right) for link in sorted(found, key=lambda link: link.moved)]
     for side, x, colours in zip(sides, (_LEFT, right), hues, strict=True):
-        chosen = side is sides[1]  # pages let the reader select what they show, which is the second plan
+        chosen = side is sides[1]  # pages make the second plan, which they show, selectable
         parts += [_segment(side, n, (x, _row(n)), colours[n], chosen=chosen) for n in range(len(side.ops))]
     y = _row(max(len(side.ops) for side in sides)) + 8
     changes = _crossings(difference)
@@ -70,12 +70,12 @@ def diff_svg(difference: Difference, *, style: bool = True) -> str:
         parts.append(chart.label(words, (_LEFT, y + 8), f"fl-{colour}", colour=colour))
         y += _LINE
     crossing = "; ".join(words for words, _ in changes) or "the same tensors cross"
-    moved = plural(len(difference.moved), "op") + " in other company"
+    moved = plural(len(difference.moved), "op") + " grouped differently"
     return chart.document(difference.headline, f"{moved}. {crossing}.", "".join(parts), (_WIDTH, y + 4), style=style)
 
 
 def diff_mermaid(difference: Difference) -> str:
-    """Return the picture as a Mermaid flowchart; links of expressions in other company are dashed."""
+    """Return the picture as a Mermaid flowchart; links of expressions grouped differently are dashed."""
     lines = ["flowchart LR"]
     for key, side in zip("ab", (difference.before, difference.after), strict=True):
         lines.append(f'  subgraph {key}["{mermaid_quoted(side.name)}"]')
@@ -89,7 +89,7 @@ def diff_mermaid(difference: Difference) -> str:
 
 
 def diff_dot(difference: Difference) -> str:
-    """Return the picture as DOT text, one cluster per plan; links of expressions in other company are dashed."""
+    """Return the picture as DOT text, one cluster per plan; links of expressions grouped differently are dashed."""
     lines = ["digraph difference {", "  rankdir=LR; node [fontname=sans, shape=box]; edge [fontname=sans];"]
     for key, side in zip("ab", (difference.before, difference.after), strict=True):
         lines += [f"  subgraph cluster_{key} {{", f"    label={_quoted(side.name)};"]
@@ -126,7 +126,7 @@ def _segment(side: Side, index: int, at: tuple[float, float], hue: int, *, chose
 
 
 def _band(link: Link, found: Sequence[Link], right: float) -> str:
-    """Return a band as wide as its share of the larger segment; at each box bands stand in the order of the others."""
+    """Return a band as wide as its share of the larger segment; bands at a box follow the opposite order."""
     leaving = [one for one in found if one.before == link.before]
     arriving = [one for one in found if one.after == link.after]
     start, from_width = _port(link, leaving, _row(link.before))
@@ -147,7 +147,7 @@ def _band(link: Link, found: Sequence[Link], right: float) -> str:
 
 
 def _port(link: Link, beside: Sequence[Link], top: float) -> tuple[float, float]:
-    """Return where the middle of a band meets a box, and how wide it may be there."""
+    """Return where the middle of a band meets a box, and its maximum width there."""
     room = (_HEIGHT - 2 * _MARGIN) / sum(len(one.names) for one in beside)
     above = sum(len(one.names) for one in beside[: beside.index(link)])
     return top + _MARGIN + room * (above + len(link.names) / 2), room * len(link.names)
@@ -162,7 +162,7 @@ def _crossings(difference: Difference) -> list[tuple[str, str]]:
 
 
 def _hue(after: int, difference: Difference) -> int:
-    """Return the colour of the partner, or one that no segment of the first plan has while there are others."""
+    """Return the colour of the partner, or preferably one that no segment of the first plan has."""
     return next((a for a, b in difference.partners if b == after), len(difference.before.ops) + after)
 
 

@@ -1,4 +1,4 @@
-"""The difference of two plans as data: what moved, which tensors cross, and what both sides move."""
+"""The difference of two plans as data: moved expressions, crossing tensors, and the traffic of both."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fuser_lab.report.units import bytes_label, plural
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two plans in numbers; ``bytes`` are read and written by all its segments together.
+    """One of the two plans in numbers; ``bytes`` is the total that its segments read and write.
 
     ``ops`` names the expressions of each segment.
     """
@@ -22,7 +22,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """An expression whose company changed: its segments in the first plan and in the second."""
+    """An expression that is grouped differently: its segments in the first plan and in the second."""
 
     name: str
     op: str
@@ -32,7 +32,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """A tensor that passes between segments in one of the plans only."""
+    """A tensor that passes between segments in only one of the plans."""
 
     name: str
     bytes: int
@@ -40,11 +40,11 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The difference of two plans of one definition; false where they are cut alike.
+    """The difference of two plans of one definition; false if both have the same cuts.
 
-    ``partners`` pairs the segments that have most in common. An expression has moved if its segments in the two plans
-    are not partners. ``only_before`` and ``only_after`` name expressions that only one of the fusions has, which comes
-    of different passes.
+    ``partners`` pairs the segments that share the most expressions. An expression has moved if its segments in the two
+    plans are not partners. ``only_before`` and ``only_after`` name expressions that only one of the fusions has because
+    different passes ran.
     """
 
     before: Side
@@ -57,7 +57,7 @@ class Difference:
     only_after: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything is cut or scheduled differently."""
+        """Whether any cut or scheduler differs."""
         return bool(self._changes) or self.before.schedulers != self.after.schedulers
 
     @property
@@ -72,7 +72,7 @@ class Difference:
 
     @property
     def headline(self) -> str:
-        """Both plans in a line."""
+        """Both plans in one line."""
         first, second = self.before, self.after
         targets = "" if first.target == second.target else f", for {first.target} and for {second.target}"
         if not self:

@@ -1,4 +1,4 @@
-"""A plan as a Graphviz file with labels, for tools that draw it their own way."""
+"""A plan as a Graphviz file with labels, for tools with their own layout."""
 
 from __future__ import annotations
 

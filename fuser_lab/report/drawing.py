@@ -1,7 +1,7 @@
-"""A plan as nodes, edges and segments; after an edit only the segments that it changed are drawn again.
+"""A plan as nodes, edges and segments; an edit redraws only the segments that it changes.
 
-An edit also changes the numbers of the segments behind it; their nodes and edges get the new numbers when they are
-looked at (`fuser_lab.report.parts`).
+An edit also renumbers later segments; their nodes and edges get the new numbers on first access
+(`fuser_lab.report.parts`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _Place = tuple[int | None, str]  # a segment, or None outside of all, and a node
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ops:
-    """The nodes of one segment's ops, and the tensors that they make, with their nodes, and read.
+    """The nodes of one segment's ops, the tensors that they produce, with their nodes, and those that they read.
 
-    ``of`` is what they were drawn from: the fusion, the expressions, the lines and the modules, all known by identity,
-    and how many segments compute each expression. ``segment`` is the number that the segment had then.
+    ``of`` holds their sources: the fusion, the expressions, the lines and the modules, all compared by identity, and
+    how many segments compute each expression. ``segment`` is the number of the segment at that time.
     """
 
     of: tuple[object, ...]
@@ -45,7 +45,7 @@ class _Ops:
     read: tuple[TensorView, ...]
 
     def part(self, segment: int) -> Part[NodeView]:
-        """Return the nodes, for a segment of another number."""
+        """Return the nodes for another segment number."""
         if segment == self.segment:
             return Part(segment=segment, rough=self.nodes)
         return Part(segment=segment, rough=self.nodes, finished=partial(_numbered, segment))
@@ -53,7 +53,7 @@ class _Ops:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edges:
-    """The edges into the ops of a segment, from the places that make what they read; ``segment`` is its number."""
+    """The edges into the ops of a segment from the producers of what they read; ``segment`` is its number."""
 
     ops: _Ops
     segment: int
@@ -61,11 +61,11 @@ class _Edges:
     edges: tuple[EdgeView, ...]
 
     def fit(self, ops: _Ops, places: tuple[_Place | None, ...]) -> bool:
-        """Whether edges into ops from places differ from these in numbers of segments only."""
+        """Whether edges into ops from places differ from these only in segment numbers."""
         return self.ops is ops and list(map(_side, self.places)) == list(map(_side, places))
 
     def part(self, segment: int, places: tuple[_Place | None, ...]) -> Part[EdgeView]:
-        """Return the edges, into the segment of another number and from other places."""
+        """Return the edges for another segment number and other sources."""
         if segment == self.segment and places == self.places:
             return Part(segment=segment, rough=self.edges)
         there = {tensor.name: place for tensor, place in zip(self.ops.read, places, strict=True) if place is not None}
@@ -74,25 +74,25 @@ class _Edges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """A segment, and the objects that it was drawn from, known by identity."""
+    """A segment and the objects that it was drawn from, compared by identity."""
 
     of: tuple[object, ...]
     view: SegmentView
 
 
 class Drawn:
-    """What was drawn of the plan before, segment by segment: drawings of one exploration's plans share it."""
+    """Drawn segments of previous plans, shared by the drawings of one exploration."""
 
     def __init__(self) -> None:
         self._before: dict[int, tuple[_Ops, _Edges, _Row]] = {}
         self._now: dict[int, tuple[_Ops, _Edges, _Row]] = {}
 
     def begin(self) -> None:
-        """Forget what the drawing before the last one had and the last one did not."""
+        """Drop the entries that the last drawing did not use."""
         self._before, self._now = self._now, {}
 
     def of(self, segment: SegmentLike) -> tuple[_Ops, _Edges, _Row] | None:
-        """Return what is known of a segment with the same expressions, by identity."""
+        """Return the entry of a segment with the same expressions, by identity."""
         found = self._before.get(id(segment.exprs))
         return found if found is not None and found[0].of[1] is segment.exprs else None
 
@@ -166,7 +166,7 @@ class Drawing:
         self.edges = Parts((*edges, Part(segment=None, rough=leaving)))
 
     def _find_makers(self, segments: Sequence[SegmentLike], ops: Sequence[_Ops]) -> None:
-        """Take note of where each tensor is made that something outside its segment reads."""
+        """Record the producers of all tensors that other segments read."""
         wanted = {tensor.name for own in ops for tensor in own.read} | {tensor.name for tensor in self._fusion.outputs}
         for segment, own in zip(segments, ops, strict=True):
             for name, node in own.made:
@@ -233,13 +233,13 @@ class Drawing:
         )
 
     def _op_id(self, expr: Expr, segment: int) -> str:
-        """Return an id that stays the same from plan to plan of one fusion, so that a selection survives an edit."""
+        """Return an id that is stable across plans of one fusion, so that a selection survives an edit."""
         position = self._fusion.positions.get(expr.name)
         key = f"op:{expr.name if position is None else position}"
         return f"{key}@{segment}" if expr.name in self._copies else key
 
     def _edges_from(self, segment: int, ops: _Ops) -> tuple[EdgeView, ...]:
-        """Return the edges into the ops of a segment; the first that takes a tensor there from another is labelled."""
+        """Return the edges into the ops of a segment; the first edge of each crossing tensor has a label."""
         found: list[EdgeView] = []
         labelled: set[str] = set()
         inside = {name: (segment, node) for name, node in ops.made}
@@ -252,7 +252,7 @@ class Drawing:
         return tuple(found)
 
     def _producer(self, tensor: str, segment: int | None) -> _Place | None:
-        """Return where a tensor is read from: the same segment if it is computed there, else its first maker."""
+        """Return the producer of a tensor: the one in the same segment, or else the first."""
         if segment is not None and (tensor, segment) in self._read:
             return None, self._read[tensor, segment]
         made = self._made.get(tensor, [])
@@ -260,12 +260,12 @@ class Drawing:
 
 
 def _same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
-    """Whether ops are drawn from the same things; all but the last of these are known by identity."""
+    """Whether ops have the same sources; all but the last are compared by identity."""
     return all(x is y for x, y in zip(a[:-1], b[:-1], strict=True)) and a[-1] == b[-1]
 
 
 def _numbered(segment: int, nodes: Iterable[NodeView]) -> tuple[NodeView, ...]:
-    """Return ops in a segment of another number; `dataclasses.replace` takes three times as long."""
+    """Return ops with another segment number; `dataclasses.replace` takes three times as long."""
     return tuple([
         NodeView(
             id=node.id, kind=node.kind, label=node.label, tensor=node.tensor, tensors=node.tensors, dtype=node.dtype,
@@ -282,7 +282,7 @@ def _side(place: _Place | None) -> bool | None:
 
 
 def _moved(segment: int, places: Mapping[str, _Place], edges: Iterable[EdgeView]) -> tuple[EdgeView, ...]:
-    """Return edges into a segment of another number, from the places of their tensors or from inside the segment."""
+    """Return edges with another segment number, from the producers of their tensors or from inside the segment."""
     found = []
     for edge in edges:
         side, source = places.get(edge.tensor) or (segment, edge.source)
@@ -299,7 +299,7 @@ def _edge_id(tensor: str, source: str, target: str) -> str:
 
 
 def _row(segment: SegmentLike, ops: _Ops, known: _Row | None) -> _Row:
-    """Return the view of a segment: the known one, perhaps with other numbers, if it is of the same objects."""
+    """Return the view of a segment: the previous one, renumbered if necessary, if its objects are the same."""
     verdicts = getattr(segment, "verdicts", None)
     of = ops, segment.scheduler, segment.inputs, segment.outputs, verdicts
     crossing = getattr(segment, "bytes_crossing", 0)
@@ -357,7 +357,7 @@ def _edge(tensor: TensorView, source: _Place, target: _Place, *, labelled: bool)
 
 
 def _copies(segments: Sequence[SegmentLike], replicas: Mapping[str, str]) -> dict[str, int]:
-    """Return how many segments compute what an expression does, if several; replicas are separate expressions."""
+    """Return how many segments compute an expression, if several do; replicas are separate expressions."""
     names = [replicas.get(expr.name, expr.name) for segment in segments for expr in segment.exprs]
     if len(set(names)) == len(names):
         return {}

@@ -19,8 +19,8 @@ from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
 def dump_text(segmented: SegmentedFusion, definition: Fusion) -> str:
     """Return a segmented fusion in the form of nvFuser's dump.
 
-    What math text does not tell (layouts of inputs, which of two axes of one size a permutation moved) follows in
-    comments, so that reading the text gives an equal segmentation.
+    Comments hold what math text omits (layouts of inputs, which of two equal axes a permutation moved), so that parsing
+    the text gives an equal segmentation.
 
     Parameters
     ----------

@@ -56,13 +56,13 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """The room that a drawing should fit, in pixels; what counts most is its aspect."""
+    """The room that a drawing should fit, in pixels; its aspect ratio matters most."""
 
     width: float
     height: float
 
 
-ROOM: Final = Room(width=1000.0, height=520.0)  # a notebook's cell, less what stands around the drawing
+ROOM: Final = Room(width=1000.0, height=520.0)  # a notebook cell, less the controls around the drawing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Inside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What a layout leaves to the next, so that what an edit does not change stays where it is.
+    """What a layout passes to the next one, so that unchanged parts stay in place.
 
     ``outer`` and ``inner`` are stands among segments and within a segment, by node ids (``label of`` before those of
     labels' tensors); ``insides`` are the segments by all that decides how they are laid out, and ``ways`` the edges

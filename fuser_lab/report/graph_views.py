@@ -1,4 +1,4 @@
-"""What is drawn of a plan: its nodes, edges and segments, as plain data."""
+"""The drawn parts of a plan: nodes, edges and segments, as plain data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EdgeKind = Literal["input", "inside", "boundary", "output"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A fusion input, an op in a segment, a fusion output, or (collapsed) a whole segment, which ``detail`` tells of.
+    """A fusion input, an op in a segment, a fusion output, or (collapsed) a whole segment, which ``detail`` describes.
 
     A replica stands in several segments. ``line`` is the line of the user's code that an op came from, if it is known;
     ``text`` ends with it. ``module`` is the path of the module that called it, ``called`` the names of its tensors in
@@ -44,10 +44,10 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeView:
-    """A tensor on its way from one node to another.
+    """A tensor that one node passes to another.
 
-    ``segments`` holds the two sides, None outside every segment; ``labelled`` marks the first edge that takes a
-    tensor into another segment, which is where its bytes are written.
+    ``segments`` holds both ends, None outside all segments; ``labelled`` marks the first edge that takes a tensor into
+    another segment and carries the label with its bytes.
     """
 
     id: str
@@ -72,7 +72,7 @@ class VerdictView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentView:
-    """A segment; ``ok`` is False where no scheduler accepts it, and ``verdicts`` then say why."""
+    """A segment; ``ok`` is False if no scheduler accepts it, and ``verdicts`` then give the reasons."""
 
     index: int
     scheduler: str
@@ -88,7 +88,7 @@ class SegmentView:
 
 
 def view_verdicts(verdicts: Iterable[Any] | None) -> tuple[VerdictView, ...]:
-    """Return schedulers' answers in the order in which they were asked."""
+    """Return the schedulers' verdicts in the order in which they were tried."""
     return tuple(_verdict(v) for v in (verdicts or ()))
 
 

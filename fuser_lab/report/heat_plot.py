@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _TOP, _FOOT, _HEIGHT = 14.0, 44.0, 26.0
 _NARROWEST: Final = 46.0  # pixels of a cell
-_DARK: Final = 0.55  # opacity from which text on a cell has the colour of the paper
+_DARK: Final = 0.55  # opacity above which text on a cell has the colour of the paper
 _LEAST, _MOST = 0.06, 0.92  # opacity of the smallest and the largest value
 
 
@@ -20,9 +20,9 @@ def heat_svg(
     cells: Mapping[tuple[str, str], float], columns: Sequence[str], rows: Sequence[str], names: tuple[str, str],
     title: str, written: Callable[[float], str], *, style: bool = True,
 ) -> str:
-    """Return the grid, larger values darker, on a logarithmic scale where all are above 0; missing cells are empty.
+    """Return the grid, larger values darker, on a logarithmic scale if all are positive; missing cells are empty.
 
-    ``cells`` are values by column and row, ``names`` what columns and rows are.
+    ``cells`` holds values by column and row, ``names`` the names of the two axes.
     """
     known = [value for value in cells.values() if math.isfinite(value)]
     shares = _shares(known)

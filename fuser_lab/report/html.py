@@ -1,4 +1,4 @@
-"""Static HTML without a script: what notebooks show for plans, segments, logs and timings."""
+"""Static HTML without a script: the notebook output of plans, segments, logs and timings."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from fuser_lab.report.tables import Table
     from fuser_lab.report.view_model import DecisionView, VerdictView, ViewModel
 
-_MOST_DECISIONS: Final = 400  # in a notebook's output; the log itself holds them all
+_MOST_DECISIONS: Final = 400  # in a notebook's output; the log itself holds all entries
 
 
 def plan_html(plan: PlanLike, *, title: str | None = None) -> str:
-    """Return a plan for a notebook's output: the picture, the segments, and the decisions folded away."""
+    """Return a plan for a notebook's output: the picture, the segments, and the collapsed decisions."""
     return fragment(*plan_parts(view_plan(plan, title=title)))
 
 
 def plan_page(view: ViewModel) -> str:
-    """Return a whole HTML document of a view model; it opens from disk and asks nothing of any network."""
+    """Return a complete HTML document of a view model; it opens from disk and makes no network requests."""
     return document(view.header.title, fragment(*plan_parts(view)))
 
 
 def document(title: str, body: str) -> str:
-    """Return a whole HTML document around blocks that `fragment` and its like made."""
+    """Return a complete HTML document around blocks from `fragment` and similar functions."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -50,7 +50,7 @@ def document(title: str, body: str) -> str:
 
 
 def segment_html(plan: PlanLike, index: int, source: str = "") -> str:
-    """Return one segment of a plan: its row, its expressions, each scheduler's answer, and its source folded away."""
+    """Return one segment of a plan: its row, its expressions, each scheduler's verdict, and its collapsed source."""
     view = view_plan(plan, decisions=False)
     segment = next(s for s in view.segments if s.index == index)
     lines = "\n".join(n.text for n in view.nodes if n.segment == index)
@@ -71,7 +71,7 @@ def table_html(table: Table, *, note: str = "") -> str:
 
 
 def fragment(*parts: Element) -> str:
-    """Return the parts in one block with the style sheet."""
+    """Return one block that contains the parts and the style sheet."""
     return to_html(_block(*parts))
 
 
@@ -80,9 +80,9 @@ def _block(*parts: Element) -> Element:
 
 
 def plan_parts(view: ViewModel, *, style: bool = True) -> list[Element]:
-    """Return the picture of a plan, its segments, and what else is known of it, folded away.
+    """Return the picture of a plan, its segments, and collapsed details.
 
-    ``style=False`` is for pages that have the style sheet of the drawing.
+    ``style=False`` is for pages that already contain the style sheet of the drawing.
     """
     parts = [_headline(view), _picture(view, style=style), table_element(segment_table(view.segments))]
     parts += [
@@ -103,7 +103,7 @@ def plan_parts(view: ViewModel, *, style: bool = True) -> list[Element]:
 
 
 def _pass_part(passes: Sequence[PassView]) -> Element:
-    """Return the passes before the cut, folded away; those that changed something with what they changed."""
+    """Return the collapsed passes before the cut; those that changed something include the change."""
     changed = [one for one in passes if one.outcome == CHANGED]
     rest = [f"{one.name}: {one.outcome}" for one in passes if one.outcome != CHANGED]
     head = f"passes before the cut: {len(changed)} of {len(passes)} changed the fusion"
@@ -114,7 +114,7 @@ def _pass_part(passes: Sequence[PassView]) -> Element:
 
 
 def _rewrite(one: PassView) -> list[Element]:
-    """Return what a pass changed, as two graphs and as lines."""
+    """Return the change of a pass as two graphs and as lines."""
     drawn = [] if one.rewrite is None else [element("div", rewrite_element(one.rewrite, style=False), css="fl-picture")]
     return [*drawn, element("pre", "\n".join(one.diff))]
 

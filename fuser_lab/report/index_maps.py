@@ -1,4 +1,4 @@
-"""Which numbers of segments are which numbers of the definition, as text and drawn."""
+"""The correspondence between the numbers of segments and those of the definition, as text and drawn."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from fuser_lab.ir import TensorView
 from fuser_lab.report.html import fragment
 from fuser_lab.report.markup import element
 
-_WIDTH, _HEIGHT, _GAP = 46, 34, 8  # of the box of one number, and between two
+_WIDTH, _HEIGHT, _GAP = 46, 34, 8  # of a number's box, and between two boxes
 _APART = 28  # between two segments
 _TOP, _BELOW, _TITLE = 22, 110, 16
 _ROLES = {"input": "--fl-accent", "output": "--fl-good", "size": "--fl-muted"}
@@ -18,11 +18,11 @@ _ROLES = {"input": "--fl-accent", "output": "--fl-good", "size": "--fl-muted"}
 
 @dataclass(frozen=True, kw_only=True)
 class IndexMaps:
-    """The numbers of a definition, of its segments, and for each segment the original number of some of its own.
+    """The numbers of a definition and of its segments, and for each segment a map of its numbers to the original ones.
 
-    ``decided`` names the sizes of the definition that ops decide; their numbers follow those of the extents of inputs.
-    ``crossing`` names tensors that passes or the segmenter made and that pass between segments; their numbers are
-    behind all others.
+    ``decided`` names the sizes that ops of the definition determine; their numbers follow those of the input extents.
+    ``crossing`` names tensors that passes or the segmenter made and that pass between segments; their numbers come
+    last.
     """
 
     original: FusionState
@@ -40,7 +40,7 @@ class IndexMaps:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """Return the numbers as boxes with a line between those that are one value."""
+        """Return the numbers as boxes, with lines between those of the same value."""
         return fragment(element("div", self._drawn(), css="fl-picture"))
 
     def _drawn(self) -> Element:
@@ -67,7 +67,7 @@ class IndexMaps:
 
     @cached_property
     def _names(self) -> Mapping[int, str]:
-        """Names by number, those included that passes or the segmenter made for what crosses between segments."""
+        """Names by number, including crossing tensors that passes or the segmenter made."""
         return {**self.crossing, **self.original.name_of, **self.decided}
 
     def _used_extents(self) -> dict[int, str]:
@@ -80,7 +80,7 @@ class IndexMaps:
 def _boxes(
     state: FusionState, *, extents: Mapping[int, str], names: Mapping[int, str],
 ) -> list[tuple[int, str, str]]:
-    """Return (number, name, role) of extents that are used, states, and inner values that have a role."""
+    """Return (number, name, role) of used extents, states, and inner values that have a role."""
     roles = dict.fromkeys(state.outputs, "output") | dict.fromkeys(state.inputs, "input")
     found = [(fid, name, "size") for fid, name in extents.items()]
     found += [(s.fid, _label(s), roles.get(s.fid, "")) for s in state.states]
@@ -89,7 +89,7 @@ def _boxes(
 
 
 def _label(state: State) -> str:
-    """Return the name of a value, or the number that a constant is."""
+    """Return the name of a value, or the number of a constant."""
     if state.kind is StateKind.VECTOR:
         return f"{len(state.values)} sizes"
     value = state.values[0]
@@ -107,7 +107,7 @@ def _row_width(count: int) -> float:
 def _row(
     boxes: Sequence[tuple[int, str, str]], left: float, top: float, hue: str,
 ) -> tuple[dict[int, tuple[float, float]], list[Element]]:
-    """Return the place of each number in a row of boxes, and the boxes."""
+    """Return the position of each number in a row of boxes, and the boxes."""
     places: dict[int, tuple[float, float]] = {}
     parts: list[Element] = []
     for fid, name, role in boxes:

@@ -1,4 +1,4 @@
-"""Results kept for the next drawing: an edit makes a new plan of the same tensors and expressions."""
+"""Cached results for the next drawing: an edit makes a new plan of the same tensors and expressions."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _MOST: Final = 1 << 14
 
 
 def kept(function: Callable[[Given], Result]) -> Callable[[Given], Result]:
-    """Return the function with its results kept by the identity of what it is given, which must not change.
+    """Return the function with its results cached by the identity of its arguments, which must not change.
 
-    Keeping them by equality would compare the tensors of all fusions that have the same names.
+    A cache by equality would compare tensors with the same name from all fusions.
     """
     results: dict[int, tuple[Given, Result]] = {}
 
     @wraps(function)
     def remembering(given: Given) -> Result:
-        found = results.get(id(given))  # what is kept is alive, so that nothing else has its id
+        found = results.get(id(given))  # cached objects stay alive, so that no other object has their id
         if found is None:
             if len(results) >= _MOST:
                 results.clear()

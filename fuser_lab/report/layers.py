@@ -2,13 +2,12 @@
 
 The four steps are those of K. Sugiyama, S. Tagawa, M. Toda, "Methods for visual understanding of hierarchical system
 structures", IEEE Trans. SMC 11(2), 1981: ranks, bends where an edge passes a rank, order within ranks by barycentres,
-coordinates. Edges that leave the same port share their bends, so that a tensor with many readers is one trunk with
-branches; coordinates are the least-squares fit to the neighbours under the order (isotonic regression by pooling
-adjacent violators), swept down and up.
+coordinates. Edges from the same port share their bends, so that a tensor with many readers is one trunk with branches;
+coordinates are the least-squares fit to the neighbours under the order (isotonic regression by pooling adjacent
+violators), swept down and up.
 
-A drawing that is too tall is broken into bands side by side; a wire passes from one band to the next in a lane of the
-gutter between them. An item that stood somewhere before (``Item.stood``) stays there unless something new needs the
-room.
+A drawing that is too tall breaks into bands side by side; a wire passes from one band to the next in a lane of the
+gutter between them. An item with a previous position (``Item.stood``) stays there unless something new needs the room.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ _STRAIGHT = 8.0  # how much more a way without branches wants to be straight tha
 _PINNED = 1e8  # how much more an item wants to stay than a new one wants to be near its neighbours
 _DIGITS = 3  # of pixels: what is placed again where it stood is at exactly the same place
 _LANE = 12.0  # between wires in a gutter
-_SLACK = 170.0  # pixels of empty room that are kept rather than moving what stood below
+_SLACK = 170.0  # pixels of empty room that stay rather than move the items below
 
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Where an item stood in an earlier drawing: its x before bands were set side by side, its band, its rank's top.
+    """An item's position in an earlier drawing: its x before bands were set side by side, its band, its rank's top.
 
-    Without band and top only its place among its neighbours is kept.
+    Without band and top it keeps only its place among its neighbours.
     """
 
     x: float
@@ -54,9 +53,9 @@ class Stand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A box to place; ``first`` and ``last`` pin it to the outermost ranks, ``low`` to the foot of its rank.
+    """A box to place; ``first`` and ``last`` pin it to the outermost ranks, ``low`` to the bottom of its rank.
 
-    ``stood`` is where it was in the drawing before.
+    ``stood`` is its position in the previous drawing.
     """
 
     width: float
@@ -69,9 +68,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """A way from the bottom of one item to the top of another; both ends are offsets from the items' centres.
+    """A path from the bottom of one item to the top of another; both ends are offsets from the items' centres.
 
-    Wires with the same ``trunk`` start at the same place and share their bends.
+    Wires with the same ``trunk`` start at the same point and share their bends.
     """
 
     source: int
@@ -83,20 +82,20 @@ class Wire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """What is to be drawn; hashable, so that what was placed once is not placed again."""
+    """The items and wires to draw; hashable, so that layouts can be cached."""
 
     items: tuple[Item, ...]
     wires: tuple[Wire, ...]
     gap: float
     rank_gap: float
-    origins: tuple[float, ...] = ()  # how far the bands of the drawing before were shifted
+    origins: tuple[float, ...] = ()  # shifts of the previous drawing's bands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     """Centres of items, and for each wire its corners from its source to its target, from (0, 0) on.
 
-    ``stands`` and ``origins`` are what the next drawing needs to leave things where they are.
+    ``stands`` and ``origins`` let the next drawing keep positions.
     """
 
     width: float
@@ -109,7 +108,7 @@ class Placed:
 
 @lru_cache(maxsize=1024)
 def place(graph: Graph, bands: int = 1) -> Placed:
-    """Return where the items of ``graph`` go and how its wires run; no two items overlap.
+    """Return the positions of the items of ``graph`` and the routes of its wires; no two items overlap.
 
     Raises
     ------
@@ -140,7 +139,7 @@ def _solved(graph: Graph) -> _Net:
 
 @dataclass(slots=True, kw_only=True)
 class _Bend:
-    """Where a trunk passes a rank, or (``item`` given) a box of the graph."""
+    """A trunk's point on a rank, or (``item`` given) a box of the graph."""
 
     rank: int
     width: float
@@ -152,7 +151,7 @@ class _Bend:
 
 
 class _Net:
-    """The graph with bends; positions are filled in step by step."""
+    """The graph with bends; later steps fill in the positions."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -173,7 +172,7 @@ class _Net:
         self._known_bands = self._bands_before() if self._has_stood else None
 
     def _thread(self, ranks: Sequence[int]) -> None:
-        """Give every wire a bend on each rank that it passes, shared within a trunk."""
+        """Give every wire a bend on each rank that it passes; a trunk's wires share bends."""
         bends: dict[tuple[int, int], int] = {}
         linked: set[tuple[int, int, float]] = set()
         for wire in self._graph.wires:
@@ -198,7 +197,7 @@ class _Net:
         self._bends[lower].above.append((upper, enters, leaves, 1.0))
 
     def _walk(self) -> Iterable[int]:
-        """Yield bends depth first from the top, so that what belongs together begins side by side."""
+        """Yield bends depth first from the top, so that related items start side by side."""
         seen: set[int] = set()
         roots = [n for n, bend in enumerate(self._bends) if not bend.above]
         stack = roots[::-1]
@@ -236,7 +235,7 @@ class _Net:
         return found if known else None
 
     def _keep_order(self) -> None:
-        """Order each rank by where its items stood; what is new goes beside what it is connected with."""
+        """Order each rank by previous positions; new items go beside their neighbours in the graph."""
         bends = self._bends
         for n, bend in enumerate(bends):
             stood = self._stands[n]
@@ -298,7 +297,7 @@ class _Net:
         return total
 
     def _stiffen(self) -> None:
-        """Give more weight to ways without branches, and to trunks."""
+        """Give more weight to unbranched paths and to trunks."""
         bends = self._bends
         for n, bend in enumerate(bends):
             for at, (m, own, theirs, _) in enumerate(bend.below):
@@ -310,7 +309,7 @@ class _Net:
                     other.above[back] = n, theirs, own, _STRAIGHT
 
     def spread(self) -> None:
-        """Set x coordinates: each rank as close to its neighbours as its order allows."""
+        """Set x coordinates: each rank is as close to its neighbours as its order allows."""
         self._stiffen()
         for rank in self._ranks:
             stands = [self._stands[n] for n in rank]
@@ -338,8 +337,8 @@ class _Net:
     def _fit(self, rank: Sequence[int], wishes: Sequence[tuple[float, float]]) -> None:
         """Set the x of a rank to the least-squares fit of ``wishes`` that keeps order and gaps."""
         bends = self._bends
-        gap = self._graph.gap / (2 if self._has_stood else 1)  # `straighten` may have put them closer
-        blocks: list[tuple[float, float, int]] = []  # (weighted sum of what is left of the wishes, weight, how many)
+        gap = self._graph.gap / (2 if self._has_stood else 1)  # `straighten` may have moved them closer
+        blocks: list[tuple[float, float, int]] = []  # (weighted sum of the remaining wishes, weight, count)
         offsets: list[float] = []
         offset = before = 0.0
         for n, (wished, weighs) in zip(rank, wishes, strict=True):
@@ -357,7 +356,7 @@ class _Net:
             bends[n].x = x + offset
 
     def straighten(self) -> None:
-        """Move what belongs to one unbranched way into line, as far as the neighbours leave room."""
+        """Align the bends of each unbranched path as far as the neighbours leave room."""
         seen: set[int] = set()
         for n in (n for rank in self._ranks for n in rank):
             if n not in seen:
@@ -368,7 +367,7 @@ class _Net:
             bend.x = round(bend.x, _DIGITS)
 
     def _run(self, n: int, seen: set[int]) -> list[tuple[int, float]]:
-        """Return the bends of an unbranched way from ``n`` down, with where they stand when it is straight."""
+        """Return the bends of an unbranched path from ``n`` down, with their positions if it is straight."""
         run, shift = [(n, 0.0)], 0.0
         seen.add(n)
         while True:
@@ -401,7 +400,7 @@ class _Net:
             self._bends[n].x = at + shift
 
     def _room(self, n: int) -> tuple[float, float]:
-        """Return the least and the greatest x that leave half a gap to the neighbours."""
+        """Return the smallest and the largest x that leave half a gap to the neighbours."""
         bend, rank, gap = self._bends[n], self._ranks[self._bends[n].rank], self._graph.gap / 2
         left, right = -_FAR, _FAR
         if bend.at:
@@ -425,7 +424,7 @@ class _Net:
         return found
 
     def _lanes(self, bands: Sequence[int]) -> list[dict[tuple[int, float], int]]:
-        """Return for each gutter the lane of every way through it: by the bend that it leaves, and where."""
+        """Return for each gutter the lane of every path through it, by the bend and the point that it leaves."""
         lanes: list[dict[tuple[int, float], int]] = [{} for _ in range(bands[-1])]
         for wire, path in zip(self._graph.wires, self._paths, strict=True):
             for at, (above, below) in enumerate(pairwise(path)):
@@ -469,7 +468,7 @@ class _Net:
         )
 
     def extent(self, bands: int) -> tuple[float, float]:
-        """Return the width and the height of the drawing in so many bands."""
+        """Return the width and the height of the drawing in ``count`` bands."""
         frame = self._frame(bands)
         return frame.edges[-1], frame.foot + frame.head
 

@@ -1,8 +1,8 @@
-"""A view model laid out in layers: each segment by itself, then the segments as boxes among inputs and outputs.
+"""A layered layout of a view model: each segment separately, then the segments as boxes among inputs and outputs.
 
-Everything is computed from top to bottom; a drawing from left to right is the same with both axes exchanged. Which of
-the two it is, and in how many bands, depends on the room that the drawing should fit. Time is near linear in the size
-of the graph, an edit lays out again only the segments that it changed, and what it does not change stays where it is.
+The computation is from top to bottom; a drawing from left to right is the same with both axes exchanged. The direction
+and the number of bands depend on the available room. Time is near linear in the size of the graph; an edit lays out
+only the segments that it changes, and everything else stays in place.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _ENTRANCES = 12.0  # between the tips of arrows into one box
 _ARROW = 7.0
 _ROUND = 8.0
 _MOST_BANDS = 16
-_MOST_TRIED = 500  # nodes, up to which both directions are tried
-_LARGEST = 1.3  # scale beyond which a drawing gains nothing
-_PER_BAND = 0.95  # what a drawing is worth with one band more, beside one of the same scale
+_MOST_TRIED = 500  # maximum number of nodes for which both directions are tried
+_LARGEST = 1.3  # scale above which a drawing gains nothing
+_PER_BAND = 0.95  # relative value of one more band at the same scale
 _PER_BAND_INSIDE = 0.8
-_ACROSS = 0.87  # what a drawing from left to right is worth beside one from top to bottom
-_WORN = 0.6  # of the scale that a drawing began with, below which it is laid out again
+_ACROSS = 0.87  # relative value of a drawing from left to right
+_WORN = 0.6  # fraction of the initial scale below which a drawing is laid out again
 _LEGIBLE = 0.8  # scale from which all names can be read
 _SHRUNK = 0.75  # of the scale of a new layout, below which that one takes the place of the old
 
@@ -47,7 +47,7 @@ Size = tuple[float, float]
 
 
 def lay_out(view: ViewModel, room: Room = ROOM, before: Layout | None = None) -> Layout:
-    """Return the coordinates of everything in ``view``, so that it is as large as may be in ``room``.
+    """Return the coordinates of everything in ``view``, at the largest scale that fits ``room``.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ def lay_out(view: ViewModel, room: Room = ROOM, before: Layout | None = None) ->
     room
         The canvas.
     before
-        The layout of another plan of the same fusion: what both have in common stays where it is, unless the drawing
-        would become too small, or much smaller than a new one.
+        The layout of another plan of the same fusion: common parts stay in place unless the drawing would become too
+        small, or much smaller than a new one.
     """
     if before is not None:
         kept = before.memory
@@ -85,7 +85,7 @@ def _port(edge: EdgeView) -> Port:
 
 
 def _fit(size: Size, room: Size, largest: float = _LARGEST) -> float:
-    """Return the scale at which a drawing fits into the room, as far as more of it is worth anything."""
+    """Return the scale at which a drawing fits into the room, up to the largest useful one."""
     return min(largest, *(have / max(need, 1.0) for need, have in zip(size, room, strict=True)))
 
 
@@ -300,13 +300,13 @@ class _Drawing:
         )
 
     def _known_by(self, node: NodeView) -> str:
-        """Return what a free node is known by from plan to plan: segments are renumbered, so by what they write."""
+        """Return a free node's key across plans; segments are renumbered, so their key is what they write."""
         if node.segment is None:
             return node.id
         return "segment of " + " ".join(self._segments[node.segment].outputs)
 
     def layout(self, bands: int, scale: float) -> Layout:
-        """Return the layout in so many bands; ``scale`` is what it began with."""
+        """Return the layout in ``bands`` bands; ``scale`` is its initial scale."""
         number, labels, legs = self._number, self._labels, self._legs
         placed = place(self._graph, bands)
         corners = {}
@@ -401,7 +401,7 @@ def _label_of(port: Port) -> str:
 def _join(
     joined: dict[tuple[Port, str | int], int], wires: list[Wire], key: tuple[Port, str | int], wire: Wire,
 ) -> int:
-    """Return the number of the wire; a second edge on the same way takes the first one's."""
+    """Return the number of the wire; a second edge on the same path shares the first one's."""
     if key not in joined:
         joined[key] = len(wires)
         wires.append(wire)
@@ -413,9 +413,9 @@ def _moved(point: Point, by: Point) -> Point:
 
 
 def _curve(route: Sequence[Point], label: Point | None) -> Curve:
-    """Return a curve through the corners of a route, upright at each of them, with room for the arrow's tip.
+    """Return a curve through the corners of a route, vertical at each of them, with room for the arrow's tip.
 
-    Where a wire runs level, in the lanes between bands, its corners are rounded.
+    Horizontal wires, in the lanes between bands, have rounded corners.
     """
     tip = route[-1]
     corners = [*route[:-1], (tip[0], tip[1] - _ARROW)]

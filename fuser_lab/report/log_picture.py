@@ -1,4 +1,4 @@
-"""A decision log as a picture: one row per attempt, one column per expression, marks where the attempt is about it."""
+"""A decision log as a picture: one row per attempt, one column per expression, marks for those it concerns."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 _LEFT, _RIGHT, _ROW, _TOP = 190.0, 12.0, 15.0, 20.0
 _WIDEST, _NARROWEST = 34.0, 6.0
-_ROOM: Final = 480.0  # pixels for the columns, as long as they are not narrower than the least
+_ROOM: Final = 480.0  # pixels for all columns, unless they become too narrow
 _MOST_ROWS: Final = 200
 
 
 def decisions_svg(log: Iterable[Attempt], *, style: bool = True) -> str:
-    """Return the attempts from top to bottom: full marks where one was accepted, hollow ones where it was refused.
+    """Return the attempts from top to bottom, with full marks if accepted and hollow ones if rejected.
 
-    A line joins the expressions that an attempt would put together. Of long logs the first 200 rows are drawn.
+    A line joins the expressions that an attempt would merge. Long logs show the first 200 rows.
     """
     decisions = view_decisions(log)
     shown = decisions[:_MOST_ROWS]
@@ -46,7 +46,7 @@ def decisions_svg(log: Iterable[Attempt], *, style: bool = True) -> str:
 
 
 def _heads(names: Sequence[str], columns: dict[str, float], step: float) -> list[str]:
-    """Return the names above the columns: as many as have room."""
+    """Return the names above the columns, as many as fit."""
     widest = max((measure.sans_width(name, measure.LABEL_SIZE) for name in names), default=0.0) + 4
     every = max(1, round(widest / step + 0.5))
     return [chart.label(name, (columns[name], 14), anchor="middle") for name in names[::every]]

@@ -5,7 +5,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, tostring
 
 _NOT_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_LESS: Final = "\ufffe"  # no character, so that no cleaned text holds it
+_LESS: Final = "\ufffe"  # not a character, so that no cleaned text contains it
 
 Child = Element | str
 
@@ -26,7 +26,7 @@ def element(tag: str, *children: Child, css: str = "", **attributes: str) -> Ele
 
 
 def to_html(root: Element) -> str:
-    """Return the HTML text of an element; ``<`` is escaped in attributes too, which the library leaves as it is."""
+    """Return the HTML text of an element; unlike the library, also escape ``<`` in attributes."""
     for part in root.iter():
         for key, value in part.items():
             if "<" in value:
@@ -36,6 +36,6 @@ def to_html(root: Element) -> str:
 
 def clean(text: str) -> str:
     """Return the text without characters that XML cannot hold."""
-    if text.isprintable():  # as nearly all are; no printable character is outside XML
+    if text.isprintable():  # the common case; every printable character is valid in XML
         return text
     return _NOT_XML.sub("\ufffd", text)

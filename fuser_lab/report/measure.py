@@ -1,4 +1,4 @@
-"""How large text is and what stands on each box, so that layout and drawing agree without access to fonts."""
+"""The size of text and the lines on each box, so that layout and drawing agree without access to fonts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BoxText:
 
 
 def node_text(node: NodeView, *, compact: bool) -> BoxText:
-    """Return what stands on a node box."""
+    """Return the text of a node box."""
     if node.kind == "segment":
         width = max(mono_width(node.detail, DETAIL_SIZE) + 26, sans_width(node.label, NAME_SIZE) + 32)
         return BoxText(name=node.label, aside="", detail=node.detail, width=width, height=46)
@@ -70,7 +70,7 @@ def _with_aside(name: str, aside: str, width: float) -> float:
 
 
 def segment_label(segment: SegmentView) -> tuple[str, str, str]:
-    """Return the three parts of a segment's header: number, scheduler, and what it moves."""
+    """Return the three parts of a segment's header: number, scheduler, and traffic."""
     ops = plural(len(segment.ops), "op")
     moved = f"{ops} · in {bytes_label(segment.bytes_in)} · out {bytes_label(segment.bytes_out)}"
     return f"S{segment.index}", segment.scheduler, moved

@@ -1,4 +1,4 @@
-"""What lies in memory while the segments of a plan run, in run order, as numbers and as static SVG."""
+"""Memory use while the segments of a plan run, in run order, as numbers and as static SVG."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What lies in memory while a segment runs, in bytes: fusion inputs, tensors for later segments, results."""
+    """Memory use while a segment runs, in bytes: fusion inputs, tensors for later segments, results."""
 
     segment: int
     inputs: int
@@ -35,10 +35,10 @@ class Step:
 
 
 def memory_steps(plan: PlanLike) -> tuple[Step, ...]:
-    """Return what lies in memory while each segment runs, in run order.
+    """Return the memory use while each segment runs, in run order.
 
-    Inputs stay throughout, as their owner keeps them; what passes between segments lives from the segment that writes
-    it to the last that reads it; results stay from where they are written.
+    Inputs live throughout, as their owner keeps them; tensors between segments live from the segment that writes them
+    to the last that reads them; results live from the segment that writes them.
     """
     given = {t.name: t for t in plan.fusion.tensor_inputs}
     results = {t.name for t in plan.fusion.outputs}
@@ -104,5 +104,5 @@ def memory_svg(plan: PlanLike, *, style: bool = True) -> str:
 
 
 def bytes_of(value: Any) -> int:
-    """Return the bytes of a tensor; none for numbers, and while an extent is unknown."""
+    """Return the bytes of a tensor; 0 for numbers and for unknown extents."""
     return tensor_bytes(value) if hasattr(value, "extents") else 0

@@ -1,4 +1,4 @@
-"""A plan as a Mermaid flowchart, which issue trackers draw."""
+"""A plan as a Mermaid flowchart, which issue trackers render."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def _node(node: NodeView, number: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return the text with what Mermaid or HTML would read as markup written as entities."""
+    """Return the text with the markup of Mermaid and HTML escaped as entities."""
     return "".join(c if c.isalnum() or c in " _.,:-+/()" else f"#{ord(c)};" for c in text)

@@ -1,7 +1,8 @@
-"""A captured graph as boxes by module path: each box opens into what is inside it, what repeats is folded.
+"""A captured graph as boxes by module path: each box opens into its contents, and repetitions are folded.
 
-Boxes of one level are modules, and the calls of the level's own module: those in one region, or those of one op that
-torch runs. Calls are joined only where no way leads out of a box and back, other than through a module called again.
+The boxes of a level are modules, and the calls of the level's own module: those in one region, or those of one op that
+torch runs. Calls share a box only if no path leads out of the box and back, other than through a module that is called
+again.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Literal
 
 Path = tuple[str, ...]
 BoxKind = Literal["module", "region", "torch"]
-_MOST_TURNS = 16  # different modules that may take turns
+_MOST_TURNS = 16  # most different modules in a repeating pattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call that computes something: the parts of its module's path, its op, its region (None: torch's), its bytes."""
+    """A call that computes something: the parts of its module path, its op, its region (None: torch), its bytes."""
 
     module: Path
     op: str
@@ -30,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """A tensor that one call makes and another reads, by number; ``target`` is None where the graph returns it."""
+    """A tensor that one call makes and another reads, by number; ``target`` is None if the graph returns it."""
 
     source: int
     target: int | None
@@ -40,17 +41,17 @@ class Flow:
 
 @dataclass(frozen=True, kw_only=True)
 class CallGraph:
-    """The calls of a graph in an order in which they can run, with the tensors between them; ``classes`` by path."""
+    """The calls of a graph in a valid run order, with the tensors between them; ``classes`` by path."""
 
     title: str
     calls: tuple[Call, ...]
     flows: tuple[Flow, ...]
-    library: str = "torch"  # what runs the calls that are in no region
+    library: str = "torch"  # the library that runs the calls outside regions
     classes: Mapping[Path, str] = field(default_factory=dict)
 
     @cached_property
     def into(self) -> tuple[tuple[Flow, ...], ...]:
-        """For each call, what it reads of others."""
+        """For each call, what it reads from others."""
         found: list[list[Flow]] = [[] for _ in self.calls]
         for flow in self.flows:
             if flow.target is not None:
@@ -59,7 +60,7 @@ class CallGraph:
 
     @cached_property
     def out_of(self) -> tuple[tuple[Flow, ...], ...]:
-        """For each call, what others read of it."""
+        """For each call, what others read from it."""
         found: list[list[Flow]] = [[] for _ in self.calls]
         for flow in self.flows:
             found[flow.source].append(flow)
@@ -68,18 +69,18 @@ class CallGraph:
 
     @cached_property
     def counted(self) -> dict[tuple[int, ...], _Counts]:
-        """What was counted of sets of calls: a map is drawn again and again, with few boxes opened or closed."""
+        """Counts of sets of calls, cached: each redraw of a map opens or closes few boxes."""
         return {}
 
     @cached_property
     def levels(self) -> dict[tuple[Path, tuple[int, ...], bool], _Level]:
-        """What was found of the levels that were drawn."""
+        """The levels drawn so far, cached."""
         return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What goes from one box to another of its level, by place; ``back`` is against the order in which they run."""
+    """The tensors from one box to another of its level, by position; ``back`` is against the run order."""
 
     source: int
     target: int
@@ -90,7 +91,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """The boxes of one level in an order in which they run, and what goes between them."""
+    """The boxes of one level in run order, and the links between them."""
 
     boxes: tuple[ModuleBox, ...]
     links: tuple[Link, ...]
@@ -98,12 +99,12 @@ class Inside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleBox:
-    """A module, ``times`` equal ones in a row, or calls of the enclosing module; ``inside`` where it is open.
+    """A module, ``times`` equal ones in a row, or calls of the enclosing module; ``inside`` if it is open.
 
-    Where different modules take turns, as layers with local and with global attention do, ``turns`` of them repeat
-    ``times`` times, and the first of each are inside. ``calls`` are numbers, ``ops`` the names of what they call, each
-    once, and ``left`` counts those in no region. ``bytes_in`` and ``bytes_out`` count each tensor once that other calls
-    make for it, or read of it.
+    If different modules alternate, as layers with local and with global attention do, ``turns`` of them repeat
+    ``times`` times, and ``inside`` holds the first of each. ``calls`` are numbers, ``ops`` the distinct names of the
+    called ops, and ``left`` counts calls outside regions. ``bytes_in`` and ``bytes_out`` count each tensor that other
+    calls make for it, or read from it, once.
     """
 
     id: str
@@ -123,11 +124,11 @@ class ModuleBox:
 
     @property
     def modules(self) -> int:
-        """How many modules a box of modules stands for."""
+        """The number of modules that a box represents."""
         return self.turns * self.times
 
     def each(self) -> list[ModuleBox]:
-        """Return the box and all boxes that are drawn in it."""
+        """Return the box and all boxes drawn inside it."""
         return [self, *(box for one in (self.inside.boxes if self.inside else ()) for box in one.each())]
 
 
@@ -141,18 +142,18 @@ def module_boxes(
     graph
         The graph.
     opened
-        Boxes that are open, by ``id``.
+        The ``id`` of each open box.
     depth
-        How many levels are open whatever ``opened`` says; 1 shows the outermost modules.
+        The number of levels that are always open; 1 shows the outermost modules.
     folded
-        Whether neighbours with numbers for names are one box where they are equal, or take turns again and again; if it
-        is open, it shows the first.
+        Whether numbered neighbours that are equal, or that alternate repeatedly, form one box; if open, it shows the
+        first of each.
     """
     return _Builder(graph, frozenset(opened), depth, folded=folded).whole()
 
 
 def depth_for(graph: CallGraph, most: int) -> int:
-    """Return the greatest depth at which at most so many boxes are drawn; 1 at least."""
+    """Return the greatest depth that draws at most ``most`` boxes; at least 1."""
     count, depth = -1, 1
     while True:
         drawn = len(module_boxes(graph, depth=depth + 1).each())
@@ -193,7 +194,7 @@ class _Builder:
         )
 
     def _inside(self, path: Path, calls: Sequence[int], level: int) -> Inside:
-        """Return the boxes of a level, whose calls are all in the module of this path."""
+        """Return the boxes of a level; all its calls are in the module at this path."""
         found = self._level(path, tuple(calls))
         boxes = []
         for place, (key, own) in enumerate(found.groups):
@@ -208,7 +209,7 @@ class _Builder:
         return Inside(boxes=tuple(boxes), links=found.links)
 
     def _level(self, path: Path, calls: tuple[int, ...]) -> _Level:
-        """Return the boxes of a level in order, whatever is open."""
+        """Return the boxes of a level in order, regardless of which are open."""
         graph, depth = self._graph, len(path)
         known = graph.levels.get((path, calls, self._folded))
         if known is not None:
@@ -236,7 +237,7 @@ class _Builder:
     def _pattern(
         self, path: Path, fold: _Fold, modules: Mapping[str, Sequence[int]], calls: Sequence[int], level: int,
     ) -> ModuleBox:
-        """Return a box of modules that take turns; it opens into the first of each."""
+        """Return a box of alternating modules; it opens into the first of each."""
         shown = _fold_name(fold.names)
         name_id = ".".join((*path, shown))
         is_open = level < self._depth or name_id in self._opened
@@ -251,7 +252,7 @@ class _Builder:
     ) -> ModuleBox:
         start, first = len(path) - 1, modules[names[0]]
         shown = _fold_name(names)
-        # A module that holds one module and nothing else opens at once.
+        # A module that contains only one module opens immediately.
         while len(following := {self._graph.calls[n].module[len(path): len(path) + 1] for n in first}) == 1:
             (more,) = following
             if not more or len(names) > 1:
@@ -264,7 +265,7 @@ class _Builder:
         return self._box(name_id, "module", shown, path, calls, times=len(names), inside=inside)
 
     def _folds(self, depth: int, modules: Mapping[str, Sequence[int]]) -> list[_Fold]:
-        """Return the names of modules in runs of neighbours that are equal, or that take turns again and again."""
+        """Return the names of modules in runs of neighbours that are equal or alternate repeatedly."""
         looks: list[object] = []
         for name, calls in modules.items():
             base, _, number = name.rpartition(".")
@@ -280,14 +281,14 @@ class _Builder:
         return folds
 
     def _looks(self, depth: int, calls: Sequence[int]) -> frozenset[tuple[tuple[Path, str, int, bool], int]]:
-        """Return what equal modules have in common: ops and sizes by path."""
+        """Return a key that equal modules share: ops and sizes by path."""
         every = (self._graph.calls[n] for n in calls)
         return frozenset(Counter((c.module[depth + 1:], c.op, c.bytes, c.region is None) for c in every).items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fold:
-    """Modules that one box stands for: ``turns`` different ones, ``times`` times."""
+    """Modules that one box represents: ``turns`` different ones, ``times`` times."""
 
     names: tuple[str, ...]
     turns: int
@@ -296,7 +297,7 @@ class _Fold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counts:
-    """What a box says of its calls; see `ModuleBox`."""
+    """A box's summary of its calls; see `ModuleBox`."""
 
     ops: tuple[str, ...]
     regions: tuple[int, ...]
@@ -333,7 +334,7 @@ def _counted(graph: CallGraph, calls: tuple[int, ...]) -> _Counts:
 
 
 def _repeated(alike: Sequence[int], at: int) -> tuple[int, int]:
-    """Return how many neighbours from a place on repeat how often: what takes in most, of equals the shortest."""
+    """Return the period and count of the repetition from a position on that covers the most, the shortest of equals."""
     best = (1, 1)
     for turns in range(1, min(_MOST_TURNS, (len(alike) - at) // 2) + 1):
         end = at + turns
@@ -355,18 +356,18 @@ def _fold_name(names: Sequence[str]) -> str:
 
 
 class Groups:
-    """Calls in groups; a group that may be split is left where a way would lead out of it and back."""
+    """Calls in groups; a group that may be split ends before a path would lead out of it and back."""
 
     def __init__(self, graph: CallGraph) -> None:
         self._graph = graph
         self.keys: list[str] = []
         self.calls: list[list[int]] = []
-        self._above: list[int] = []  # groups on the way to each, as bits
+        self._above: list[int] = []  # groups that lead to each, as bits
         self._last: dict[str, int] = {}
         self._home: dict[int, int] = {}
 
     def add(self, number: int, key: str, *, splits: bool) -> None:
-        """Put a call into the last group of a key, or into a new one."""
+        """Put a call into the last group of its key, or into a new one."""
         given = {self._home[f.source] for f in self._graph.into[number] if f.source in self._home}
         group = self._last.get(key)
         if group is None or (splits and any(self._above[one] >> group & 1 for one in given if one != group)):
@@ -386,7 +387,7 @@ class Groups:
                     self._above[other] |= above
 
     def ordered(self) -> tuple[list[int], tuple[Link, ...]]:
-        """Return the groups in an order in which they run, and the links between them by their places in it."""
+        """Return the groups in run order, and the links between them by their positions in it."""
         between: dict[tuple[int, int], dict[str, int]] = {}
         for number, group in self._home.items():
             for flow in self._graph.into[number]:
@@ -406,7 +407,7 @@ class Groups:
 
 
 def _order(count: int, pairs: Collection[tuple[int, int]]) -> list[int]:
-    """Return a topological order, by number where there is a choice; a cycle is entered at its least number."""
+    """Return a topological order; ties go to the smallest number, and a cycle is entered at its smallest number."""
     waiting = [0] * count
     after: list[list[int]] = [[] for _ in range(count)]
     for a, b in pairs:

@@ -1,4 +1,4 @@
-"""The boxes of a module map as SVG: levels are laid out one in another, each in layers from top to bottom."""
+"""The boxes of a module map as SVG: nested levels, each in layers from top to bottom."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _HEAD: Final = 28.0
 _GAP: Final = 18.0
 _RANK_GAP: Final = 36.0
 _MARGIN: Final = 6.0
-_BACK: Final = 26.0  # how far a way back bulges
+_BACK: Final = 26.0  # bulge of a backward link
 _PORT: Final = 34.0
 _WIDEST_NAME: Final = 44
-_MOST_OPS: Final = 3  # named in the box of a region
+_MOST_OPS: Final = 3  # ops named in the box of a region
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class _Drawn:
 
 
 def map_svg(wholes: Sequence[ModuleBox], *, style: bool = True) -> str:
-    """Return the picture of maps, one below the other; ``style=False`` leaves the style sheet to the page."""
+    """Return the picture of maps, one below another; ``style=False`` leaves the style sheet to the page."""
     drawn = [_laid_out(whole) for whole in wholes]
     width = max((one.width for one in drawn), default=0.0) + 2 * _MARGIN
     height = sum(one.height + 2 * _MARGIN for one in drawn)
@@ -63,7 +63,7 @@ def map_svg(wholes: Sequence[ModuleBox], *, style: bool = True) -> str:
 
 
 def describe(box: ModuleBox) -> str:
-    """Return what a box holds as a sentence."""
+    """Return a sentence that describes a box's contents."""
     moved = f"reads {bytes_label(box.bytes_in)} from other ops and gives them {bytes_label(box.bytes_out)}"
     ops = plural(len(box.calls), "op")
     if box.kind == "region":

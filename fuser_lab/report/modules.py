@@ -1,4 +1,4 @@
-"""A view model in which the ops of a module are one box, which opens into its modules and ops."""
+"""A view model in which a module's ops are one box that opens into its modules and ops."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFold:
-    """Ops of one module in one segment that are drawn as one box; ``nodes`` are their ids.
+    """Ops of one module in one segment, drawn as one box; ``nodes`` are their ids.
 
-    A module has several boxes in a segment, with different ``number``, where other ops come between: no way leads out
-    of a box and back.
+    If other ops come between, a module has several boxes in a segment, with different ``number``: no path leads out of
+    a box and back.
     """
 
     path: str
@@ -34,19 +34,19 @@ class ModuleFold:
 
     @property
     def id(self) -> str:
-        """The id of the node that stands for the ops."""
+        """The id of the node that represents the ops."""
         return f"module:{self.path}@{self.segment}" + (f"#{self.number}" if self.number else "")
 
 
 def has_modules(view: ViewModel) -> bool:
-    """Return whether ops are of different modules."""
+    """Return whether ops belong to different modules."""
     return len({node.module for node in rough(view.nodes) if node.kind == "op"}) > 1
 
 
 def module_folds(view: ViewModel, opened: Collection[str] = ()) -> tuple[ModuleFold, ...]:
     """Return the boxes of the outermost modules that are not among the ``opened`` paths, segment by segment.
 
-    Modules that hold all ops of the plan are open. Ops that belong to an open module itself are in no box.
+    Modules that contain all ops of the plan are open. Ops directly in an open module are in no box.
     """
     paths = {node.id: parts_of(node.module) for node in view.nodes if node.kind == "op"}
     whole = len(_shared(view))
@@ -61,14 +61,14 @@ def module_folds(view: ViewModel, opened: Collection[str] = ()) -> tuple[ModuleF
 
 
 def _shared(view: ViewModel) -> Path:
-    """Return the path of the innermost module that holds all ops."""
+    """Return the path of the innermost module that contains all ops."""
     paths = [parts_of(node.module) for node in view.nodes if node.kind == "op"]
-    ends = zip(min(paths, default=()), max(paths, default=()), strict=False)  # what these share, all between them share
+    ends = zip(min(paths, default=()), max(paths, default=()), strict=False)  # a prefix of both is a prefix of all
     return tuple(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
 
 
 def _folded(path: Path, whole: int, opened: Collection[str]) -> str:
-    """Return the outermost closed module of a path, or nothing where all of them are open."""
+    """Return the outermost closed module of a path, or ``""`` if all are open."""
     ends = (".".join(path[:depth]) for depth in range(whole + 1, len(path) + 1))
     return next((end for end in ends if end not in opened), "")
 
@@ -96,7 +96,7 @@ def _folds(segment: SegmentView, homes: Mapping[str, str], edges: Iterable[EdgeV
 
 
 def by_modules(view: ViewModel, folds: Iterable[ModuleFold]) -> ViewModel:
-    """Return the view with one node for each fold; an edge keeps the id of the first that it stands for."""
+    """Return the view with one node for each fold; an edge keeps the id of the first edge that it represents."""
     shared = len(".".join(_shared(view)))
     made = {fold: _node(fold, view, fold.path[shared:].removeprefix(".")) for fold in folds}
     place = {node: fold.id for fold in made for node in fold.nodes}

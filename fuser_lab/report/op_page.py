@@ -1,8 +1,7 @@
-"""The page of all ops: what each takes, which dtypes it gives, and who computes it; all of it is found by asking.
+"""The page of all ops: the arguments, result dtypes and targets of each, all determined by running the library.
 
-Dtypes are those of the ops' own samples. For the kernels, samples of different dtypes are recorded with one more op
-behind them, cut as nvFuser would, and lowered for both targets: an op is in a kernel if the segment that holds it has
-one.
+Dtypes come from the ops' samples. To find the kernels, samples of different dtypes are recorded with one more op after
+them, cut as nvFuser would, and lowered for both targets: an op is in a kernel if its segment has one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,14 +41,14 @@ FAMILIES: tuple[tuple[str, frozenset[OpKind] | None], ...] = (
 _FOREIGN = FAMILIES[-1][0]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SHOWN_RULES = 6
-_ASKED = 3  # samples per op: a segment takes some milliseconds to cut and to lower
+_ASKED = 3  # samples per op: cutting and lowering a segment takes some milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRow:
     """One op: ``dtypes`` are pairs of operands and results as its samples have them.
 
-    ``reference`` says whether NumPy evaluates it alone or as the ops that it is written with; ``kernels`` is, for each
+    ``reference`` says whether NumPy evaluates the op itself or the ops that compose it; ``kernels`` is, for each
     target, ``"kernel"``, ``"library"`` (the array library of the inputs evaluates it), or both.
     """
 
@@ -64,7 +63,7 @@ class OpRow:
 
 
 def op_rows() -> tuple[OpRow, ...]:
-    """Return all ops of ``fd.ops``, family by family, in alphabetical order."""
+    """Return all ops of ``fd.ops`` by family, in alphabetical order."""
     entries: list[OpDef | Composite] = [*OPS.values(), *COMPOSITES.values()]
     ordered = {title: place for place, (title, _) in enumerate(FAMILIES)}
     rows = (_row(entry) for entry in entries)
@@ -98,14 +97,14 @@ def _family(entry: OpDef | Composite) -> str:
 
 
 def _library(entry: OpDef | Composite) -> str:
-    """Return what evaluates torch tensors of the op outside kernels."""
+    """Return the library that evaluates the op on torch tensors outside kernels."""
     if isinstance(entry, Composite):
         return "its parts"
     return "torch" if entry.library is not None or entry.kind.is_view else "NumPy"
 
 
 def _asked(entry: OpDef | Composite, recorded: "_Recorded") -> dict[str, set[str]]:
-    """Return for each target who computes an op in a sample."""
+    """Return for each target what computes an op in a sample."""
     fusion = PRESEGMENTATION.run(bind(recorded.fusion, recorded.inputs).fusion)
     groups = segment(fusion, SchedulerRegistry()).groups
     status: dict[str, set[str]] = {target: set() for target in TARGETS}
@@ -142,7 +141,7 @@ class _Recorded:
 
     @property
     def is_empty(self) -> bool:
-        """Whether some tensor has no elements, so that nothing may be left to compute."""
+        """Whether some tensor has no elements, so that nothing may remain to compute."""
         return any(extent == 0 for tv in self.fusion.tensors.values() for extent in tv.extents)
 
 
@@ -162,7 +161,7 @@ def _recorded(sample: Sample) -> _Recorded:
 
 
 def _computing(fusion: Fusion, values: Sequence[Val]) -> frozenset[str]:
-    """Return the names of the expressions that values are computed with."""
+    """Return the names of the expressions that compute values."""
     found: dict[str, None] = {}
     pending = list(values)
     while pending:
@@ -174,7 +173,7 @@ def _computing(fusion: Fusion, values: Sequence[Val]) -> frozenset[str]:
 
 
 def _behind(fd: FusionBuilder, value: Any) -> Any:
-    """Record one more op on a result, so that the op itself is not a mere view of an input."""
+    """Record one more op on a result, so that the op itself is not just a view of an input."""
     if not isinstance(value, Tensor):
         dtype = DataType.Int if isinstance(value, int) else value.dtype
         return fd.ops.full([2], value, dtype)
@@ -193,7 +192,7 @@ def _flat(result: Any) -> Iterator[Any]:
 
 
 def unsupported_rows() -> tuple[tuple[str, str], ...]:
-    """Return the names of ``fd.ops`` that nvFuser has and fuser_lab has not, with the reason."""
+    """Return the ops that nvFuser has and fuser_lab lacks, with the reason."""
     return tuple(sorted(UNSUPPORTED.items()))
 
 

@@ -1,4 +1,4 @@
-"""The report: one HTML file with the explorer's own script and plans that were asked everything in advance."""
+"""The report: one HTML file with the explorer's own script and precomputed plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fuser_lab.report.view_model import ViewModel
 
-# Nothing is asked of any network, whatever the page holds: the browser itself sees to it.
+# The browser itself blocks all network requests of the page.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _MOST_DRAWN = 150  # ops in the static picture, which is not packed
 _UNPACK = """const code = document.getElementById("fl-code").textContent;
@@ -37,16 +37,16 @@ _FRAME = "body{margin:0;padding:16px;background:var(--fl-paper)}.fl-live{max-wid
 def report_page(
     view: ViewModel, data: Mapping[str, Any], *, script: str, style: str, title: str,
 ) -> str:
-    """Return the document; without a script, or while it starts, the first plan is shown as static HTML.
+    """Return the document; without a script, or while it starts, it shows the first plan as static HTML.
 
     Parameters
     ----------
     view
-        The first plan, for the static part; a large one is drawn by segments there.
+        The first plan, for the static part, which draws a large plan by segments.
     data
-        What the script shows, ready for JSON.
+        The script's data, JSON-ready.
     script, style
-        Text of the module, which starts by itself, and of its style sheet.
+        The text of the module, which starts on its own, and of its style sheet.
     title
         Title of the document.
     """
@@ -64,9 +64,9 @@ def report_page(
 
 
 def packed_page(data: Mapping[str, Any], *, script: str, style: str, title: str) -> str:
-    """Return the document with script and style sheet packed as its data is, and without static HTML.
+    """Return the document with script and style sheet packed like its data, and without static HTML.
 
-    It is a third shorter than `report_page`, for notebooks, which keep one for each explorer.
+    It is a third shorter than `report_page`; notebooks store one for each explorer.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""What is drawn, in parts: one per segment, each completed when it is first looked at.
+"""The drawing in parts, one per segment, each completed on first access.
 
-A cut near the inputs gives every later segment another number, and with it thousands of nodes and edges. A picture of
-folded segments shows few of them, so the others are not made.
+A cut near the inputs renumbers every later segment, and with it thousands of nodes and edges. A picture of folded
+segments shows few of them, so the rest are not made.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ T = TypeVar("T", NodeView, EdgeView)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part(Generic[T]):
-    """What belongs to a segment, or (None) to none.
+    """The items of a segment, or (None) of no segment.
 
-    ``rough`` is what it was drawn as first, perhaps for a segment of another number and edges from other places;
-    ``finished`` gives it for this plan the items of ``rough`` that it is given.
+    ``rough`` is the original drawing, possibly for another segment number and edges from other places; ``finished``
+    converts items of ``rough`` to this plan.
     """
 
     segment: int | None
@@ -30,7 +30,7 @@ class Part(Generic[T]):
 
 
 class Parts(Sequence[T]):
-    """The items of some parts in order, as a sequence that completes all of them when it is read."""
+    """The items of several parts in order, as a sequence that completes all of them when read."""
 
     def __init__(self, parts: Iterable[Part[T]]) -> None:
         self.parts: tuple[Part[T], ...] = tuple(parts)
@@ -62,11 +62,11 @@ class Parts(Sequence[T]):
         return self.all[at]
 
     def __eq__(self, other: object) -> bool:
-        """Compare by the items, also with a tuple."""
+        """Compare the items, also with a tuple."""
         return self.all == (other.all if isinstance(other, Parts) else other)
 
     def __hash__(self) -> int:
-        """Hash as the tuple of the items."""
+        """Hash like the tuple of the items."""
         return hash(self.all)
 
     def __repr__(self) -> str:
@@ -75,12 +75,12 @@ class Parts(Sequence[T]):
 
 
 def rough(items: Sequence[T]) -> Iterator[T]:
-    """Yield items whose numbers of segments, and with these ids, may be those of an earlier plan."""
+    """Yield items whose segment numbers, and thus ids, may be those of an earlier plan."""
     return chain.from_iterable(part.rough for part in items.parts) if isinstance(items, Parts) else iter(items)
 
 
 def found(items: Sequence[T], test: Callable[[T], bool]) -> Iterator[T]:
-    """Yield the items that pass a test, which looks neither at numbers of segments nor at where an edge comes from."""
+    """Yield the items that pass a test, which must not depend on segment numbers or sources of edges."""
     if not isinstance(items, Parts):
         yield from filter(test, items)
         return
@@ -91,7 +91,7 @@ def found(items: Sequence[T], test: Callable[[T], bool]) -> Iterator[T]:
 
 
 def nodes_but(nodes: Sequence[NodeView], closed: Iterable[int]) -> Iterator[NodeView]:
-    """Yield the nodes that are in none of some segments."""
+    """Yield the nodes outside these segments."""
     shut = frozenset(closed)
     if not isinstance(nodes, Parts):
         yield from (node for node in nodes if node.segment not in shut)
@@ -102,7 +102,7 @@ def nodes_but(nodes: Sequence[NodeView], closed: Iterable[int]) -> Iterator[Node
 
 
 def edges_but(edges: Sequence[EdgeView], closed: Iterable[int] | None = None) -> Iterator[EdgeView]:
-    """Yield the edges but those inside some segments; None stands for all segments."""
+    """Yield the edges except those inside these segments; None means all segments."""
     shut = None if closed is None else frozenset(closed)
 
     def is_seen(edge: EdgeView, segment: int | None) -> bool:

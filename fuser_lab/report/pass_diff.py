@@ -1,4 +1,4 @@
-"""What a rewrite of a fusion replaced: the ops around the change, before and after, side by side."""
+"""The change of a rewrite: the ops around it, before and after, side by side."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from fuser_lab.ir import Expr, Fusion
 
 MOST_DRAWN: Final = 40  # ops of one side
-_MOST_BESIDE: Final = 4  # unchanged producers, and readers, that are drawn beside an op
+_MOST_BESIDE: Final = 4  # unchanged producers, and readers, drawn beside an op
 
 
 class Mark(enum.StrEnum):
-    """What a rewrite did to an op; a rewritten op keeps the names of its results and computes them in another way."""
+    """The effect of a rewrite on an op; a rewritten op keeps the names of its results and computes them differently."""
 
     REMOVED = "removed"
     ADDED = "added"
@@ -30,8 +30,8 @@ class Mark(enum.StrEnum):
 class OpMark:
     """An op on one side of a rewrite.
 
-    ``reads`` names the first result of each op that it reads from, or the fusion input; ``output`` says that it makes
-    an output of the fusion.
+    ``reads`` names the first result of each op that it reads from, or the fusion input; ``output`` says that it
+    produces an output of the fusion.
     """
 
     name: str
@@ -44,7 +44,7 @@ class OpMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteSide:
-    """The ops around a change, in topological order, and how many of the fusion's are left out."""
+    """The ops around a change, in topological order, and the number of the fusion's ops that are omitted."""
 
     ops: tuple[OpMark, ...]
     left_out: int
@@ -52,10 +52,10 @@ class RewriteSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """A fusion before and after a rewrite, as far as the two differ.
+    """The differing parts of a fusion before and after a rewrite.
 
-    ``removed``, ``added`` and ``rewritten`` name all ops of the kind, drawn or not. ``notes`` say what changed about
-    inputs, outputs and updates in place.
+    ``removed``, ``added`` and ``rewritten`` name all ops of the kind, drawn or not. ``notes`` describe changes of
+    inputs, outputs and in-place updates.
     """
 
     before: RewriteSide
@@ -67,7 +67,7 @@ class Rewrite:
 
     @property
     def headline(self) -> str:
-        """How many ops were removed, added and rewritten."""
+        """The numbers of removed, added and rewritten ops."""
         counts = ((self.removed, "removed"), (self.added, "added"), (self.rewritten, "rewritten"))
         return ", ".join(f"{len(names)} {word}" for names, word in counts if names) or "no op changed"
 
@@ -77,8 +77,8 @@ def rewrite_of(
 ) -> Rewrite:
     """Return how two fusions differ.
 
-    Ops are the same if ``text`` gives the same line for both. What is drawn are the ops that differ, at most ``most``
-    of each side, and the unchanged ops that they read from or are read by.
+    Ops are equal if ``text`` gives the same line for both. The picture shows the differing ops, at most ``most`` of
+    each side, and their unchanged producers and readers.
     """
     first, second = _by_name(before, text), _by_name(after, text)
     removed = tuple(name for name in first if name not in second)
@@ -102,7 +102,7 @@ def _by_name(fusion: Fusion, text: Callable[[Expr], str]) -> dict[str, str]:
 
 
 def _beside(fusion: Fusion, changed: Collection[str]) -> set[str]:
-    """Return the unchanged ops next to those that changed."""
+    """Return the unchanged ops next to the changed ones."""
     found: set[str] = set()
     for expr in fusion.exprs:
         if expr.name not in changed:
@@ -142,7 +142,7 @@ def _side(
 
 
 def _notes(before: Fusion, after: Fusion) -> tuple[str, ...]:
-    """Return what changed outside of expressions: inputs, outputs, layouts of inputs, updates in place."""
+    """Return the changes outside expressions: inputs, outputs, layouts of inputs, in-place updates."""
     found = []
     for what, old, new in (
         ("inputs", [v.name for v in before.inputs], [v.name for v in after.inputs]),
@@ -157,7 +157,7 @@ def _notes(before: Fusion, after: Fusion) -> tuple[str, ...]:
 
 
 def lines_of(rewrite: Rewrite) -> Sequence[str]:
-    """Return what differs as text: each removed, added or rewritten op that is drawn, with its mark in front."""
+    """Return the difference as text: each drawn op that is removed, added or rewritten, with its mark in front."""
     lines = [f"- {one.text}" for one in rewrite.before.ops if one.mark is not Mark.UNCHANGED]
     lines += [f"+ {one.text}" for one in rewrite.after.ops if one.mark is not Mark.UNCHANGED]
     return [*lines, *rewrite.notes]

@@ -1,4 +1,4 @@
-"""The steps between a definition and the fusion that is cut, each with what it replaced, for text and notebooks."""
+"""The steps between a definition and the fusion that is cut, each with its change, for text and notebooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PassDiffs(Sequence["PassView"]):
-    """The steps that changed a fusion before it was cut, in order; ``ran`` is the number of passes that were asked.
+    """The steps that changed a fusion before it was cut, in order; ``ran`` is the number of passes that ran.
 
     Each entry has a ``name``, ``about`` (the reason for the pass) and a ``rewrite``: the ops removed, added and
     rewritten, and the graphs around them. A notebook shows both graphs side by side.
@@ -46,7 +46,7 @@ class PassDiffs(Sequence["PassView"]):
 
     @property
     def headline(self) -> str:
-        """How many steps changed the fusion."""
+        """The number of steps that changed the fusion."""
         return f"{plural(len(self.steps), 'step')} changed the fusion before it was cut ({self.ran} passes ran)"
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class PassDiffs(Sequence["PassView"]):
         return str(self)
 
     def _repr_html_(self) -> str:
-        """Return the graphs of each step side by side, and its lines folded away."""
+        """Return the graphs of each step side by side, and its collapsed lines."""
         parts = [element("p", element("b", self.headline))]
         for one in self.steps:
             parts += _parts(one)
@@ -78,7 +78,7 @@ def pass_diffs(plan: Any) -> PassDiffs:
 
 
 def _parts(one: PassView) -> list[Element]:
-    """Return a step as its name and reason, its two graphs, and its lines folded away."""
+    """Return a step's name and reason, its two graphs, and its collapsed lines."""
     if one.rewrite is None:
         return []
     counted = element("span", f" {one.rewrite.headline}", css="fl-note")

@@ -1,4 +1,4 @@
-"""A rewrite of a fusion as a picture: the changed ops and their neighbours before it, and beside them after it."""
+"""A rewrite of a fusion as a picture: the changed ops and their neighbours, before and after side by side."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _COLOURS: Final = {Mark.REMOVED: "bad", Mark.ADDED: "good", Mark.REWRITTEN: "acc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """Where the ops and inputs of both sides are; an op that both have is at the same place in both."""
+    """The positions of the ops and inputs of both sides; a common op has the same position in both."""
 
     centres: Mapping[str, Point]
     routes: Mapping[tuple[str, str], tuple[Point, ...]]
     height: float
 
     def across(self, side: RewriteSide) -> tuple[float, float]:
-        """Return the left and the right end of what one side draws."""
+        """Return the left and the right end of one side's drawing."""
         ends = [x for one in side.ops for source in one.reads for x, _ in self.routes[source, one.name]]
         for one in side.ops:
             ends += [self.centres[one.name][0] + sign * _width(one) / 2 for sign in (-1, 1)]
@@ -42,10 +42,10 @@ class _Frame:
 
 
 def rewrite_svg(rewrite: Rewrite, *, style: bool = True, ids: Mapping[str, str] | None = None) -> str:
-    """Return what a rewrite changed as two graphs side by side.
+    """Return the change of a rewrite as two graphs side by side.
 
-    A sign and a colour mark each op: − removed, + added, ≠ rewritten; unchanged ops have neither. What both graphs
-    have is at the same place in both. ``ids`` are the ``data-id`` of ops of the right-hand graph, by name.
+    A sign and a colour mark each op: − removed, + added, ≠ rewritten; unchanged ops have neither. Common ops have the
+    same position in both graphs. ``ids`` are the ``data-id`` of ops of the right-hand graph, by name.
     """
     sides = rewrite.before, rewrite.after
     parts, x = [], _MARGIN
@@ -65,8 +65,8 @@ def rewrite_svg(rewrite: Rewrite, *, style: bool = True, ids: Mapping[str, str] 
 
 
 def rewrite_element(rewrite: Rewrite, *, style: bool = True, ids: Mapping[str, str] | None = None) -> Element:
-    """Return the picture as an element, to be put into a page."""
-    text = rewrite_svg(rewrite, style=style, ids=ids).replace(_NAMESPACE, "", 1)  # tags would be written with a prefix
+    """Return the picture as an element for a page."""
+    text = rewrite_svg(rewrite, style=style, ids=ids).replace(_NAMESPACE, "", 1)  # tags would get a prefix
     root = fromstring(text)  # noqa: S314 - written just now, by this module
     root.set("xmlns", _NAMESPACE.partition("=")[2].strip('"'))
     return root
@@ -81,7 +81,7 @@ def _heading(words: str, side: RewriteSide) -> str:
 
 
 def _frames(before: RewriteSide, after: RewriteSide) -> tuple[_Frame, _Frame]:
-    """Return the places of both sides: from one layout, unless ops changed their order so that it would be a cycle."""
+    """Return the positions of both sides: from one layout, unless reordered ops would make it cyclic."""
     try:
         both = _frame(before.ops, after.ops)
     except ValueError:
@@ -156,7 +156,7 @@ def _wire(route: Sequence[Point], *, faint: bool) -> str:
 
 
 def _outside(name: str, at: Point) -> str:
-    """Return a fusion input, or an op that is not drawn, by its name."""
+    """Return a fusion input, or an op that is not drawn, as its name."""
     width = _io_width(name)
     return (
         f'<g class="fl-io"><rect class="fl-shape" x="{at[0] - width / 2:.1f}" y="{at[1] - _HEIGHT / 2:.1f}" '

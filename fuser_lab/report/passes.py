@@ -1,4 +1,4 @@
-"""What happened to a fusion before it was cut: which passes changed it and how, which found nothing, which were off."""
+"""The history of a fusion before it was cut: the passes that changed it and how, those without effect, those off."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CHANGED, NOTHING, OFF, NOT_NEEDED = "changed", "nothing to do", "switched off", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassView:
-    """One pass: what it is for, how it ended, and the expressions before and after, one a line.
+    """One pass: its purpose, its outcome, and the expressions before and after, one per line.
 
-    ``outcome`` is "changed", "nothing to do", "switched off" (by the options) or "not needed" (it stands in for a
-    scheduler that is on). ``before`` and ``after`` are empty where nothing changed; ``diff`` has only what differs,
-    each line with ``-`` or ``+`` before it. ``rewrite`` is the difference as two graphs; None where nothing changed.
+    ``outcome`` is "changed", "nothing to do", "switched off" (by the options) or "not needed" (it replaces a scheduler
+    that is enabled). ``before`` and ``after`` are empty if nothing changed; ``diff`` has only the differing lines, each
+    after ``-`` or ``+``. ``rewrite`` is the difference as two graphs, None if nothing changed.
     """
 
     name: str
@@ -42,20 +42,20 @@ class PassView:
 
     @property
     def diff(self) -> tuple[str, ...]:
-        """Lines that only one of both sides has, in order."""
+        """Lines that only one side has, in order."""
         lines = unified_diff(self.before, self.after, n=0, lineterm="")
         return tuple(line for line in lines if line[:1] in "+-" and line[:3] not in {"+++", "---"})
 
 
 def view_passes(plan: Any) -> tuple[PassView, ...]:
-    """Return the passes in order, run once more on what the plan was made of; none for plans that do not tell that."""
+    """Return the passes in order, run again on the plan's definition; none for plans without one."""
     return tuple(one for one in view_steps(plan) if one.name not in {CONCRETIZE, SEGMENTER})
 
 
 def view_steps(plan: Any) -> tuple[PassView, ...]:
-    """Return the passes as `view_passes` does, with the preparation before them and the segmenter's own rewrites.
+    """Return the passes like `view_passes`, with the preparation before them and the segmenter's own rewrites.
 
-    These two are left out if they changed no op.
+    These two are omitted if they changed no op.
     """
     if not hasattr(plan, "definition"):
         return ()
@@ -105,7 +105,7 @@ def _view(one: Pass, sides: tuple[Fusion, Fusion] | None, options: Any) -> PassV
 
 
 def _bare(expr: Expr) -> str:
-    """Return an expression without its attributes, which hold sizes."""
+    """Return an expression without its attributes, which contain sizes."""
     results, operands = (", ".join(v.name for v in values) for values in (expr.outputs, expr.tensor_inputs))
     return f"{results} = {expr.op.name}({operands})"
 
@@ -115,7 +115,7 @@ def _line(expr: Expr) -> str:
 
 
 def _lines(fusion: Fusion) -> tuple[str, ...]:
-    """Return inputs, expressions and outputs, one a line; a layout is printed if a tensor has one of its own."""
+    """Return inputs, expressions and outputs, one per line, and any layout that is not the default."""
     ends = [f"inputs {', '.join(v.name for v in fusion.inputs)}"]
     lines = list(map(_line, fusion.exprs))
     aliases = [f"{output.name} is written over {source.name}" for output, source in fusion.aliases]

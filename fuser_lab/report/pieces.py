@@ -1,7 +1,7 @@
-"""The picture of a plan in pieces, for a page that keeps those which an edit only moves.
+"""The picture of a plan in pieces, for a page that reuses the pieces that an edit only moves.
 
-An edit changes a few boxes and shifts many. So everything is drawn around a separate origin (a box around its corner or
-its middle, a wire around its tip): what has the same markup as before stays in the page and is moved.
+An edit changes a few boxes and shifts many. Each piece is therefore drawn around its own origin (a box around its
+corner or its middle, a wire around its tip): pieces with unchanged markup stay in the page and only move.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Something drawn: where its origin is, the classes of its group, and what is inside the group.
+    """A drawn piece: its origin, the classes of its group, and the group's contents.
 
-    ``hue`` is the segment whose colour it has; it stands apart because an edit renumbers segments.
+    ``hue`` is the segment whose colour it has; it is separate because an edit renumbers segments.
     """
 
     x: float
@@ -143,7 +143,7 @@ def _node_piece(painter: Painter, node: NodeView, box: Box, compact: bool) -> Pi
 
 
 @lru_cache(maxsize=1 << 13)
-def _node_markup(  # all that stands on a node: an edit changes its id and its segment only
+def _node_markup(  # the node's text: an edit changes only its id and its segment
     kind: NodeKind, label: str, tensor: str, tensors: tuple[str, ...], dtype: str, shape: tuple[str, ...], size: int,
     replica: bool, copies: int, text: str, detail: str, compact: bool,
 ) -> str:

@@ -1,4 +1,4 @@
-"""Plots of a plan as static SVG: the roofline of its segments, and what lies in memory while they run."""
+"""Plots of a plan as static SVG: the roofline of its segments, and the memory use while they run."""
 
 from fuser_lab.report.memory_plot import Step, memory_steps, memory_svg
 from fuser_lab.report.roofline_plot import (

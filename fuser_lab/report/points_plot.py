@@ -1,4 +1,4 @@
-"""Points over two linear axes as static SVG: medians with their intervals, joined where they belong together."""
+"""Points over two linear axes as static SVG: medians with their intervals, joined by lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What an axis says: its name, how a value is written, and its ticks, which are round numbers by default."""
+    """An axis: its name, the format of its values, and its ticks, round numbers by default."""
 
     name: str
     written: Callable[[float], str]
@@ -60,7 +60,7 @@ def points_svg(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where values are drawn: the ranges of both axes."""
+    """The mapping of values to the plot: the ranges of both axes."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -93,7 +93,7 @@ class _Place:
         return f'<g class="fl-point">{"".join(parts)}</g>'
 
     def labels(self, points: Sequence[Point]) -> list[str]:
-        """Return the labels to the right of their marks; one that would lie on another is moved down."""
+        """Return the labels to the right of their marks; overlapping labels move down."""
         taken: list[tuple[float, float]] = []
         found = []
         for point in sorted((p for p in points if p.label), key=lambda p: (-p.y, p.x)):

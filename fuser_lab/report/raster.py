@@ -1,4 +1,4 @@
-"""Pictures as PNG, drawn by a browser: converters do not know the CSS variables that hold the pictures' colours."""
+"""Pictures as PNG, drawn by a browser: converters do not support the CSS variables of the pictures' colours."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _PLACES: Final = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
-_SCALE: Final = 2.0  # dots for each unit of the picture
-_MOST_DOTS: Final = 16_000.0  # on a side, which browsers draw
+_SCALE: Final = 2.0  # pixels per unit of the picture
+_MOST_DOTS: Final = 16_000.0  # largest side that browsers draw
 _SECONDS: Final = 120
 
 
 def rasterized(svg: str) -> bytes:
-    """Return the PNG of an SVG, with two dots a unit where that is not too large, on white.
+    """Return the PNG of an SVG on white, with two pixels per unit if that is not too large.
 
     Raises
     ------
     UnsupportedError
-        If there is no browser, or it makes no picture.
+        If there is no browser, or it produces no picture.
     """
     browser = _browser()
     root = ET.fromstring(svg)  # noqa: S314 - written by this package
@@ -45,7 +45,7 @@ def rasterized(svg: str) -> bytes:
             f"--screenshot={picture}",
         ]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
-            options.append("--no-sandbox")  # which browsers do not have for root
+            options.append("--no-sandbox")  # browsers have no sandbox for root
         try:
             subprocess.run(  # noqa: S603 - a browser of this machine on a file of ours
                 [browser, *options, drawing.as_uri()], capture_output=True, check=False, timeout=_SECONDS,
@@ -60,7 +60,7 @@ def rasterized(svg: str) -> bytes:
 
 
 def _browser() -> str:
-    """Return the browser that FUSER_LAB_BROWSER names, or one that is there."""
+    """Return the browser that FUSER_LAB_BROWSER names, or an installed one."""
     asked = os.environ.get("FUSER_LAB_BROWSER")
     there = (*filter(None, map(shutil.which, BROWSERS)), *(place for place in _PLACES if Path(place).exists()))
     if asked or there:

@@ -1,4 +1,4 @@
-"""Tables as plain numbers, for CSV: units stand in the names of the columns, names in a cell are parted by spaces."""
+"""Tables as plain numbers, for CSV: column names contain the units, and spaces separate the names in a cell."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Cell = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """Values by column; None and NaN for what is not known."""
+    """Values by column; None and NaN for unknown values."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
 
 def records_csv(records: Records) -> str:
-    """Return the values as CSV, an empty cell for what is not known."""
+    """Return the values as CSV, with empty cells for unknown values."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(records.columns)
@@ -52,7 +52,7 @@ def segment_records(segments: Sequence[SegmentView]) -> Records:
 
 
 def op_records(view: ViewModel) -> Records:
-    """Return one row per input, op or output, with what it reads and the results made of it."""
+    """Return one row per input, op or output, with the tensors that it reads and their readers."""
     reads: dict[str, list[str]] = {}
     readers: dict[str, list[str]] = {}
     results = {n.id: n.tensors if n.kind == "op" else (n.kind,) for n in view.nodes}
@@ -96,5 +96,5 @@ def timing_records(timings: Timings) -> Records:
 
 
 def words(names: Iterable[object]) -> str:
-    """Return names in a cell, parted by spaces."""
+    """Return names in a cell, separated by spaces."""
     return " ".join(map(str, names))

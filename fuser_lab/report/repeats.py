@@ -1,4 +1,4 @@
-"""Runs of segments that repeat one another, as the layers of a model do."""
+"""Repeating runs of segments, such as the layers of a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FEWEST: Final = 3  # repetitions that are worth folding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """``count`` times ``period`` segments alike, from segment ``first`` on."""
+    """``count`` repetitions of ``period`` segments, from segment ``first`` on."""
 
     first: int
     period: int
@@ -26,7 +26,7 @@ class Block:
 
     @property
     def id(self) -> str:
-        """The id of the node that stands for the block."""
+        """The id of the node that represents the block."""
         return f"block:{self.first}-{self.last}"
 
     @property
@@ -41,8 +41,8 @@ class Block:
 def blocks(view: ViewModel) -> tuple[Block, ...]:
     """Return the blocks of a plan, from the first segment to the last; no two overlap.
 
-    Segments are alike if they have the same scheduler and the same ops in the same order. There are no blocks where a
-    segment reads what a later one writes: a run of segments could then not be drawn as one box.
+    Segments are equal if they have the same scheduler and the same ops in the same order. There are no blocks if a
+    segment reads what a later one writes, as a run of segments could then not be one box.
     """
     if any(a is not None and b is not None and a > b for a, b in (edge.segments for edge in edges_but(view.edges))):
         return ()

@@ -1,4 +1,4 @@
-"""The roofline of a plan's segments, as numbers and as static SVG; with arrows from the segments of another plan."""
+"""The roofline of a plan's segments, as numbers and as static SVG, with arrows from the segments of another plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_NAMES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a segment does: arithmetic operations and bytes; ``seconds`` is NaN where it was not measured."""
+    """The work of a segment: arithmetic operations and bytes; ``seconds`` is NaN if not measured."""
 
     segment: int
     scheduler: str
@@ -48,7 +48,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """What a device allows: its name, GB/s of its memory, and TFLOP/s of its arithmetic, None where nobody knows."""
+    """The limits of a device: its name, GB/s of memory, and TFLOP/s of arithmetic, None if unknown."""
 
     name: str
     bandwidth: float
@@ -56,18 +56,18 @@ class Roof:
 
     @classmethod
     def of(cls, device: Device) -> Roof:
-        """Return the roof of a GPU by its data sheet."""
+        """Return the roof of a GPU from its data sheet."""
         return cls(name=device.name, bandwidth=device.bandwidth, fp32=device.fp32)
 
     def speed(self, intensity: float) -> float:
-        """Return the most operations per second at some operations per byte."""
+        """Return the maximum operations per second at some operations per byte."""
         slope = self.bandwidth * 1e9 * intensity
         return slope if self.fp32 is None else min(self.fp32 * 1e12, slope)
 
 
 @kept
 def operations(expr: Expr) -> int:
-    """Return the arithmetic operations of an expression: one an element, two a multiply-add, none for moving data."""
+    """Return the arithmetic operations of an expression: one per element, two per multiply-add, none for moves."""
     results, operands = expr.tensor_outputs, expr.tensor_inputs
     if not all(isinstance(extent, int) for tensor in (*results, *operands) for extent in tensor.extents):
         return 0
@@ -99,27 +99,27 @@ def loads(plan: PlanLike, seconds: Mapping[int, float] | None = None) -> tuple[L
 
 
 def device_of(plan: Any) -> Device:
-    """Return the device whose limits decided the cuts."""
+    """Return the device whose limits determined the cuts."""
     found: Device = getattr(getattr(plan, "oracle", None), "device", DEFAULT)
     return found
 
 
 def roof_that_ran(target: Device, model: CostModel | None) -> Roof:
-    """Return the roof of the device that ran: the target's where it is that, else what is known of the other one."""
+    """Return the roof of the device that ran: the target's if it is the same, or else the other one's if known."""
     if model is None or model.device == target.name:
         return Roof.of(target)
     return Roof(name=model.device, bandwidth=model.bandwidth / 1e9)
 
 
 def measured_seconds(plan: Any, rows: Iterable[Any]) -> dict[int, float]:
-    """Return the medians of a plan's segments among the rows of timings."""
+    """Return the medians of a plan's segments from the rows of timings."""
     return {r.segment: r.median for r in rows if r.segment is not None and r.plan == plan.name and r.median > 0}
 
 
 def flows(before: PlanLike, after: PlanLike) -> tuple[tuple[int, int], ...]:
-    """Return where the work of one plan's segments goes in another: pairs of segments with expressions in common.
+    """Return where the work of one plan's segments is in another: pairs of segments that share expressions.
 
-    A pair is there if one of the two has the most in common with the other, so that each segment has a pair.
+    Each segment has at least one pair: with the segment that shares the most expressions with it.
     """
     first, second = ([(s.index, {e.name for e in s.exprs}) for s in plan.segments] for plan in (before, after))
     common = {(a, b): len(x & y) for a, x in first for b, y in second if x & y}
@@ -132,10 +132,10 @@ def load_table(
     found: Sequence[Load], device: Device, pairs: Sequence[tuple[int, int]] = (), *, ran: Roof | None = None,
     place: str = "",
 ) -> Table:
-    """Return one row per segment: its load, the least time that the device's data sheet allows, and what was measured.
+    """Return one row per segment: its load, the minimum time by the device's data sheet, and the measured time.
 
-    ``pairs`` add which segments of another plan its work comes from; ``ran`` adds the least time on the device that
-    was measured, where that is another one, and ``place`` is its name.
+    ``pairs`` adds the segments of another plan that its work comes from; ``ran`` adds the minimum time on the measured
+    device if that is another one, and ``place`` is its name.
     """
     origins = {one.segment: ", ".join(f"S{a}" for a, b in pairs if b == one.segment) for one in found}
     rows = [
@@ -160,7 +160,7 @@ def load_table(
 
 
 def least_seconds(load: Load, device: Device | Roof) -> float:
-    """Return the longer of the times for a segment's bytes and for its operations, as far as both are known."""
+    """Return the longer of the known times for a segment's bytes and operations."""
     arithmetic = 0.0 if device.fp32 is None else load.operations / (device.fp32 * 1e12)
     return max(load.bytes / (device.bandwidth * 1e9), arithmetic)
 
@@ -176,9 +176,9 @@ def roofline_svg(
 ) -> str:
     """Return the roofline: operations per second over operations per byte, both logarithmic.
 
-    A hollow mark is what the device allows a segment, a full one what was measured. ``before`` are the loads of another
-    plan, drawn as squares; an arrow goes from one of its segments to one of these for each of the ``pairs``. What was
-    measured must have been measured on the device whose roof is drawn.
+    A hollow mark is a segment's limit on the device, a full one its measured speed. ``before`` holds the loads of
+    another plan, drawn as squares; an arrow goes from one of its segments to one of these for each of the ``pairs``.
+    Measurements must come from the device whose roof is drawn.
     """
     roof = device if isinstance(device, Roof) else Roof.of(device)
     shown = [one for one in found if one.operations and one.bytes]
@@ -195,7 +195,7 @@ def roofline_svg(
     low, high = min([*speeds, *speeds_before, *allowed, peak]) / 3, peak * 2
     plot = _Plot(x=(left, right), y=(low, high))
     parts = [plot.frame("operations per byte", "operations per second")]
-    foot = max(left, low / slope)  # where the slope enters the frame
+    foot = max(left, low / slope)  # the point where the slope enters the frame
     start, corner, end = (foot, slope * foot), (knee, peak), (right, peak)
     known = roof.fp32 is not None
     parts.append(plot.line([start, corner, end] if known else [start, corner], "fl-roof"))
@@ -203,7 +203,7 @@ def roofline_svg(
     parts.append(plot.text(f"{roof.name}: {limit}", end if known else corner, dx=6, dy=4))
     x, y = plot.place((foot**0.3 * knee**0.7, slope * foot**0.3 * knee**0.7))  # above the slope, far from most marks
     parts.append(chart.label(f"{roof.bandwidth:.0f} GB/s", (x - 8, y - 6), anchor="end"))
-    # Arrows start and end at like marks: measured ones where both plans were measured.
+    # Arrows join marks of the same kind: measured ones if both plans were measured.
     timed = bool(speeds) and bool(speeds_before)
     ends = [{one.segment: plot.place(_point(one, roof, timed=timed)) for one in part} for part in (old, shown)]
     parts += [
@@ -241,7 +241,7 @@ def _the(roof: Roof) -> str:
 
 
 def _point(load: Load, roof: Roof, *, timed: bool) -> tuple[float, float]:
-    """Return where the mark of a segment is: its measured speed if ``timed`` and there is one, or else the roof."""
+    """Return the position of a segment's mark: its measured speed if ``timed`` and known, or else the roof."""
     measured = timed and load.seconds > 0
     return load.intensity, load.operations / load.seconds if measured else roof.speed(load.intensity)
 
@@ -258,12 +258,12 @@ def _before(load: Load, at: tuple[float, float]) -> str:
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float], title: str) -> str:
-    """Return a bent arrow, so that it does not lie on the roof; none between marks that touch."""
+    """Return a bent arrow, so that it does not cover the roof; none between touching marks."""
     dx, dy = end[0] - start[0], end[1] - start[1]
     length = math.hypot(dx, dy)
     if length < _MARK * 2 + 4:
         return ""
-    bend = max(0.2 * length, 16) / length  # to the left of the way, which is above the roof on the way up
+    bend = max(0.2 * length, 16) / length  # to the left of the path, above the roof on the rising side
     middle = (start[0] + end[0]) / 2 + abs(dy) * -bend, (start[1] + end[1]) / 2 - abs(dx) * bend
     back = math.hypot(end[0] - middle[0], end[1] - middle[1])
     along = (end[0] - middle[0]) / back, (end[1] - middle[1]) / back
@@ -279,7 +279,7 @@ def _arrow(start: tuple[float, float], end: tuple[float, float], title: str) -> 
 
 
 def _names(places: Mapping[int, tuple[float, float]]) -> dict[int, tuple[str, tuple[float, float]]]:
-    """Return labels by the segment that carries them: marks that lie together share one, below them to the right."""
+    """Return labels by the segment that carries them: adjacent marks share one, below them to the right."""
     together: dict[int, list[int]] = {}
     for n, (x, y) in places.items():
         near = (m for m in together if abs(places[m][0] - x) < _NEAR and abs(places[m][1] - y) < _NEAR)

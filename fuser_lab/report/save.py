@@ -1,4 +1,4 @@
-"""Anything that is shown as a file; the extension says what kind."""
+"""Views as files; the extension selects the format."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Writers = dict[str, "Callable[[], str | bytes]"]
 
 
 def save(what: str, path: str | Path, writers: Mapping[str, Callable[[], str | bytes]]) -> Path:
-    """Write something by the writer of the path's extension and return the path.
+    """Write something with the writer of the path's extension and return the path.
 
     Raises
     ------
     InputError
-        If the extension is none of the writers', or nothing can be written there.
+        If no writer has the extension, or the file cannot be written.
     ArgumentTypeError
         If the path is not a path.
     """
@@ -48,12 +48,12 @@ def save(what: str, path: str | Path, writers: Mapping[str, Callable[[], str | b
 
 
 def path_of(what: str, path: object) -> Path:
-    """Return where to write, or raise ArgumentTypeError for what is not a path."""
+    """Return the path to write, or raise ArgumentTypeError if it is not a path."""
     return Path(PATH.of(path, what, "path"))
 
 
 def written(what: str, target: Path, made: str | bytes) -> Path:
-    """Write a file and return its path, or raise InputError where that cannot be."""
+    """Write a file and return its path, or raise InputError if that fails."""
     try:
         target.write_bytes(made if isinstance(made, bytes) else made.encode())
     except OSError as error:
@@ -70,7 +70,7 @@ def save_plan(plan: PlanLike, path: str | Path, *, title: str | None = None) -> 
     InputError
         If the extension is none of these.
     UnsupportedError
-        If a PNG is asked for and nothing is there that makes one.
+        If a PNG is requested and no browser is installed to draw it.
     """
     has_passes = path_of("a plan", path).suffix.lower() in {".json", ".html"}
     view = view_plan(plan, title=title, passes=has_passes)

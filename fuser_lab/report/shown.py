@@ -1,8 +1,8 @@
-"""What a notebook shows of an object."""
+"""Notebook display of objects."""
 
 
 class Shown:
-    """An object that a notebook shows as HTML; what shows no HTML gets a picture, if there is one, or text."""
+    """An object that a notebook shows as HTML; front ends without HTML show a picture, if there is one, or text."""
 
     __slots__ = ()
 

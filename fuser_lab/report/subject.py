@@ -1,4 +1,4 @@
-"""What the views ask of a plan: protocols that Plan, and small stand-ins in tests, fulfil by their shape."""
+"""The views' requirements for a plan: protocols that Plan, and small substitutes in tests, satisfy structurally."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SegmentLike(Protocol):
-    """One segment: what becomes one kernel. ``bytes_*`` and ``verdicts`` are shown where there are any."""
+    """One segment, which becomes one kernel. Views show ``bytes_*`` and ``verdicts`` if present."""
 
     @property
     def index(self) -> int:
@@ -19,7 +19,7 @@ class SegmentLike(Protocol):
 
     @property
     def scheduler(self) -> object:
-        """The scheduler type that took it, or None."""
+        """The scheduler type that accepted it, or None."""
 
     @property
     def exprs(self) -> Sequence[Expr]:
@@ -27,15 +27,15 @@ class SegmentLike(Protocol):
 
     @property
     def inputs(self) -> Sequence[Val]:
-        """Values it reads; the tensors among them come from memory."""
+        """Values that it reads; the tensors among them come from memory."""
 
     @property
     def outputs(self) -> Sequence[TensorView]:
-        """Tensors it writes to memory."""
+        """Tensors that it writes to memory."""
 
 
 class PlanLike(Protocol):
-    """A fusion with its segments in run order; ``decisions`` are shown where there are any."""
+    """A fusion with its segments in run order; views show ``decisions`` if present."""
 
     @property
     def name(self) -> str:

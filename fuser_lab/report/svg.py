@@ -1,7 +1,7 @@
-"""The picture of a plan: one box per segment, one kernel each, as engineers draw it by hand.
+"""The picture of a plan: one box per segment, one kernel each.
 
-It is written as text, piece by piece: a fusion of 300 operations is drawn again after each edit, and building and
-writing out a tree of elements took ten times as long.
+It is written directly as text: a fusion of 300 operations is redrawn after each edit, and building and serialising a
+tree of elements took ten times as long.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _XMLNS: Final = "http://www.w3.org/2000/svg"
 _SPINE: Final = 7.0
-_MARK_AT: Final = 9.0  # from the beginning of a wire
+_MARK_AT: Final = 9.0  # from the start of a wire
 _TEXT_DROP: Final = 0.35  # of the font size: from the middle of a line to its baseline
 
 
@@ -43,23 +43,23 @@ def plan_svg(plan: PlanLike, *, title: str | None = None) -> str:
 def view_svg(view: ViewModel, layout: Layout | None = None, *, prefix: str = "", style: bool = True) -> str:
     """Return the SVG of a view model.
 
-    ``prefix`` keeps ids apart where several drawings share a page; without it one is made from the content.
-    ``style=False`` leaves out the style sheet, what it sets, and descriptions: for pages that carry it once.
+    ``prefix`` keeps ids distinct if several drawings share a page; the default comes from the content. ``style=False``
+    omits the style sheet, what it sets, and descriptions, for pages that contain it once.
     """
     return f'<svg xmlns="{_XMLNS}"' + _document(view, layout, prefix, style=style)
 
 
 def view_element(view: ViewModel, layout: Layout | None = None, *, prefix: str = "", style: bool = True) -> Element:
-    """Return the SVG of a view model as an element, to be put into a page."""
+    """Return the SVG of a view model as an element for a page."""
     root = fromstring("<svg" + _document(view, layout, prefix, style=style))  # noqa: S314 - written just now, by this module
     root.set("xmlns", _XMLNS)
     return root
 
 
 def _document(view: ViewModel, layout: Layout | None, prefix: str, *, style: bool) -> str:
-    """Return what follows ``<svg``: boxes, then edges, then headers, then labels and nodes, so that nothing hides text.
+    """Return the text after ``<svg``: boxes, then edges, headers, labels and nodes, so that nothing hides text.
 
-    Colours stand in attributes as well as in the style sheet, for viewers that read none (``style=True``).
+    Colours are in attributes as well as in the style sheet, for viewers that ignore style sheets (``style=True``).
     """
     layout, prefix = layout or lay_out(view), prefix or "fl" + sha256(repr(view).encode()).hexdigest()[:8]
     painter = Painter(prefix=prefix, style=style, compact=view.compact, segments=view.segments, hints=hints_of(view))
@@ -111,10 +111,9 @@ def _document(view: ViewModel, layout: Layout | None, prefix: str, *, style: boo
 
 
 class Painter:
-    """Draws what is inside each group of the picture: of a segment, a header, an edge, a label, a node.
+    """Draws the contents of each group of the picture: a segment, a header, an edge, a label, a node.
 
-    ``style=False`` leaves out what the page's style sheet sets, and descriptions: the page tells more about what is
-    selected.
+    ``style=False`` omits what the page's style sheet sets, and descriptions: the page itself describes the selection.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class Painter:
         self._schedulers = {s.index: s.scheduler for s in segments}
 
     def paint(self, **colours: str) -> str:
-        """Return attributes with named colours (or ``#...`` as given), or nothing where the page has the rules."""
+        """Return attributes with named colours (or ``#...`` as given), or nothing if the page has the rules."""
         if not self._style:
             return ""
         found = {key: value if value[:1] == "#" else theme.colour(value) for key, value in colours.items()}
@@ -142,7 +141,7 @@ class Painter:
         return f"<title>{_text(title)}</title>" + (f"<desc>{_text(text)}</desc>" if self._style else "")
 
     def patterns(self, segments: Iterable[SegmentView]) -> str:
-        """Return the patterns of the segments' strips, each of them once."""
+        """Return the patterns of the segments' strips, each once."""
         return "".join({self._pattern_id(segment): self._pattern(segment) for segment in segments}.values())
 
     def _pattern_id(self, segment: SegmentView) -> str:
@@ -212,7 +211,7 @@ class Painter:
         width = edge_width(edge.bytes) * (0.6 if self._compact else 1.0)
         path, tip = _arrow(curve, width)
         mark = self._mark(curve) if edge.tensor in self._hints else ""
-        if not self._style:  # a title would show a second hint beside the page's own
+        if not self._style:  # a title would show a second tooltip beside the page's own
             wire = f'<path class="fl-wire" d="{path}" stroke-width="{width:.1f}"/>'
             return f'{wire}<path class="fl-tip" d="{tip}"/>{mark}'
         inside = inner(edge)
@@ -225,7 +224,7 @@ class Painter:
         )
 
     def _mark(self, curve: Curve) -> str:
-        """Return the mark of an annotation: a diamond on the wire, behind where it begins."""
+        """Return the mark of an annotation: a diamond on the wire, just after its start."""
         (x0, y0), (x1, y1) = curve.points[:2]
         length = math.hypot(x1 - x0, y1 - y0) or 1.0
         x, y = x0 + _MARK_AT * (x1 - x0) / length, y0 + _MARK_AT * (y1 - y0) / length
@@ -255,7 +254,7 @@ class Painter:
         return css
 
     def node(self, node: NodeView, box: Box) -> str:
-        """Return the outline of a node with its text; a replica lies on a second sheet, which says there is another."""
+        """Return the outline of a node with its text; a replica has a second sheet behind it."""
         behind = replace(box, x=box.x + 3, y=box.y - 3)
         if not self._style:
             sheet = _outline(node, behind, "fl-sheet") if node.replica else ""
@@ -315,7 +314,7 @@ _PATTERN_PATHS: Final = {
 
 
 def describe(view: ViewModel) -> str:
-    """Return the plan in a sentence, for those who do not see it."""
+    """Return a sentence that describes the plan, for screen readers."""
     header = view.header
     kernels = "; ".join(f"S{s.index} {s.scheduler} with {plural(len(s.ops), 'op')}" for s in view.segments)
     return (
@@ -335,7 +334,7 @@ def segment_title(segment: SegmentView) -> str:
 
 
 def segment_text(segment: SegmentView) -> str:
-    """Return what a segment computes and moves, or why nothing takes it."""
+    """Return what a segment computes and moves, or why no scheduler accepts it."""
     if not segment.ok:
         return "; ".join(f"{v.scheduler}: {v.text}" for v in segment.verdicts) or "No scheduler accepts it."
     return (
@@ -356,7 +355,7 @@ def node_text(node: NodeView, schedulers: Mapping[int, str]) -> str:
 
 
 def edge_title(edge: EdgeView) -> str:
-    """Return which way a tensor goes."""
+    """Return the source and the target of a tensor."""
     source, target = edge.segments
     if edge.kind == "inside":
         return f"{edge.tensor} inside segment {source}"
@@ -373,7 +372,7 @@ def edge_width(count: int) -> float:
 
 
 def inner(edge: EdgeView) -> int | None:
-    """Return the segment that an edge is inside of, whose hue it has; None for the others."""
+    """Return the segment that contains an edge, whose hue it has; None for other edges."""
     return edge.segments[0] if edge.kind == "inside" else None
 
 
@@ -413,7 +412,7 @@ def _spine(box: Box) -> str:
 
 def _arrow(curve: Curve, width: float) -> tuple[str, str]:
     """Return the path of an edge and the triangle at its end."""
-    # Numbers are written all at once: they are most of the work of drawing a large fusion.
+    # Numbers are formatted all at once: they are most of the work of drawing a large fusion.
     path = _path_form(len(curve.points)) % tuple(chain.from_iterable(curve.points))
     path = path.replace(".0,", ",").replace(".0 ", " ").rstrip()
     (x0, y0), (x1, y1) = curve.points[-1], curve.tip
@@ -430,13 +429,13 @@ _TIP_FORM: Final = "M%.1f,%.1f L%.1f,%.1f L%.1f,%.1fZ"
 
 @lru_cache(maxsize=256)
 def _path_form(points: int) -> str:
-    """Return the form of a curve through so many points; the space at its end is where the last number ends."""
+    """Return the format of a curve through ``count`` points, with a space after the last number."""
     return "M%.1f,%.1f C" + "%.1f,%.1f " * (points - 1)
 
 
 @lru_cache(maxsize=1 << 14)
 def _text(text: str) -> str:
-    """Return text as it may stand between tags and in quotes."""
+    """Return text escaped for content and attributes."""
     return escape(clean(text))
 
 

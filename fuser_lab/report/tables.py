@@ -19,7 +19,7 @@ _WIDEST = 46
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Formatted cells: ``numeric`` names the columns set to the right, ``strong`` the rows that are totals."""
+    """Formatted cells: ``numeric`` names the right-aligned columns, ``strong`` the rows that are totals."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -37,7 +37,7 @@ class Table:
 
 
 def table_text(table: Table) -> str:
-    """Return the table with aligned columns; long cells are shortened."""
+    """Return the table with aligned columns and shortened long cells."""
     cells = [tuple(_shorten(cell) for cell in row) for row in (table.columns, *table.rows)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(table.columns))]
     lines = [_line(row, widths, table) for row in cells]
@@ -81,7 +81,7 @@ def segment_table(segments: Sequence[SegmentView]) -> Table:
 
 
 def op_table(view: ViewModel) -> Table:
-    """Return the graph as a table: one row per input, op or output, with what it reads, who reads it, and its line."""
+    """Return the graph as a table: one row per input, op or output, with its operands, its readers, and its line."""
     reads: dict[str, list[str]] = {}
     readers: dict[str, list[str]] = {}
     labels = {n.id: n.label if n.kind == "op" else n.kind for n in view.nodes}
@@ -107,7 +107,7 @@ def op_table(view: ViewModel) -> Table:
 
 
 def line_table(view: ViewModel) -> Table | None:
-    """Return which results of a segment come from which line of the user's code; None where no line is known."""
+    """Return the results of a segment by line of the user's code; None if no line is known."""
     results: dict[tuple[int | None, str], list[str]] = {}
     for node in view.nodes:
         if node.line:
@@ -117,7 +117,7 @@ def line_table(view: ViewModel) -> Table | None:
 
 
 def layout_table(layouts: Sequence[LayoutView]) -> Table:
-    """Return one row per tensor that a segment writes: who wanted which order of axes, and which it has."""
+    """Return one row per tensor that a segment writes: its axis order and the orders that its neighbours prefer."""
     rows = [
         (
             one.tensor,
@@ -138,7 +138,7 @@ def layout_table(layouts: Sequence[LayoutView]) -> Table:
 
 
 def decision_reason(decision: DecisionView) -> str:
-    """Return the sentence of an attempt, or the schedulers' own where it has none."""
+    """Return the reason of an attempt, or else those of the schedulers."""
     if decision.text:
         return decision.text
     answers = [v for v in decision.verdicts if v.accepted is decision.accepted]

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def plan_text(plan: PlanLike, *, title: str | None = None) -> str:
-    """Return the headline and the segment table of a plan."""
+    """Return a plan's headline and segment table."""
     return view_text(view_plan(plan, title=title, decisions=False))
 
 
 def view_text(view: ViewModel) -> str:
-    """Return the text of a view model; its decisions follow when it has any."""
+    """Return the text of a view model, followed by any decisions."""
     parts = [headline(view.header), table_text(segment_table(view.segments))]
     parts += [refusal_text(s) for s in view.segments if not s.ok]
     if view.layouts:
@@ -36,7 +36,7 @@ def view_text(view: ViewModel) -> str:
 
 
 def headline(header: Header) -> str:
-    """Return the title and the numbers that matter most in a line."""
+    """Return the title and the most important numbers in one line."""
     name = header.title if header.title == header.plan else f"{header.title}: {header.plan}"
     strategy = header.strategy.replace("_", "-")
     made = "" if strategy == name else f" ({strategy})"
@@ -53,7 +53,7 @@ def refusal_text(segment: SegmentView) -> str:
 
 
 def verdicts_text(verdicts: Sequence[VerdictView]) -> str:
-    """Return one line per scheduler, in the order in which they were asked."""
+    """Return one line per scheduler, in the order in which they were tried."""
     width = max((len(v.scheduler) for v in verdicts), default=0)
     return "\n".join(f"  {'✓' if v.accepted else '✗'} {v.scheduler.ljust(width)}  {v.text}".rstrip() for v in verdicts)
 

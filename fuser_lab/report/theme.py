@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# Okabe and Ito's hues, darkened or lightened until they carry white (light) or black (dark) text; distinct
-# by colour-blind readers too, and always joined by a pattern and a number, so that colour is never alone.
+# Okabe and Ito's hues, darkened or lightened until white (light) or black (dark) text is legible on them; distinct for
+# colour-blind readers too, and always accompanied by a pattern and a number.
 HUES_LIGHT: Final = ("#0b6bb0", "#c2500a", "#0a7d5c", "#a84a80", "#8f6a00", "#2a7fb8", "#6d6e00", "#5a4fb5")
 HUES_DARK: Final = ("#5fb0ee", "#ff9352", "#3fd0a2", "#ee9fcd", "#f0b93a", "#8fd0fa", "#d4d04e", "#b3a8ff")
 PATTERNS: Final = ("solid", "diagonal", "dots", "bars", "cross", "back", "dashes", "grid")
@@ -36,7 +36,7 @@ _DARK: Final = {
     "bad": "#ff8a80",
     "focus": "#8fd0fa",
 }
-# VS Code marks the page by an attribute, older versions by a class alone. High contrast is dark unless it says light.
+# VS Code marks the page by an attribute, older versions only by a class. High contrast is dark unless marked light.
 _MARKS_LIGHT: Final = (
     '[data-vscode-theme-kind*="light"],.vscode-light,.vscode-high-contrast-light,[data-jp-theme-light="true"]'
 )
@@ -44,7 +44,7 @@ _MARKS_DARK: Final = (
     '[data-vscode-theme-kind*="dark"],[data-vscode-theme-kind="vscode-high-contrast"],.vscode-dark,'
     '.vscode-high-contrast:not(.vscode-high-contrast-light),[data-jp-theme-light="false"]'
 )
-# Grounds that VS Code's themes set; the other colours are distinct on any of their kind.
+# Backgrounds set by VS Code's themes; the other colours are distinct on any of them.
 _HOST: Final = {"paper": "--vscode-editor-background", "panel": "--vscode-sideBar-background"}
 DETAIL_SIZE: Final = 11.0  # pixels: the second line and the aside of a box
 SANS: Final = '"Inter", "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
@@ -52,7 +52,7 @@ MONO: Final = 'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", mon
 
 
 def colour(name: str) -> str:
-    """Return the light value of a named colour: what viewers without style sheets show."""
+    """Return the light value of a named colour, for viewers without style sheets."""
     return _LIGHT[name]
 
 
@@ -62,7 +62,7 @@ def hue(index: int) -> str:
 
 
 def look(index: int) -> int:
-    """Return the number of a segment's hue and pattern together, which repeat only after 64 segments."""
+    """Return the number of a segment's combination of hue and pattern, which repeats only after 64 segments."""
     return index % (len(HUES_LIGHT) * len(PATTERNS))
 
 
@@ -74,7 +74,7 @@ def pattern(index: int) -> str:
 def variables(selector: str) -> str:
     """Return CSS that sets every colour variable on ``selector``, following the notebook's or the system's theme.
 
-    The order is that of certainty: VS Code's and JupyterLab's own marks, then what the system prefers.
+    The most reliable sources take precedence: VS Code's and JupyterLab's own marks, then the system preference.
     """
     dark = _declare(_DARK, HUES_DARK)
     marked_light, marked_dark = (f"body:is({marks}) {selector}" for marks in (_MARKS_LIGHT, _MARKS_DARK))
@@ -176,8 +176,8 @@ _GRAPH_RULES: Final = (
     ".fl-plot .fl-unchanged rect{fill:var(--fl-node);stroke:var(--fl-line)}"
     ".fl-plot .fl-bar-results{fill:var(--fl-good)}"
 )
-# What the map of a model adds to a drawn graph.
-# Stronger than the rules of the explorer of a region, whose style sheet may come later in the page.
+# Additional rules for the map of a model. More specific than the rules of a region's explorer, whose style sheet may
+# come later in the page.
 MAP_RULES: Final = (
     ".fl-svg.fl-map .fl-frame{fill:var(--fl-panel);stroke:var(--fl-line);stroke-width:1.2}"
     ".fl-svg.fl-map .fl-frame.fl-odd{fill:var(--fl-paper)}"

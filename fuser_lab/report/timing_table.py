@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 _NOT_MEASURED: Final = "not measured"
 _WIDTH: Final = 100  # characters of a line of text
-_COMPARED: Final = 2  # plans, from which on they are compared
-_WIDE: Final = 0.3  # interquartile range / median, beyond which a median says little
+_COMPARED: Final = 2  # number of plans from which they are compared
+_WIDE: Final = 0.3  # interquartile range / median above which a median says little
 _FEW: Final = 10  # samples
-_NAMED: Final = 4  # rows in a sentence
+_NAMED: Final = 4  # rows named in a sentence
 
 
 def timing_table(timings: Timings, *, verbose: bool = False) -> Table:
-    """Return the formatted table; the device stands in the heading of the times, so that CPU times say CPU."""
+    """Return the formatted table; the heading of the times names the device, so that CPU times say CPU."""
     time, spread = f"{_device(timings)} median", "± IQR"
     warm = any(not math.isnan(row.warm) for row in timings.rows)
     notes = any(row.note for row in timings.rows)
@@ -44,7 +44,7 @@ def timing_table(timings: Timings, *, verbose: bool = False) -> Table:
 
 
 def timing_note(timings: Timings) -> str:
-    """Return how the times were taken, and what a ratio means."""
+    """Return how the times were measured, and the meaning of a ratio."""
     timers = ", ".join(dict.fromkeys(row.timer for row in timings.rows if row.timer))
     samples = [row.samples for row in timings.rows if row.samples]
     if not samples:
@@ -71,7 +71,7 @@ def timing_note(timings: Timings) -> str:
 
 
 def _doubts(timings: Timings) -> list[str]:
-    """Return sentences on why the numbers may be off: wide spreads, few samples, a busy machine."""
+    """Return reasons to doubt the numbers: wide spreads, few samples, a busy machine."""
     measured = [row for row in timings.rows if row.samples and row.median > 0]
     wide = [row for row in measured if row.iqr > _WIDE * row.median]
     few = [row for row in measured if row.samples < _FEW]
@@ -91,9 +91,9 @@ def _named(rows: Sequence[TimingRow]) -> str:
 
 
 def timing_bars(timings: Timings) -> list[Bar]:
-    """Return a bar for each whole plan and peer, with its ratio to the first, or that the two are a tie.
+    """Return a bar for each whole plan and peer, with its ratio to the first, or a note that they tie.
 
-    Where one plan was timed alone, its segments have bars as well.
+    If only one plan was timed, its segments have bars as well.
     """
     totals = [row for row in timings.rows if row.segment is None]
     parts = [row for row in timings.rows if row.segment is not None] if len(totals) < _COMPARED else []
@@ -118,15 +118,15 @@ def _total_bars(totals: Sequence[TimingRow]) -> list[Bar]:
 
 
 def timings_text(timings: Timings, *, verbose: bool = False) -> str:
-    """Return the table as text, and below it how the times were taken."""
+    """Return the table as text, followed by how the times were measured."""
     note = textwrap.fill(timing_note(timings), _WIDTH)
     return "\n".join(filter(None, (table_text(timing_table(timings, verbose=verbose)), note)))
 
 
 def timings_frame(timings: Timings, *, verbose: bool = False) -> pd.DataFrame:
-    """Return the numbers as a DataFrame, units in the names of the columns; the row of a whole plan is ``total``.
+    """Return the numbers as a DataFrame with units in the column names; the row of a whole plan is ``total``.
 
-    ``verbose`` adds the device of each row and its deviation from the reference as a share of what rounding explains.
+    ``verbose`` adds the device of each row and its deviation from the reference as a share of the rounding bound.
     """
     import pandas as pd
 

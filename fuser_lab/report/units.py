@@ -1,4 +1,4 @@
-"""Numbers and types as people read them."""
+"""Numbers and types as readable text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shape_label(tensor: TensorView) -> tuple[str, ...]:
 
 @kept
 def tensor_bytes(tensor: TensorView) -> int:
-    """Return the bytes a tensor takes in memory, or 0 while an extent is unknown."""
+    """Return the bytes of a tensor in memory, or 0 if an extent is unknown."""
     return tensor.nbytes if all(isinstance(e, int) for e in tensor.extents) else 0
 
 

@@ -1,4 +1,4 @@
-"""What a result that is a table has: its numbers, files, a text, and often a picture."""
+"""The base of results that are tables: numbers, files, a text, and often a picture."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class View(Shown, ABC):
-    """Data with a table and, where there is one, a picture; immutable."""
+    """Data with a table and an optional picture; immutable."""
 
     __slots__ = ()
     what: ClassVar[str]  # with its article, in messages
@@ -28,7 +28,7 @@ class View(Shown, ABC):
 
     @abstractmethod
     def _table(self) -> Table:
-        """Return the cells as people read them."""
+        """Return the formatted cells."""
 
     @abstractmethod
     def _records(self) -> Records:
@@ -54,13 +54,13 @@ class View(Shown, ABC):
         InputError
             If the extension is none of these.
         UnsupportedError
-            If a PNG is asked for and nothing is there that makes one.
+            If a PNG is requested and no browser is installed to draw it.
         """
         writers = save.table_writers(self._table(), self._records, self._data, note=self.note, title=self.what)
         return save.save(self.what, path, (save.picture_writers(self.svg) if self.svg() else {}) | writers)
 
     def _data(self) -> Any:
-        """Return what is written as JSON."""
+        """Return the data of the JSON file."""
         found = self._records()
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 

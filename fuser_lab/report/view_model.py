@@ -1,4 +1,4 @@
-"""The one description of a plan that text, SVG, HTML and the widget all draw from."""
+"""The common description of a plan that text, SVG, HTML and the widget use."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-_MOST_GROUPS = 4  # named one by one in an attempt
+_MOST_GROUPS = 4  # expressions named individually in an attempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The headline numbers of a plan; ``bytes_ideal`` is what one kernel would have to move."""
+    """The headline numbers of a plan; ``bytes_ideal`` is the minimum traffic of a single kernel."""
 
     title: str
     plan: str
@@ -73,9 +73,9 @@ class DecisionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutView:
-    """How a tensor that a segment writes lies in memory; orders are positions of axes, slowest first, dashes for none.
+    """The memory layout of a tensor that a segment writes; orders are positions of axes, slowest first.
 
-    ``cost`` and ``natural_cost`` are bytes that accesses across its rows cost, as it lies and as its producer gives it.
+    ``cost`` and ``natural_cost`` are the bytes that strided accesses cost, in its layout and in its producer's layout.
     """
 
     tensor: str
@@ -93,10 +93,10 @@ class LayoutView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotationView:
-    """A ``segment_set`` of the fusion that is cut: what it copies, its result, and the names of those that read that.
+    """A ``segment_set`` of the fusion that is cut: its operand, its result, and the names of the result's readers.
 
-    ``own`` says that the definition has it, so that ``plan.without_annotation(hint)`` takes it out; others are made by
-    passes. ``node`` is its op, and ``edges`` are those that leave it, which carry the mark.
+    ``own`` says that the definition contains it, so that ``plan.without_annotation(hint)`` removes it; passes make the
+    others. ``node`` is its op, and ``edges`` are its outgoing edges, which carry the mark.
     """
 
     tensor: str
@@ -109,7 +109,7 @@ class AnnotationView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewModel:
-    """Everything a view of one plan shows, as plain data."""
+    """Everything that a view of one plan shows, as plain data."""
 
     header: Header
     nodes: Sequence[NodeView]
@@ -123,11 +123,11 @@ class ViewModel:
     annotations: tuple[AnnotationView, ...] = ()
 
     def node(self, ident: str) -> NodeView | None:
-        """Return the node of an id."""
+        """Return the node with an id."""
         return next(found(self.nodes, lambda node: node.id == ident), None)
 
     def edge(self, ident: str) -> EdgeView | None:
-        """Return the edge of an id."""
+        """Return the edge with an id."""
         near = found(self.edges, lambda e: ident.startswith(f"{e.tensor}|") and ident.endswith(f"|{e.target}"))
         return next((edge for edge in near if edge.id == ident), None)
 
@@ -137,7 +137,7 @@ class ViewModel:
 
     @property
     def compact(self) -> bool:
-        """Whether so many ops are drawn that each has one line only."""
+        """Whether there are so many ops that each has only one line."""
         return sum(node.kind == "op" for node in self.nodes) > COMPACT_FROM
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class ViewModel:
         return {"version": SCHEMA_VERSION, **asdict(replace(self, nodes=tuple(self.nodes), edges=tuple(self.edges)))}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Return the JSON text; floats that are not numbers become null."""
+        """Return the JSON text; non-finite floats become null."""
         return json_text(self.to_dict(), indent=indent)
 
 
@@ -159,9 +159,9 @@ def view_plan(
     passes: bool = False,
     drawn: Drawn | None = None,
 ) -> ViewModel:
-    """Return the view model of a plan; ``decisions=False`` leaves its log out, ``passes`` runs the passes once more.
+    """Return the view model of a plan; ``decisions=False`` omits its log, ``passes`` runs the passes again.
 
-    ``drawn`` is what was drawn before of similar plans; parts that are the same are taken from it.
+    ``drawn`` holds drawings of similar plans; equal parts are reused from it.
     """
     replicas = getattr(getattr(plan, "segmented", None), "replicas", {})
     lines, modules = getattr(plan, "sources", ()), getattr(plan, "modules", ())
@@ -199,7 +199,7 @@ def _annotations(plan: PlanLike, drawing: Drawing) -> tuple[AnnotationView, ...]
 
 
 def _layouts(plan: Any) -> tuple[LayoutView, ...]:
-    """Return the layouts of a plan that has anything to say about them: not where all that it has is row-major."""
+    """Return the layouts of a plan, or nothing if all are row-major."""
     if not hasattr(plan, "layouts"):
         return ()
     written = (tv for segment in plan.segments for tv in segment.outputs)

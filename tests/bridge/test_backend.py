@@ -279,7 +279,7 @@ def test_nested_tensors_are_left_to_torch():
     x = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], layout=torch.jagged)
     torch.testing.assert_close(compiled(lambda x: x.sin() * 2)(x).values(), x.values().sin() * 2)
     reasons = {row.reason for row in bridge.last().left_to_torch}
-    assert reasons == {"some sizes stay symbols, as those of nested tensors do"}
+    assert reasons == {"some sizes remain symbolic, as in nested tensors"}
 
 
 def test_a_region_that_fails_is_torchs_with_one_warning(monkeypatch):

@@ -163,7 +163,7 @@ def test_random_numbers_loops_and_unsigned_words_stay_with_jax(monkeypatch):
         (lambda x: fl.from_jax(lambda x: x if x.sum() > 0 else -x, x), InputError, "if x.sum() > 0 else -x"),
         (lambda x: fl.from_jax(jnp.sin, x, speed=3), InputError, "unknown option 'speed'; choose from strategy"),
         (lambda x: fl.from_jax(jnp.sin, x, left_to_jax="sin"), ArgumentTypeError, "must be a list of primitives"),
-        (lambda x: fl.from_jax(jnp.sin, x, left_to_jax=["sinn"]), InputError, "'sinn', which is not a primitive"),
+        (lambda x: fl.from_jax(jnp.sin, x, left_to_jax=["sinn"]), InputError, "'sinn', which is not a JAX primitive"),
         (lambda x: fl.from_jax(jnp.sin, x).run(x[:2]), InputError, "input 0 is float32[2]; the function was captured"),
         (lambda x: fl.from_jax(jnp.sin, x).run(x, x), InputError, "run: the arguments are"),
         (lambda x: jax.jit(fl.from_jax(jnp.sin, x).run)(x), InputError, "inside jax.jit or jax.grad"),
@@ -178,7 +178,7 @@ def test_bad_input_is_answered_with_one_sentence(call, error, says):
 
 def test_primitives_stay_with_jax_where_asked_for():
     found = fl.from_jax(lambda x: jnp.tanh(x) * 2, jnp.arange(4.0), left_to_jax=["tanh"])
-    assert [(row.op, row.reason) for row in found.left_to_jax] == [("lax.tanh", "left to JAX as asked")]
+    assert [(row.op, row.reason) for row in found.left_to_jax] == [("lax.tanh", "left to JAX on request")]
 
 
 def test_a_missing_and_an_old_jax_are_refused(monkeypatch):

@@ -57,7 +57,7 @@ def _ones(to: Emitter, *_: Any, **__: Any) -> Any:
     samples=["aten.empty.memory_format([0, 3])"],
 )  # fmt: skip
 def _empty(to: Emitter, *_: Any, **__: Any) -> Any:
-    # Any values would do.
+    # Any values are valid.
     return _filled(to, 0)
 
 
@@ -84,7 +84,7 @@ def _arange(to: Emitter, *bounds: int, **_: Any) -> Any:
     start = bounds[0] if len(bounds) > 1 else 0
     step = bounds[2] if len(bounds) > 2 else 1
     if to.dtype.is_float:
-        # In float64 and rounded once, as torch does it on the CPU.
+        # In float64 and rounded once, as in torch on the CPU.
         return to.cast(to.ops.iota(to.call.result.size, float(start), float(step), DataType.Double), to.dtype)
     return to.cast(to.places(to.call.result.size, start, step), to.dtype)
 

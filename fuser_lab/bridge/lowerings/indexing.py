@@ -1,4 +1,4 @@
-"""ATen's reads and writes at positions that are data."""
+"""ATen's reads and writes at data-dependent indices."""
 
 from math import prod
 from typing import Any
@@ -35,13 +35,13 @@ def _gather(to: Emitter, x: Any, dim: int, index: Any, **_: Any) -> Any:
         return to.expanded(to.reshaped(x, [1] * index.ndim), to.shape(index))
     axis = axis_of(dim, x.ndim)
     for place, size in enumerate(to.shape(index)):
-        # Only positions below the index's sizes are read on the other axes.
+        # On the other axes, only positions below the index's sizes are read.
         if place != axis and to.shape(x)[place] != size:
             x = sliced(to, x, place, 0, size)
     return to.ops.take_along_axis(x, index, axis)
 
 
-# x[i, :, j]: axes that are indexed become one, which is read at linear positions.
+# x[i, :, j]: indexed axes become one, which is read at linear indices.
 
 def _indexed_by_ints(call: Call) -> str | None:
     indices = [index for index in call.args[1] if index is not None]
@@ -59,7 +59,7 @@ def _indexed_by_ints(call: Call) -> str | None:
 def _index_put(to: Emitter, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     shape = to.shape(x)
     count = prod(shape)
-    # Where each element lies, read as the indices read: the positions to write to.
+    # The position of each element, read with the same indices: the positions to write to.
     places = to.reshaped(to.places(count), shape)
     positions = _read(to, places, indices)
     target = to.shape(positions)
@@ -70,7 +70,7 @@ def _index_put(to: Emitter, x: Any, indices: Any, values: Any, accumulate: bool 
 
 
 def added(to: Emitter, x: Any, index: Any, source: Any, axis: int) -> Any:
-    """Return ``x`` with ``source`` added at the positions ``index`` of an axis, summed in the type sums are made in."""
+    """Return ``x`` with ``source`` added at the indices ``index`` of an axis, in the accumulation type."""
     wide = to.dtype.compute
     return to.made_by_passes("scatter_add", to.cast(x, wide), index, to.cast(source, wide), dim=axis)
 
@@ -99,10 +99,9 @@ def _reduces(call: Call) -> str | None:
 
 
 def _extremes(to: Emitter, x: Any, index: Any, source: Any, axis: int, *, include_self: bool) -> Any:
-    """Return ``x`` with the largest element of ``source`` for each position of an axis.
+    """Return ``x`` with the largest element of ``source`` for each index of an axis.
 
-    Sorted by position, and by size where positions are equal, the largest stand last; all others are written past the
-    end.
+    Sorted by index, then by value, the largest of each index is last; all others are written out of range.
     """
     ops, size = to.ops, to.shape(x)[axis]
     by_size = ops.argsort(source, axis, False, True)
@@ -123,7 +122,7 @@ def _extremes(to: Emitter, x: Any, index: Any, source: Any, axis: int, *, includ
 
 
 def _reversed(to: Emitter, x: Any) -> Any:
-    """Return numbers whose order is the other way round; the same again gives them back."""
+    """Return numbers in reversed order; applying it twice is the identity."""
     return to.ops.neg(x) if x.dtype.is_float else to.ops.sub(to.full((), -1, x.dtype), x)
 
 
@@ -220,7 +219,8 @@ def _scatter(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
     axis, source = axis_of(dim, x.ndim), to.cast(source, to.dtype)
     target = to.shape(x)
     if x.ndim and shape == tuple(1 if place == axis else size for place, size in enumerate(target)):
-        # One position on the axis, as in the gradient of a loss: pointwise ops have kernels, with what is around.
+        # One position on the axis, as in the gradient of a loss: pointwise ops can share a kernel with their
+        # neighbours.
         at = to.reshaped(to.places(target[axis]), [size if place == axis else 1 for place, size in enumerate(target)])
         here = to.ops.eq(to.expanded(at, target), to.expanded(index, target))
         return to.ops.where(here, to.expanded(source, target), x)
@@ -238,11 +238,11 @@ def _index(to: Emitter, x: Any, indices: Any) -> Any:
 
 
 def _read(to: Emitter, x: Any, indices: Any) -> Any:
-    """Return ``x[indices]``, None standing for a whole axis."""
+    """Return ``x[indices]``; None stands for a whole axis."""
     shape = to.shape(x)
     places = [place for place, index in enumerate(indices) if index is not None]
     rest = [place for place in range(x.ndim) if place not in places]
-    # Indices that stand apart put their axes first, as in NumPy.
+    # Non-adjacent indices put their axes first, as in NumPy.
     together = places == list(range(places[0], places[-1] + 1))
     before = places[0] if together else 0
     order = [*rest[:before], *places, *rest[before:]]

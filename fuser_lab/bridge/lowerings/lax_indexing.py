@@ -1,7 +1,7 @@
-"""JAX's gather and scatters, where positions are data and whole axes are read or written at them.
+"""JAX's gather and scatters, with data-dependent indices at which whole axes are read or written.
 
-An operand's axes are *batch* axes, which go with axes of the indices, *indexed* ones, of which one element each is
-taken, and the others, which are taken whole. The indexed axes become one axis, which is read at linear positions.
+An operand has *batch* axes, which correspond to axes of the indices, *indexed* axes, of which one element is read, and
+others, which are read whole. The indexed axes become one axis, which is read at linear indices.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from fuser_lab.dtypes import DataType
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
-    """The axes of an operand, and those of its indices without the last, along which an index's numbers lie."""
+    """The axes of an operand, and those of its indices without the last, which holds the components of an index."""
 
     batch: tuple[int, ...]
     indexed: tuple[int, ...]
@@ -64,7 +64,7 @@ def _scattered(call: Call) -> _Axes:
 
 
 def _unlike_take(call: Call, axes: _Axes, sizes: dict[int, int]) -> str | None:
-    """Return why windows of these sizes are not single elements of the indexed axes and all of the others."""
+    """Return why windows are not single elements of the indexed axes and whole others."""
     x = call.args[0]
     if any(not isinstance(given, TracedTensor) or not given.size for given in call.args):
         return "a tensor is empty or a number"
@@ -80,7 +80,7 @@ def _no_take(call: Call) -> str | None:
 
 
 def _positions(to: Emitter, index: Any, axes: _Axes, shape: Sequence[int]) -> tuple[Any, Any]:
-    """Return linear positions as ``[batch..., count]``, moved inside, and which of them were inside, or None."""
+    """Return linear indices as ``[batch..., count]``, clamped, and which of them were in range, or None."""
     ops = to.ops
     wide = ops.permute(to.cast(index, DataType.Int), [*axes.index_order, index.ndim - 1])
     sizes = to.shape(wide)[:-1]
@@ -103,7 +103,7 @@ def _positions(to: Emitter, index: Any, axes: _Axes, shape: Sequence[int]) -> tu
 
 
 def _beside(to: Emitter, x: Any, count: int) -> Any:
-    """Return a tensor with axes of size 1 behind its own."""
+    """Return a tensor with trailing axes of size 1."""
     return to.ops.broadcast(x, [False] * x.ndim + [True] * count) if count else x
 
 
@@ -121,7 +121,7 @@ def _spread(to: Emitter, x: Any, count: int, whole: Sequence[int]) -> Any:
 
 
 def _filling(call: Call) -> Any:
-    """Return what is read outside of an axis."""
+    """Return the fill value for reads outside an axis."""
     given, dtype = call.option("fill_value"), call.result.dtype
     if dtype == "bool":
         return True if given is None else bool(given)
@@ -151,7 +151,7 @@ def _gather(to: Emitter, x: Any, index: Any) -> Any:
     given = to.shape(index)
     sizes = to.call.option("slice_sizes")
     found = to.reshaped(found, [*(given[a] for a in axes.index_order), *(sizes[a] for a in axes.windowed)])
-    # The result's axes: those of the window stand at `offset_dims`, those of the indices at the others, in order.
+    # The result's axes: those of the window are at `offset_dims`, those of the indices at the others, in order.
     offsets = to.call.option("dimension_numbers").offset_dims
     ahead = len(axes.index_order)
     windows, indices = iter(range(ahead, found.ndim)), iter(range(ahead))
@@ -192,7 +192,7 @@ def _scatter(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
     shape = to.shape(merged)
     if inside is None:
         return _unmerged(to, to.ops.scatter(merged, at, new, axis), axes, to.shape(x))
-    # What lies outside is written to one more place, which is cut off again.
+    # Out-of-range values are written to one extra position, which is then cut off.
     number = 0.0 if to.dtype.is_float else False if to.dtype is DataType.Bool else 0
     spare = to.ops.pad(merged, [side for n in range(merged.ndim - 1, -1, -1) for side in (0, int(n == axis))], number)
     written = to.ops.scatter(spare, to.ops.where(inside, at, shape[axis]), new, axis)
@@ -200,7 +200,7 @@ def _scatter(to: Emitter, x: Any, index: Any, updates: Any) -> Any:
 
 
 def _written(to: Emitter, x: Any, index: Any, updates: Any) -> tuple[_Axes, Any, Any, Any]:
-    """Return the axes, and positions, new values and what of them lies inside, as ``[batch..., count, whole...]``."""
+    """Return the axes, and indices, new values and whether they are in range, as ``[batch..., count, whole...]``."""
     axes, shape = _scattered(to.call), to.shape(x)
     position, inside = _positions(to, index, axes, shape)
     windows = to.call.option("dimension_numbers").update_window_dims

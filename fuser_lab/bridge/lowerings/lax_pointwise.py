@@ -1,6 +1,6 @@
 """JAX's pointwise primitives.
 
-Operands of a primitive have one dtype, and the shapes that the result has; a 0-d literal may stand for any of them.
+Operands of a primitive have one dtype and the result's shape; a 0-d literal may replace any of them.
 """
 
 from typing import Any
@@ -64,7 +64,7 @@ def _round(to: Emitter, x: Any) -> Any:
 
 
 def _power(to: Emitter, x: Any, exponent: int) -> Any:
-    """Return a power by repeated squares, as XLA makes it."""
+    """Return a power by repeated squaring, as in XLA."""
     found, square = None, x
     while exponent:
         if exponent & 1:
@@ -176,7 +176,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     )
 
 
-# Shifts: all bits leave at a distance that is the width or more, or is negative.
+# Shifts: all bits are shifted out if the distance is the width or more, or negative.
 
 def _signed(call: Call) -> str | None:
     return "a shift fills in zeros, and the integers have signs" if call.result.dtype != "uint8" else None
@@ -227,7 +227,7 @@ def _convert(to: Emitter, x: Any) -> Any:
         return to.ops.set(x)
     if not source.is_float or not to.dtype.is_integral or to.dtype is DataType.Bool:
         return to.cast(x, to.dtype)
-    # XLA's conversion ends at the bounds of the integers, and NaN becomes 0.
+    # XLA's conversion saturates, and NaN becomes 0.
     ops = to.ops
     signed = to.dtype is not DataType.Byte
     bits = 8 * to.dtype.itemsize - signed
@@ -242,7 +242,7 @@ def _representable(call: Call) -> str | None:
     held = call.args[0]
     precision = (call.option("exponent_bits"), call.option("mantissa_bits"))
     known = isinstance(held, TracedTensor) and held.dtype == "float32" and precision in {(8, 7), (8, 23)}
-    return None if known else "a number is rounded to a type that no fusion has"
+    return None if known else "a number is rounded to a type that fusions do not support"
 
 
 @primitive("reduce_precision", refuse=_representable, samples=["lax.reduce_precision(w, 8, 7)"])

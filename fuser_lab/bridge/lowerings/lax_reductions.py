@@ -39,7 +39,7 @@ for _name, _own in (("argmax", "max"), ("argmin", "min")):
     )(lambda to, x, name=_own: place_of(to, x, name, to.call.option("axes")[0], keepdim=False)[1])
 
 
-# Scans: part of a kernel with the ops around them; alone the array library computes them inside the plan.
+# Scans: part of a kernel with the ops around them; alone, the array library evaluates them inside the plan.
 
 def _scan(name: str) -> None:
     @primitive(name, refuse=_not_empty, samples=[f"lax.{name}(a, 1)", f"lax.{name}(n, 0, reverse=True)"])

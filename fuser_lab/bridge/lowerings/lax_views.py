@@ -134,10 +134,10 @@ def _iota(to: Emitter) -> Any:
     return to.expanded(to.cast(places, to.dtype), shape)
 
 
-# Slices that begin at positions which are data: these are moved so that the slice lies inside.
+# Slices with data-dependent starts, which are clamped so that the slice is in range.
 
 def _start(to: Emitter, start: Any, room: int) -> Any:
-    """Return where a slice begins, as a number or as a tensor without axes."""
+    """Return the start of a slice, as a number or as a tensor without axes."""
     if not isinstance(start, Tensor):
         return min(max(int(start), 0), room)
     wide = to.cast(start, DataType.Int)

@@ -1,4 +1,4 @@
-"""ATen's matrix products, which are recorded only where the user asks for it."""
+"""ATen's matrix products, which are recorded only on request."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """ATen's pointwise ops.
 
-Torch computes in the dtype that operands are promoted to; where that is the result's, operands are cast to it first.
+Torch computes in the dtype to which operands are promoted; if that is the result's, operands are cast to it first.
 """
 
 import math
@@ -63,7 +63,7 @@ def _sign(to: Emitter, x: Any) -> Any:
     if x.dtype is DataType.Bool:
         return to.ops.set(x)
     one, zero = (1.0, 0.0) if x.dtype.is_float else (1, 0)
-    # NaN has the sign 0 in torch.
+    # In torch, the sign of NaN is 0.
     return to.ops.where(to.ops.gt(x, zero), one, to.ops.where(to.ops.lt(x, zero), -one, zero))
 
 
@@ -104,13 +104,13 @@ def _gelu(to: Emitter, x: Any, *, approximate: str = "none") -> Any:
 # Arithmetic
 
 def _operands(to: Emitter, *values: Any) -> list[Any]:
-    """Return operands in the dtype that the result has; numbers become numbers of its kind."""
+    """Return operands in the result's dtype; numbers are converted to its kind."""
     return [to.cast(value, to.dtype) if not isinstance(value, bool | int | float) else _number(value, to.dtype)
             for value in values]  # fmt: skip
 
 
 def _rounded_operands(to: Emitter, *values: Any) -> list[Any]:
-    """Return operands as `_operands` does; numbers are rounded to the dtype of the result, where torch rounds them."""
+    """Return operands as `_operands`, with numbers rounded to the dtype of the result, as in torch."""
     found = _operands(to, *values)
     with np.errstate(over="ignore"):
         return [float(np.asarray(one).astype(to.dtype.numpy)) if type(one) is float else one for one in found]
@@ -137,7 +137,7 @@ def _scaled(to: Emitter, x: Any, alpha: Any) -> Any:
 
 
 def _no_infinite_ints(call: Call) -> str | None:
-    """Refuse a float among the arguments whose result is an integer, which torch refuses or rounds in its own way."""
+    """Refuse a float argument of an integer result, which torch refuses or rounds in its own way."""
     numbers = [value for value in call.args if isinstance(value, float)]
     if not call.result.is_float and numbers:
         return "a float number meets integers"
@@ -199,7 +199,7 @@ def _div(to: Emitter, x: Any, y: Any) -> Any:
 
 
 def _inverse(to: Emitter, divisor: Any) -> float | None:
-    """Return what eager multiplies by instead of dividing by a number: on a GPU, its reciprocal, rounded."""
+    """Return eager's multiplier for division by a number: on a GPU, its rounded reciprocal."""
     if isinstance(divisor, bool) or not isinstance(divisor, int | float) or not to.dtype.is_float:
         return None
     if not to.call.result.device.startswith("cuda"):
@@ -306,14 +306,14 @@ def _copysign(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.where(to.ops.signbit(b), to.ops.neg(size), size)
 
 
-# Comparisons compute in the dtype that their operands are promoted to, which the result does not tell.
+# Comparisons compute in the dtype to which their operands are promoted, which the result does not show.
 
 def _promoted(to: Emitter, *values: Any) -> list[Any]:
     given = [v for v in to.call.args[: len(values)] if isinstance(v, TracedTensor)]
     kinds = [_kind(v) for v in to.call.args[: len(values)]]
     with_axes = [v for v in given if v.ndim] or given
     if max(kinds) is Kind.FLOAT and all(not v.is_float for v in with_axes):
-        # A number or a 0-d tensor decides the kind, not the width: torch's default dtype.
+        # A number or a 0-d tensor determines the kind but not the width, which is that of torch's default dtype.
         wide = next((v.dtype for v in given if v.is_float), "float32")
         dtype = DataType.Double if wide == "float64" else DataType.Float
         return [to.cast(v, dtype) for v in values]
@@ -341,7 +341,7 @@ def _fits(value: float, dtype: str) -> bool:
 
 
 def _shifts_fractions(call: Call) -> str | None:
-    return "it shifts what are not integers" if call.result.is_float else None
+    return "it shifts values that are not integers" if call.result.is_float else None
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):

@@ -9,7 +9,7 @@ from fuser_lab.dtypes import DataType
 
 
 def _wide(to: Emitter, x: Any, dtype: DataType) -> Any:
-    """Return an operand in the type that a dtype is added up in."""
+    """Return an operand in the accumulation type of a dtype."""
     return to.cast(x, dtype.compute)
 
 
@@ -65,10 +65,10 @@ for _name, _own in (("any", "max"), ("all", "min")):
     )(lambda to, x, dims=None, keepdim=False, name=_own: _reduced(to, name, to.cast(x, DataType.Bool), dims, keepdim))
 
 
-# The position of an extreme: the first of equal ones, and a NaN before all others.
+# The index of an extreme: the first of equal elements, and NaN before all others.
 
 def place_of(to: Emitter, x: Any, name: str, axis: int, keepdim: bool) -> tuple[Any, Any]:
-    """Return an extreme along an axis and where it is: the first of equal ones, and a NaN before all others."""
+    """Return an extreme along an axis and its index: the first of equal elements, and NaN before all others."""
     ops, size = to.ops, to.shape(x)[axis]
     extreme = getattr(ops, name)(x, [axis], True)
     found = ops.eq(x, extreme)
@@ -128,7 +128,7 @@ def _spread(to: Emitter, x: Any, dims: Any, correction: Any, keepdim: bool) -> t
     squares = _reduced(to, "sum", ops.mul(off, off), axes, keepdim)
     left = max(0.0, float(count - correction))
     mean = kept if keepdim or not axes else ops.squeeze(kept, list(axes))
-    # By a tensor, so that what is divided by 0 is NaN or infinite as in torch.
+    # By a tensor, so that division by 0 gives NaN or infinity, as in torch.
     return ops.truediv(squares, to.full((), left, squares.dtype)), mean
 
 
@@ -154,7 +154,7 @@ def _var_mean(to: Emitter, x: Any, dims: Any = None, *, correction: Any = None, 
     return list(_spread(to, x, dims, 1 if correction is None else correction, keepdim))
 
 
-# Orders, which the array library finds inside the plan.
+# Sorts, which the array library evaluates inside the plan.
 
 def _sortable(call: Call) -> str | None:
     x = call.tensors[0]
@@ -177,13 +177,13 @@ def _argsort(to: Emitter, x: Any, dim: int = -1, descending: bool = False) -> An
 
 
 def _middle(to: Emitter, x: Any, axis: int, place: int, keepdim: bool) -> list[Any]:
-    """Return the element of an axis that has a place in its order, and where it is; of equal ones, the first."""
+    """Return the element with a given rank along an axis, and its index; the first of equal elements."""
     order = to.ops.argsort(x, axis, False, True)
     starts = [place if at == axis else 0 for at in range(x.ndim)]
     ends = [place + 1 if at == axis else size for at, size in enumerate(to.shape(x))]
     at = to.ops.slice(order, starts, ends)
     if x.dtype.is_float:
-        # A NaN is the median of all that has one; the place of the first is returned.
+        # The median of elements with a NaN is NaN; the index of the first is returned.
         first = to.ops.max(to.ops.where(to.ops.isnan(x), 1, 0), [axis], True)
         at = to.ops.where(to.ops.eq(first, 1), place_of(to, x, "max", axis, keepdim=True)[1], at)
     found = [to.ops.take_along_axis(x, at, axis), at]
@@ -202,7 +202,7 @@ def _median_of_all(to: Emitter, x: Any) -> Any:
     return _middle(to, to.reshaped(x, [count]), 0, (count - 1) // 2, keepdim=False)[0]
 
 
-# Scans: part of a kernel with the ops around them; alone the array library computes them inside the plan.
+# Scans: part of a kernel with the ops around them; alone, the array library evaluates them inside the plan.
 
 def _has_axes(call: Call) -> str | None:
     return None if call.tensors[0].ndim and call.tensors[0].size else "there is nothing to scan"
@@ -223,7 +223,7 @@ def _running(name: str) -> Callable[..., list[Any]]:
         if x.dtype.is_float:
             found = ops.logical_or(found, ops.isnan(x))
         places = to.reshaped(to.places(size), [size if at == axis else 1 for at in range(x.ndim)])
-        # The last of equal ones, and of NaNs.
+        # The last of equal elements, and of NaNs.
         return [extremes, ops.cummax(ops.where(found, places, 0), axis)]
 
     return lower

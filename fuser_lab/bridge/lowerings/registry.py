@@ -1,6 +1,6 @@
-"""What the bridge knows of an ATen op: how it is written in ``fd.ops``, when it cannot be, and sample calls.
+"""The registry of lowerings of ATen ops: how an op is written in ``fd.ops``, when it cannot be, and sample calls.
 
-Nothing here imports torch: a call arrives as plain data, so that `refusal` needs neither a tensor nor a definition.
+Nothing here imports torch: a call is plain data, so `refusal` needs neither a tensor nor a definition.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ MOST_AXES = 16
 
 @dataclass(frozen=True, slots=True)
 class TracedTensor:
-    """A tensor as torch traced it: strides are in elements; ``dtype`` and ``device`` are torch's names."""
+    """A traced tensor: strides are in elements; ``dtype`` and ``device`` are torch's names."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -70,7 +70,7 @@ class TorchName:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of an ATen op: tensors as `TracedTensor`, lists as tuples, everything else as it is."""
+    """One call of an ATen op: tensors as `TracedTensor`, lists as tuples, everything else unchanged."""
 
     target: str
     args: tuple[Any, ...]
@@ -91,7 +91,7 @@ class Call:
         return dict(self.kwargs).get(name, default)
 
     def argument(self, place: int, name: str, default: Any = None) -> Any:
-        """Return an argument that stands at a place or under a name."""
+        """Return an argument by position or by name."""
         return self.args[place] if place < len(self.args) else self.option(name, default)
 
     @property
@@ -117,8 +117,8 @@ class Lowering:
     """How one ATen op is recorded.
 
     ``lower(to, *args, **kwargs)`` gets an `Emitter` and the call's arguments, tensors as handles, and returns one
-    handle or a list of them; dtypes of results are mended afterwards. ``refuse(call)`` says why a call cannot be
-    lowered, or returns None. ``computes`` is false for views and factories, for which alone no region is made.
+    handle or a list of them; dtypes of results are corrected afterwards. ``refuse(call)`` says why a call cannot be
+    lowered, or returns None. ``computes`` is false for views and factories; a region of only these is not created.
     ``samples`` are calls in Python over ``aten``, or ``lax``, and the tensors that `tests/bridge/samples.py` names.
     """
 
@@ -156,7 +156,7 @@ def primitive(
 ) -> Callable[[Lower], Lower]:
     """Return a decorator that registers a function as the lowering of JAX's primitives.
 
-    ``lower(to, *operands)`` gets handles, and Python numbers in place of 0-d literals; ``to.call.option`` gives the
+    ``lower(to, *operands)`` gets handles, and Python numbers in place of 0-d literals; ``to.call.option`` returns the
     primitive's parameters. ``samples`` are calls over ``jax``, ``lax``, ``jnp`` and named arrays, one for each name.
     """
 
@@ -172,19 +172,19 @@ def primitive(
 
 
 def refusal(call: Call) -> str | None:
-    """Return why a call cannot be lowered, or None if it can; nothing is recorded to find out."""
+    """Return why a call cannot be lowered, or None if it can, without recording anything."""
     entry = LOWERINGS.get(call.target)
     if entry is None:
         return "it has no lowering"
     tensors = (*call.tensors, *(result for result in call.results if result is not None))
     for tensor in tensors:
         if tensor.dtype not in DTYPES:
-            return f"fusions have no dtype {tensor.dtype}"
+            return f"fusions do not support the dtype {tensor.dtype}"
         if tensor.ndim > MOST_AXES:
             return f"a tensor has {tensor.ndim} axes; {MOST_AXES} at most are lowered"
     if not any(result is not None for result in call.results):
         return "its result is not a tensor"
-    # A 0-d tensor on the CPU may stand beside tensors on a GPU, as in torch.
+    # A 0-d tensor on the CPU may be combined with tensors on a GPU, as in torch.
     devices = {tensor.device for tensor in tensors if tensor.ndim or tensor.device != "cpu"}
     if len(devices) > 1:
         return f"it moves data between {' and '.join(sorted(devices))}"
@@ -199,13 +199,13 @@ def can_lower(call: Call) -> bool:
 
 
 def in_its_own_dtype(call: Call) -> str | None:
-    """Refuse the next number in a dtype that kernels compute in another one, where it is another."""
+    """Refuse the next representable number in a dtype for which kernels compute in a different one."""
     dtype = DTYPES[call.result.dtype]
     return f"kernels compute {dtype.name} in {dtype.compute.name}" if dtype.compute is not dtype else None
 
 
 class Emitter:
-    """What a lowering records with: ``fd.ops``, and what several lowerings need."""
+    """The recorder of lowerings: ``fd.ops``, and helpers that several lowerings need."""
 
     def __init__(self, fd: FusionBuilder, call: Call) -> None:
         self.ops, self.call, self._fd = fd.ops, call, fd
@@ -252,7 +252,7 @@ class Emitter:
     def shifted(self, name: str, x: Any, y: Any) -> Any:
         """Return integers shifted by ``bitwise_left_shift`` or ``bitwise_right_shift``.
 
-        Where the distance is not that of a bit, each bit is 0, or the sign's if a right shift fills in signs.
+        If the distance is out of range, each bit is 0, or the sign bit for a right shift that fills in signs.
         """
         ops, bits = self.ops, 8 * self.dtype.itemsize
         shift = getattr(ops, name)
@@ -276,14 +276,14 @@ class Emitter:
 
 
 def record(fd: FusionBuilder, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Record a call with handles in place of its tensors, and return its results in the dtypes that torch gives them.
+    """Record a call with handles in place of its tensors, and return its results in torch's dtypes.
 
     Raises
     ------
     FuserLabError
         If the call cannot be recorded.
     DefinitionError
-        If a result has another shape than torch gives it.
+        If the shape of a result differs from torch's.
     """
     entry = LOWERINGS[call.target]
     to = Emitter(fd, call)

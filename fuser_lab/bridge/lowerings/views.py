@@ -1,6 +1,6 @@
 """ATen's views and copies: reshapes, permutations, slices, pads, concatenations, casts.
 
-Strides are not lowered: the region gives each output the strides that torch traced.
+Strides are not lowered: the region gives each output its traced strides.
 """
 
 from math import prod
@@ -9,7 +9,7 @@ from typing import Any
 from fuser_lab.bridge.lowerings.registry import DTYPES, Call, Emitter, TorchName, TracedTensor, axis_of, lowering
 from fuser_lab.dtypes import DataType
 
-# What torch answers with a view of its operand, in one tensor; of these, what widens it.
+# Ops for which torch returns a view of the operand as one tensor, and those of them that widen it.
 ALIASES = frozenset({
     "aten.view.default", "aten.permute.default", "aten.transpose.int", "aten.t.default", "aten.expand.default",
     "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.alias.default",
@@ -97,7 +97,7 @@ def _to_copy(to: Emitter, x: Any, _: TorchName | None = None, **__: Any) -> Any:
 # Parts
 
 def sliced(to: Emitter, x: Any, axis: int, start: int, end: int, step: int = 1) -> Any:
-    """Return ``x[start:end:step]`` along an axis, for bounds inside the axis."""
+    """Return ``x[start:end:step]`` along an axis, for bounds within the axis."""
     shape = list(to.shape(x))
     if step != 1:
         count = max(0, -(-(end - start) // step))
@@ -180,7 +180,7 @@ def _diagonal(to: Emitter, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1
 
 
 def _beyond(call: Call) -> str | None:
-    """Refuse what reads memory that is not the operand's own, or may not be."""
+    """Refuse reads of memory that is not, or may not be, the operand's own."""
     x, sizes, strides = call.args[:3]
     dense = tuple(prod(x.shape[axis + 1 :]) for axis in range(x.ndim))
     if call.argument(3, "storage_offset") is not None:
@@ -295,7 +295,7 @@ def _unfold(to: Emitter, x: Any, dim: int, size: int, step: int) -> Any:
              "aten.cat.default([z, c, c])"],
 )  # fmt: skip
 def _cat(to: Emitter, tensors: Any, dim: int = 0) -> Any:
-    # Torch passes over empty tensors with one axis, whatever the others are.
+    # Torch skips empty tensors with one axis, whatever the others are.
     parts = [to.cast(x, to.dtype) for x in tensors if to.shape(x) != (0,)] or [to.cast(tensors[0], to.dtype)]
     return to.ops.cat(parts, axis_of(dim, parts[0].ndim)) if len(parts) > 1 else to.ops.set(parts[0])
 

@@ -1,6 +1,6 @@
 """ATen's pools: extremes and means of windows.
 
-A window's elements are read at computed positions, so that a pool is one gather and one reduction over its window.
+A window's elements are read at computed indices, so a pool is one gather and one reduction over the window.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering
 from fuser_lab.dtypes import DataType
 
-_MOST = 16  # elements of a window, each of which is read from memory; torch reads larger ones once
+_MOST = 16  # maximum elements of a window, each of which is read from memory; torch reads larger windows once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ def _small(call: Call) -> str | None:
 
 
 def _along(to: Emitter, x: Any, place: int, count: int) -> Any:
-    """Return a tensor of axes n and k as one of axes ``(n of each, k of each)``, of size 1 elsewhere."""
+    """Return a tensor of axes n and k with axes ``(n of each, k of each)``, of size 1 elsewhere."""
     n, k = to.shape(x)
     return to.reshaped(x, [n if at == place else k if at == place + count else 1 for at in range(2 * count)])
 
@@ -63,7 +63,7 @@ def _pairs(to: Emitter, n: int, k: int, scale: int, step: int, start: int) -> An
 def _read(
     to: Emitter, x: Any, sizes: Sequence[int], positions: Sequence[Any], valid: Sequence[Any],
 ) -> tuple[Any, Any, Any]:
-    """Return elements of windows ``[..., windows, window]``, with their flat positions and whether they are there.
+    """Return elements of windows ``[..., windows, window]``, with their flat positions and whether they exist.
 
     ``positions`` and ``valid`` have the axes of `_pairs`, one for each of the operand's last axes.
     """
@@ -116,7 +116,7 @@ def _max_pool(
     least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
     seen = ops.where(there, found, to.full((), least, x.dtype))
     best = ops.max(seen, [axis], True)
-    # The first of equal ones, or the last NaN, whose place is stored as a number below 0.
+    # The first of equal elements, or the last NaN, whose index is stored as a negative number.
     far = prod(pool.sizes)
     key = ops.where(ops.logical_and(there, ops.eq(seen, best)), places, far)
     if x.dtype.is_float:
@@ -128,7 +128,7 @@ def _max_pool(
 
 
 def _counts(to: Emitter, pool: _Pool, *, with_padding: bool) -> Any:
-    """Return by how many each window's sum is divided, in the shape of the windows."""
+    """Return the divisor of each window's sum, in the shape of the windows."""
     ops, count, product = to.ops, len(pool.sizes), None
     for place, (n, k, stride, padding, size) in enumerate(
         zip(pool.results, pool.kernel, pool.stride, pool.padding, pool.sizes, strict=True),
@@ -180,7 +180,7 @@ def _avg_pool_backward(
     lead = to.shape(gradient)[: gradient.ndim - count]
     each = ops.truediv(to.reshaped(to.cast(gradient, wide), [*lead, prod(pool.results)]), by)
     each = to.reshaped(each, [*lead, *pool.results])
-    # Of element h, the window that has it as its k-th begins at h - k.
+    # The window with element h as its k-th begins at h - k.
     positions, valid = [], []
     for n, k, step, pad, windows in zip(
         pool.sizes, pool.kernel, pool.stride, pool.padding, pool.results, strict=True,
