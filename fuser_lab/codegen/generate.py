@@ -153,7 +153,7 @@ def generate_scheduled(
     Parameters
     ----------
     scheduled
-        What transforms make of a concretized fusion.
+        A concretized fusion with its transforms.
     name
         Name of the kernel's function.
     layouts

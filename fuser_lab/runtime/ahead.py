@@ -1,7 +1,7 @@
-"""Kernels compiled side by side: in this process and in others, which leave what they compile on disk.
+"""Parallel compilation of kernels: in this process and in others, which write their results to disk.
 
-Numba compiles one kernel at a time in a process. What another process cannot compile, this one tries again, and says
-why not.
+Numba compiles one kernel at a time per process. This process retries what another cannot compile, and reports the
+failure.
 """
 
 import base64
@@ -26,7 +26,7 @@ from fuser_lab.runtime.waiting import WAITING
 
 SHARED_FROM = 4  # kernels; for fewer, starting a process that imports Numba costs more than it saves
 MOST_WORKERS = 8
-EACH = 2  # kernels that a process is worth being started for
+EACH = 2  # kernels that justify starting a process
 
 Capability = tuple[int, int] | None  # None for the CPU
 CompileProgress = Callable[[int, int], None]
@@ -35,9 +35,9 @@ CompileProgress = Callable[[int, int], None]
 def compile_ahead(
     kernels: Sequence[GeneratedKernel], cc: Capability, progress: CompileProgress | bool | None = None,
 ) -> None:
-    """Compile those of some kernels that are not on disk yet, if they are so many that it pays to share them.
+    """Compile the kernels that are not on disk yet, if there are enough of them for several processes.
 
-    Where nothing can be kept on disk, other processes cannot hand over what they compile: then this does nothing.
+    Without a disk cache, other processes cannot pass on their results, and this does nothing.
 
     Parameters
     ----------
@@ -73,12 +73,12 @@ def compile_ahead(
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progress: CompileProgress) -> None:
-    """Compile all, from the front in this process and from the back in others; end the others whatever happens."""
+    """Compile all kernels, from the front in this process and from the back in others; always end the others."""
     total, done, lock = len(pending), [0], threading.Lock()
 
     def counted() -> None:
@@ -93,7 +93,7 @@ def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progr
         for thread in threads:
             thread.start()
         for kernel in _taken(pending.popleft):
-            # What is refused is compiled again, and reported, where it is needed.
+            # Failed kernels are compiled again, with an error, where they are needed.
             with interrupts_deferred(), contextlib.suppress(Exception):
                 compile_kernel(kernel, cc)
             counted()
@@ -103,13 +103,13 @@ def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progr
 
 @contextmanager
 def processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Return a context with processes that compile kernels, as many as can be started; they end with it."""
+    """Return a context with as many compiler processes as can be started; they end with it."""
     places = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     command = [sys.executable, "-m", "fuser_lab.runtime.ahead"]
     started: list[subprocess.Popen[bytes]] = []
     try:
-        # Where no process may be started, this one compiles everything.
+        # If no process can start, this one compiles everything.
         with contextlib.suppress(OSError):
             while len(started) < count:
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)  # noqa: S603
@@ -134,7 +134,7 @@ def _taken(take: Callable[[], GeneratedKernel]) -> Iterator[GeneratedKernel]:
 def _fed(
     process: "subprocess.Popen[bytes]", pending: deque[GeneratedKernel], cc: Capability, counted: Callable[[], None],
 ) -> None:
-    """Give a process one kernel after another until none is left or the process has ended."""
+    """Feed kernels to a process until none remains or the process has ended."""
     for kernel in _taken(pending.pop):
         if not asked(process, kernel, cc):
             pending.append(kernel)
@@ -143,7 +143,7 @@ def _fed(
 
 
 def asked(process: "subprocess.Popen[bytes]", kernel: GeneratedKernel, cc: Capability) -> bool:
-    """Have a process compile a kernel; whether it answered, be it by refusing the kernel."""
+    """Have a process compile a kernel; return whether it answered, even with a failure."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -165,7 +165,7 @@ def compile_kernel(kernel: GeneratedKernel, cc: Capability) -> None:
 
 
 def main(lines: Iterator[bytes], answer: Callable[[bytes], Any]) -> None:
-    """Compile the kernels that come in, one a line, and answer each with a line."""
+    """Compile incoming kernels, one per line, and answer each with a line."""
     for line in lines:
         kernel, cc = pickle.loads(base64.b64decode(line))  # noqa: S301 - from the process that started this one
         try:
@@ -179,7 +179,7 @@ def main(lines: Iterator[bytes], answer: Callable[[bytes], Any]) -> None:
 if __name__ == "__main__":
     # A terminal sends Ctrl-C to this process as well; the one that asked ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What compilers print must not be taken for answers.
+    # Compiler output must not be mistaken for answers.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     main(iter(sys.stdin.buffer.readline, b""), answers.write)

@@ -1,7 +1,7 @@
-"""Segments run one after another, with the values that pass between them kept exactly as long as they are needed.
+"""Segments run one after another; values that pass between them are freed after their last use.
 
-nvFuser's ``execute`` of a definition that was segmented in Python. What differs: a result that is written over an input
-is written when all segments have run, so that no order of segments reads an input after it was overwritten.
+nvFuser's ``execute`` of a definition that was segmented in Python. Unlike there, results are written over inputs only
+after all segments have run, so that no segment reads an overwritten input.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ _NO_SIZES: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentArguments:
-    """What a segment reads, writes and lets go of, as numbers of the definition that it was cut from.
+    """The values that a segment reads, writes and frees, as numbers of the original definition.
 
     ``alone`` says that it reads no arrays, so that others decide which library its results belong to.
     """
@@ -45,12 +45,12 @@ class ArgumentManager:
     segments: tuple[SegmentArguments, ...]
 
     def run(self, given: Sequence[Any], runs: Sequence[Run], sizes: Mapping[int, int] = _NO_SIZES) -> list[Any]:
-        """Return the outputs; a value is let go of after the last segment that reads it.
+        """Return the outputs; each value is freed after the last segment that reads it.
 
         Parameters
         ----------
         given
-            Arrays and numbers, one per input, that fit the definition.
+            Arrays and numbers, one per input, that match the definition.
         runs
             What runs each segment.
         sizes

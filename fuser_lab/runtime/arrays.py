@@ -1,4 +1,4 @@
-"""Arrays of any library: what they are, and views of them, without copying.
+"""Arrays of any library: their properties, and views of them without copies.
 
 Supported are NumPy (bfloat16 from ml_dtypes included), torch on CPU and CUDA, CuPy, JAX on the CPU and anything with
 ``__array_interface__``. Libraries other than NumPy are never imported here unless the caller's arrays come from them.
@@ -29,11 +29,11 @@ _TORCH_NAMES = {
 }
 TORCH_OF = {dtype: name for name, dtype in _TORCH_NAMES.items()} | {DataType.Index: "int64"}
 
-# Integers of the size of floats that NumPy and Numba do not compute with: kernels see these.
+# Integers that represent, in kernels, the floats that NumPy and Numba do not support.
 _WORDS: "dict[int, np.dtype[np.generic]]" = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 # And what torch views them as.
 _TORCH_WORDS = {1: "uint8", 2: "int16"}
-_MOST_COMPARED = 1 << 22  # elements whose places are compared one by one
+_MOST_COMPARED = 1 << 22  # elements whose addresses are compared one by one
 _FOREIGN = {dtype.numpy: dtype for dtype in TORCH_OF if dtype.is_float8 or dtype is DataType.BFloat16}
 
 
@@ -176,7 +176,7 @@ def storage_dtype(dtype: DataType) -> "np.dtype[np.generic]":
 
 
 class _Memory:
-    """Memory of another array, as something NumPy can wrap; keeps the owner alive."""
+    """Another array's memory in a form that NumPy can wrap; keeps the owner alive."""
 
     __slots__ = ("__array_interface__", "owner")
 
@@ -201,9 +201,9 @@ class Unowned:
 
 
 def _place(value: Any) -> Any:
-    """Return a NumPy array that lies where an array lies, never to be read; None if that is not known.
+    """Return a NumPy array at the address of an array, never to be read; None if the address is unknown.
 
-    Addresses of all devices are apart, so that what lies on a GPU may be described as well.
+    Devices have disjoint addresses, so that this works for arrays on a GPU as well.
     """
     if isinstance(value, np.ndarray):
         return value
@@ -221,7 +221,7 @@ def may_overlap(a: Any, b: Any) -> bool:
 
 
 def overlap(a: Any, b: Any) -> bool:
-    """Whether two arrays of NumPy or torch have an element in common, or may have and it is too hard to say."""
+    """Whether two arrays of NumPy or torch share an element, or may share one and it is too expensive to decide."""
     a, b = _place(a), _place(b)
     if a is None or b is None:
         return False
@@ -233,7 +233,7 @@ def overlap(a: Any, b: Any) -> bool:
 
 
 def overlaps_itself(value: Any) -> bool:
-    """Whether elements of one array have memory in common, or may have and it is too hard to say."""
+    """Whether elements of one array have memory in common, or may have one that is too expensive to rule out."""
     if isinstance(value, np.ndarray):
         if value.flags.c_contiguous or value.flags.f_contiguous:
             return False
@@ -253,7 +253,7 @@ def overlaps_itself(value: Any) -> bool:
 
 def _collide(axes: list[tuple[int, int]], item: int) -> bool:
     """Whether two elements of some axes, (stride, size) by ascending stride, are less than ``item`` bytes apart."""
-    # An axis that steps beyond all that the axes of shorter strides reach brings no two elements together.
+    # An axis whose stride exceeds the extent of all axes with shorter strides cannot make elements collide.
     while axes and axes[-1][0] >= item + sum(step * (size - 1) for step, size in axes[:-1]):
         axes = axes[:-1]
     if not axes:
@@ -307,7 +307,7 @@ def shared_with_torch(values: dict[str, Any]) -> dict[str, Any]:
     return {name: from_numpy_as("torch", v) if isinstance(v, np.ndarray) else v for name, v in values.items()}
 
 
-Empty = Callable[[Any, Any, Any], Any]  # makes a tensor for a shape, strides and a dtype
+Empty = Callable[[Any, Any, Any], Any]  # creates a tensor from a shape, strides and a dtype
 
 
 @functools.cache

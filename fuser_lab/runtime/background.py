@@ -1,8 +1,7 @@
-"""Kernels that other processes compile while this one does something else.
+"""Background compilation of kernels in other processes.
 
-Whoever captures a model knows all of its kernels long before the first of them runs. `IN_BACKGROUND` hands them to
-processes that leave machine code on disk. A kernel that is needed earlier is taken back, or waited for if a process is
-compiling it.
+All kernels of a captured model are known long before the first of them runs. `IN_BACKGROUND` passes them to processes
+that write machine code to disk. A kernel that is needed earlier is taken back, or awaited if a process is compiling it.
 """
 
 import os
@@ -13,7 +12,7 @@ from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.runtime import ahead, store
 from fuser_lab.runtime.waiting import WAITING, Running, Waiting
 
-IDLE_SECONDS = 5.0  # after which a process without work ends
+IDLE_SECONDS = 5.0  # idle time after which a process ends
 
 
 class Background:
@@ -31,7 +30,7 @@ class Background:
         self._workers = 0
 
     def add(self, kernels: Sequence[GeneratedKernel]) -> None:
-        """Have kernels compiled; nothing happens if they are few, or if there is no cache or second processor."""
+        """Queue kernels for compilation; do nothing if there are few, or without a cache or a second processor."""
         if not store.is_usable() or ahead.processors() < 2:
             return
         from fuser_lab.runtime.cpu_kernels import is_compiled
@@ -57,11 +56,11 @@ class Background:
         return source in self._waiting
 
     def claim(self, source: str) -> None:
-        """Take a kernel out of what is waiting, or wait until the process that is compiling it is done."""
+        """Take a kernel from the queue, or wait until the process that is compiling it has finished."""
         self._waiting.claim(source)
 
     def _taken(self) -> GeneratedKernel | None:
-        """Return the next kernel, waiting for it; None if there is none for a while."""
+        """Wait for the next kernel and return it; None after a timeout."""
         with self._waiting.changed:
             self._waiting.changed.wait_for(lambda: any(self._waiting.groups), IDLE_SECONDS)
             self._waiting.groups = [group for group in self._waiting.groups if group]
@@ -73,7 +72,7 @@ class Background:
             return kernel
 
     def _serve(self) -> None:
-        """Give a process kernels until there are none, or until it has ended."""
+        """Feed kernels to a process until none remains or it has ended."""
         with ahead.processes(1) as started:
             while (kernel := self._taken()) is not None:
                 is_answered = bool(started) and ahead.asked(started[0], kernel, None)

@@ -1,4 +1,4 @@
-"""What a caller may pass as inputs and outputs of a prepared plan, and the sentences for what does not fit."""
+"""Checks of the inputs and outputs passed to a prepared plan, and their error messages."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from fuser_lab.runtime.arrays import (
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor of the plan with what is asked of its arrays, computed once."""
+    """A tensor of the plan with the requirements for its arrays, computed once."""
 
     tensor: TensorView
     name: str
@@ -38,7 +38,7 @@ class Slot:
     nbytes: int  # of the dense form
 
     def normal(self, strides: Sequence[int]) -> tuple[int, ...]:
-        """Return strides in elements with those of axes that are never walked replaced by the dense ones."""
+        """Return strides in elements, with the dense stride for every axis of at most one element."""
         if self.layout.size == 0:
             return self.dense
         return tuple(d if n == 1 else s for n, s, d in zip(self.shape, strides, self.dense, strict=True))
@@ -54,7 +54,7 @@ def slot_of(tensor: TensorView) -> Slot:
 
 
 def checked_array(number: int, slot: Slot, value: Any) -> Any:
-    """Return an input array, or raise InputError with what was expected and given."""
+    """Return an input array, or raise InputError with the expected and the actual property."""
     if type(value) is np.ndarray and value.dtype == slot.numpy and value.shape == slot.shape:
         return value
     value = np.asarray(value) if isinstance(value, np.generic) else value
@@ -84,7 +84,7 @@ def check_out(slot: Slot, given: Any) -> None:
 
 
 def check_outs(slots: Sequence[Slot], out: object) -> None:
-    """Raise unless arrays to write to are a list with one entry per output: None, or of its shape and dtype."""
+    """Raise unless ``out`` is a list with one entry per output: None, or an array of its shape and dtype."""
     if not isinstance(out, list | tuple):
         msg = f"out must be a list of arrays, given {type(out).__name__}."
         raise ArgumentTypeError(msg)
@@ -107,7 +107,7 @@ def check_writable(name: str, given: Any) -> None:
 
 
 def check_apart(written: Mapping[str, Any]) -> None:
-    """Raise InputError if any elements of the arrays that a run writes to, by what these are called, share memory."""
+    """Raise InputError if any elements of the arrays that a run writes, given by name, share memory."""
     for name, array in written.items():
         if overlaps_itself(array):
             msg = f"{name} has elements that share memory; each element that a run writes needs memory of its own."
@@ -154,9 +154,9 @@ def _keeps_elements(expr: Expr) -> bool:
 
 
 def check_places(places: Sequence[Places], given: Sequence[Any], imported: Sequence[Any]) -> None:
-    """Raise InputError if a position lies outside its axis, as far as positions are in host memory.
+    """Raise InputError if a position in host memory is outside its axis.
 
-    Those on a device are not looked at, which would make the host wait: kernels read nothing outside and give 0.
+    Positions on a device are not checked, which would block the host: kernels give 0 for those out of range.
     """
     for place in places:
         values = _on_host(imported[place.number])
@@ -169,7 +169,7 @@ def check_places(places: Sequence[Places], given: Sequence[Any], imported: Seque
 
 
 def _are_within(values: Any, size: int) -> bool:
-    """Whether all positions are of an axis: one reduction, since negative numbers are large as unsigned ones."""
+    """Whether all positions are in range: one reduction, since negative numbers are large as unsigned ones."""
     signed = values.dtype.kind == "i"
     return bool((values.view(f"u{values.dtype.itemsize}") if signed else values).max() < size)
 
@@ -182,12 +182,12 @@ def _on_host(value: Any) -> Any:
 
 
 def device_of(described: Sequence[TensorSpec | Number]) -> str:
-    """Return where a run takes place: ``"cpu"``, or the one GPU that tensors lie on.
+    """Return the device of a run: ``"cpu"``, or the single GPU that holds the tensors.
 
     Raises
     ------
     InputError
-        If tensors lie on several GPUs.
+        If tensors are on several GPUs.
     """
     found = dict.fromkeys(d.device for d in described if isinstance(d, TensorSpec) and d.device.startswith("cuda"))
     if len(found) > 1:
@@ -200,7 +200,7 @@ def library_of(inputs: Sequence[Any]) -> tuple[str, Any]:
     """Return the library that outputs are made with, and an input from it."""
     kind = output_kind(inputs)
     of_kind = [v for v in inputs if kind_of(v) == kind]
-    # A scalar tensor may stay on the CPU beside tensors of a GPU: it does not decide where results go.
+    # A scalar tensor may stay on the CPU beside GPU tensors: it does not determine the device of results.
     return kind, next((v for v in of_kind if "cuda" in str(getattr(v, "device", ""))), next(iter(of_kind), None))
 
 

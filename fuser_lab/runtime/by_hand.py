@@ -1,7 +1,7 @@
-"""Running fusions that are scheduled by hand: one kernel, on a GPU, or in lock step in NumPy where there is none.
+"""Running fusions that are scheduled by hand: one kernel, on a GPU, or in lock step in NumPy without one.
 
-On the CPU the same CUDA kernel runs, all threads at once, as arrays (`fuser_lab.codegen.kernel_eval`): blocks, threads,
-shared memory and predicates mean there what they mean on a GPU. It is for values, not for speed.
+On the CPU the same CUDA kernel runs with all threads as arrays (`fuser_lab.codegen.kernel_eval`): blocks, threads,
+shared memory and predicates behave as on a GPU. This serves correctness, not speed.
 """
 
 import threading
@@ -39,12 +39,12 @@ class ScheduledKernel:
         self._variants: dict[Layouts, tuple[GeneratedKernel, Any]] = {}
         self._lock = threading.Lock()
         self._memory = self._memory_of(target)
-        # What does not fit is said when the kernel is made, not when it runs.
+        # Errors appear when the kernel is generated, not when it runs.
         self.generated = generate_scheduled(scheduled)
 
     @staticmethod
     def _memory_of(target: str) -> Any:
-        # Kernels can be made and read without Numba; memory cannot be had without it.
+        # Kernels can be generated and read without Numba; memory requires it.
         return target_of(target).memory()(None)
 
     @property

@@ -14,7 +14,7 @@ from fuser_lab.targets import target_of
 
 
 class Capturable(Protocol):
-    """A prepared plan, as far as capturing needs it."""
+    """The part of a prepared plan that capturing needs."""
 
     fusion: Fusion
     target: str
@@ -35,7 +35,7 @@ class Capturable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedPlan:
-    """A plan whose launches are one graph; it reads ``inputs`` and writes ``outputs`` where they lie.
+    """A plan whose launches are one graph; it reads ``inputs`` and writes ``outputs`` in place.
 
     ``replay`` starts it on torch's current stream and does not wait.
     """
@@ -87,7 +87,7 @@ def captured(plan: Capturable, inputs: Sequence[Any], out: Sequence[Any] | None)
     if plan.fusion.aliases:
         msg = "the plan writes over its inputs, which capturing would do before the first replay; call run."
         raise UnsupportedError(msg)
-    outputs = plan.run(inputs, out)  # compiles, checks, and tells what is wrong before anything is captured
+    outputs = plan.run(inputs, out)  # compiles and checks, so that errors appear before the capture
     kept = outputs if out is not None else plan.reusable(outputs)
     bound = plan.bind(inputs, kept)
 

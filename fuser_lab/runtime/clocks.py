@@ -1,4 +1,4 @@
-"""Clocks that measurements are made with, and how fast the processors' own clocks run meanwhile."""
+"""Clocks for measurements, and the clock rates of the processors during them."""
 
 import ctypes
 import functools
@@ -19,9 +19,9 @@ import numpy as np
 WARM_UP = 3
 LEAST_SAMPLES = 5
 MOST_SAMPLES = 300
-SHORTEST = 50e-6  # seconds; what is faster is run several times per sample
+SHORTEST = 50e-6  # seconds; faster calls run several times per sample
 _TURNS = 10
-_HEAD_START = 100_000  # cycles that a GPU waits, so that the host has launched everything when the clock starts
+_HEAD_START = 100_000  # cycles that the GPU waits, so that the host has launched everything before the clock starts
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2  # of NVML
 
 
@@ -40,14 +40,14 @@ class Sample:
 
 
 class HostClock:
-    """Wall clock; for what is done when it returns."""
+    """Wall clock, for synchronous calls."""
 
     def __init__(self, name: str = "perf_counter") -> None:
         """Take the name that tables show."""
         self.name = name
 
     def measured(self, call: Callable[[], object]) -> Callable[[], float]:
-        """Return what measures a call, in seconds; it is called a few times now, and short calls several at a time."""
+        """Return a function that measures a call, in seconds; warm the call up first, and batch short calls."""
         begin = time.perf_counter()
         for _ in range(WARM_UP):
             call()
@@ -63,10 +63,10 @@ class HostClock:
         return measured
 
     def measured_in_order(self, calls: Sequence[Callable[[], object]]) -> list[Callable[[], float]]:
-        """Return what measures each of several calls inside runs of all of them in order, in seconds.
+        """Return functions that measure each of several calls within runs of all of them in order, in seconds.
 
-        Each call finds in the caches what the one before it left there, as in a run, so that the times add up to that
-        of a run. One run gives a sample of every call.
+        Each call finds the caches as the previous call left them, so that the times add up to that of a run. One run
+        gives a sample of every call.
         """
         for _ in range(WARM_UP):
             for call in calls:
@@ -89,11 +89,11 @@ class HostClock:
         """Return None: this clock never finds the caches cold."""
 
     def sample(self, call: Callable[[], object], seconds: float) -> Sample:
-        """Return samples of a call, short calls several at a time."""
+        """Return samples of a call, with short calls in batches."""
         return _sampled(self.measured(call), seconds)
 
     def rates(self) -> str:
-        """Return the clock of the processor as the system reports it, empty where it does not."""
+        """Return the processor's clock as the system reports it, or ``""``."""
         try:
             said = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         except OSError:
@@ -118,26 +118,25 @@ def _shared(run: Callable[[], list[float]], count: int) -> list[Callable[[], flo
 class DeviceClock:
     """CUDA events around each call, on torch's current stream.
 
-    The second-level cache is cold: it is filled with something else before a call, or before a run of several in order.
-    `warm` leaves it as the call or run before has left it. Either way the GPU is kept busy until the host has launched
-    what it can, so that events do not count the host's time for a single kernel; of many launches they count what the
-    GPU waits for.
+    The second-level cache is cold: it is overwritten before a call, or before a run of several in order. `warm` leaves
+    it as the previous call or run left it. In both cases the GPU stays busy until the host has launched what it can, so
+    that events exclude the host's time for a single kernel; for many launches they include the time that the GPU waits.
     """
 
     name = "CUDA events, cold L2"
     flushed = 1 << 28
 
     def __init__(self) -> None:
-        """Allocate what the cache is filled with."""
+        """Allocate the memory that overwrites the cache."""
         self._torch: Any = importlib.import_module("torch")
         self._flush = self._torch.empty(self.flushed, dtype=self._torch.int8, device="cuda")
 
     def measured(self, call: Callable[[], object]) -> Callable[[], float]:
-        """Return what measures a call that finds the second-level cache cold, in seconds."""
+        """Return a function that measures a call with a cold second-level cache, in seconds."""
         return self._measured(call, self._flush.zero_)
 
     def measured_warm(self, call: Callable[[], object]) -> Callable[[], float]:
-        """Return what measures a call that finds in the cache what the call before has left there, in seconds."""
+        """Return a function that measures a call with the cache as the previous call left it, in seconds."""
 
         def before() -> None:
             call()
@@ -146,15 +145,15 @@ class DeviceClock:
         return self._measured(call, before)
 
     def measured_in_order(self, calls: Sequence[Callable[[], object]]) -> list[Callable[[], float]]:
-        """Return what measures each of several calls inside runs of all of them in order, in seconds.
+        """Return functions that measure each of several calls within runs of all of them in order, in seconds.
 
-        The second-level cache is cold when a run starts; each call finds in it what the calls before it left there, as
-        in a run, so that the times add up to that of a run. One run gives a sample of every call.
+        The second-level cache is cold when a run starts; each call finds it as the previous calls left it, so that the
+        times add up to that of a run. One run gives a sample of every call.
         """
         return self._measured_in_order(calls, self._flush.zero_)
 
     def measured_in_order_warm(self, calls: Sequence[Callable[[], object]]) -> list[Callable[[], float]]:
-        """Return what measures the calls of runs that find in the cache what the run before has left there."""
+        """Return functions that measure the calls of runs with the cache as the previous run left it."""
 
         def before() -> None:
             for call in calls:
@@ -174,7 +173,7 @@ class DeviceClock:
         def run() -> list[float]:
             events = [cuda.Event(enable_timing=True) for _ in range(len(calls) + 1)]
             before()
-            # The host launches the calls one by one: between two events there must be no time in which the GPU waits.
+            # The host launches the calls one by one: the GPU must never wait between two events.
             cuda._sleep(_HEAD_START * len(calls))  # noqa: SLF001 - as torch's own benchmarks do
             events[0].record()
             for call, end in zip(calls, events[1:], strict=True):
@@ -186,11 +185,11 @@ class DeviceClock:
         return _shared(run, len(calls))
 
     def sample(self, call: Callable[[], object], seconds: float) -> Sample:
-        """Return samples of a call that finds the second-level cache cold."""
+        """Return samples of a call with a cold second-level cache."""
         return _sampled(self.measured(call), seconds)
 
     def warm(self, call: Callable[[], object], seconds: float) -> Sample:
-        """Return samples of a call that finds in the cache what the call before has left there."""
+        """Return samples of a call with the cache as the previous call left it."""
         return _sampled(self.measured_warm(call), seconds)
 
     def _measured(self, call: Callable[[], object], before: Callable[[], object]) -> Callable[[], float]:
@@ -226,7 +225,7 @@ def _sampled(measured: Callable[[], float], seconds: float) -> Sample:
 
 
 class Turns:
-    """Samples of several calls, taken in turn, so that what else the machine does meanwhile hits all of them alike."""
+    """Interleaved samples of several calls, so that other load on the machine affects all of them equally."""
 
     def __init__(self, seconds: float) -> None:
         """Take the time to spend on each call at most, after warm-up."""
@@ -235,7 +234,7 @@ class Turns:
         self._found: list[list[float]] = []
 
     def add(self, measured: Callable[[], float]) -> int:
-        """Add what measures a call; return its number."""
+        """Add the function that measures a call; return its number."""
         self._calls.append(measured)
         self._found.append([])
         return len(self._calls) - 1
@@ -245,18 +244,18 @@ class Turns:
         return Sample(seconds=tuple(self._found[number]))
 
     def first(self, number: int) -> None:
-        """Take a few samples of a call, one if it is slow, to be shown until its turns come; then they do not count."""
+        """Take a few provisional samples of a call, one if it is slow; later turns replace them."""
         found, begin = self._found[number], time.perf_counter()
         while not found or (len(found) < LEAST_SAMPLES and time.perf_counter() - begin < self._seconds / _TURNS):
             found.append(self._calls[number]())
 
     def rounds(self, ended: Callable[[], bool] = lambda: False) -> Iterator[float]:
-        """Give each call its turns, and yield after each round the share of the rounds that are done.
+        """Sample all calls in rounds, and yield the completed share after each round.
 
         Parameters
         ----------
         ended
-            Asked before each turn; once true, no more turns are taken.
+            Called before each turn; if true, sampling stops.
         """
         spent = [0.0] * len(self._calls)
         taken: list[list[float]] = [[] for _ in self._calls]
@@ -272,11 +271,11 @@ class Turns:
             yield (turn + 1) / _TURNS
 
     def _turn(self, number: int, taken: list[float], spent: float, turn: int) -> float:
-        """Take the samples of a turn; return how long it took, in seconds."""
+        """Take the samples of a turn; return its duration in seconds."""
         call, begin = self._calls[number], time.perf_counter()
         share = max(self._seconds - spent, 0) / (_TURNS - turn)
         most = len(taken) + MOST_SAMPLES // _TURNS
-        # What was called before has left something else in the caches, and threads asleep.
+        # The previous call has changed the caches and left threads asleep.
         once = call()
         if once > share:
             taken.append(once)
@@ -289,7 +288,7 @@ class Turns:
 
 @functools.cache
 def _management() -> ctypes.CDLL | None:
-    """Return NVML, started, or None where there is none."""
+    """Return NVML, initialized, or None if unavailable."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

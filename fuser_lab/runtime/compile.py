@@ -1,6 +1,6 @@
-"""Generated source: its key, the file that it can be read in, and the functions that it defines.
+"""Generated source: its key, a readable file of it, and the functions that it defines.
 
-The source is executed as it was generated, never as it stands in a file.
+The generated source is executed directly, never read from the file.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ _LOCK = threading.Lock()
 
 @functools.cache
 def _fingerprint() -> str:
-    """Return a hash of what the machine code depends on besides the source."""
-    # Numba is not imported to be asked: what is on disk as machine code for a GPU needs no Numba.
+    """Return a hash of everything except the source that the machine code depends on."""
+    # This does not import Numba: machine code for a GPU from disk needs no Numba.
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numba", "numpy")]
     digest = hashlib.sha256(", ".join(versions).encode())
     for name in _MACHINE_CODE:
@@ -41,13 +41,13 @@ def _fingerprint() -> str:
 
 
 def content_key(source: str) -> str:
-    """Return the name of a kernel; comments do not count."""
+    """Return the key of a kernel, which ignores comments."""
     code = "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
     return hashlib.sha256(f"{_fingerprint()}\n{code}".encode()).hexdigest()[:32]
 
 
 def source_path(source: str) -> Path | None:
-    """Return the file that generated source is written to, for people and profilers; None if no directory takes it."""
+    """Return the file that generated source is written to, for users and profilers; None without a directory."""
     name = f"seg_{content_key(source)}.py"
     found = store.write_text(name, source)
     with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""Functions of complex numbers, written once and compiled by Numba for both targets.
+"""Functions of complex numbers, shared by both targets and compiled by Numba.
 
-Everything is computed in double precision, so that those of ComplexFloat are rounded about once. What zeros, infinities
-and NaN give is what C's Annex G says, and NumPy does, up to the sign of zeros and which part of a result is NaN where
-one part of the operand is.
+All arithmetic is in double precision, so that ComplexFloat results are rounded about once. Zeros, infinities and NaN
+follow C's Annex G and NumPy, except for the sign of zeros and for which part of a result is NaN if one part of the
+operand is.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 
 _LN_2 = 0.6931471805599453
 _LN_10 = 2.302585092994046
-_LARGE = 700.0  # the exponential of it is a number, that of 1.02 times it is none
+_LARGE = 700.0  # its exponential is finite, that of 1.02 times it overflows
 
 NAMES = (
     "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "cosh", "sinh", "tanh", "cos", "sin", "tan", "acosh",
@@ -62,7 +62,7 @@ def complex_functions(jit: Callable[..., Any], double: Any, acos: Any) -> Mappin
 
     @jit
     def log_size(a: Any, b: Any) -> Any:
-        """Return the logarithm of the magnitude, also where that is near 1 or overflows."""
+        """Return the logarithm of the magnitude, even if that is near 1 or overflows."""
         large, small = max(abs(a), abs(b)), min(abs(a), abs(b))
         if 0.5 < large < 2 and small < 2:
             return math.log1p((large - 1) * (large + 1) + small * small) / 2

@@ -1,10 +1,10 @@
 """CPU kernels from source to machine code, on disk and in memory.
 
-Numba types and lowers a kernel and LLVM makes an object file of it (`fuser_lab.runtime.pipelines`). That file is all
-that is kept, with the names of its symbols in JSON: on disk (`fuser_lab.runtime.store`), and, loaded by an execution
-engine of its own, in memory. Nothing of a kernel stays in the tables of Numba, whose dispatchers and shared engine keep
-machine code for the life of a process. A kernel's memory is given back with the last reference to its function: a plan
-that has it, or a thread that runs it, keeps it.
+Numba types and lowers a kernel and LLVM makes an object file of it (`fuser_lab.runtime.pipelines`). Only that file is
+kept, with the names of its symbols in JSON: on disk (`fuser_lab.runtime.store`), and in memory, loaded by a separate
+execution engine. Numba's tables hold nothing of a kernel, because its dispatchers and shared engine keep machine code
+for the life of a process. A kernel's memory is freed with the last reference to its function: a plan that has it, or a
+thread that runs it, keeps it.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ _LOCK = threading.Lock()  # Numba compiles one kernel at a time in any case
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A Python function that is to be compiled: Numba's signature, and Numba's options by name.
+    """A Python function to compile, with Numba's signature and options.
 
     ``rolled`` among them is LLVM's: see `fuser_lab.runtime.llvm_process.Pipeline`.
     """
@@ -70,9 +70,9 @@ def kernel(signature: str, **options: Any) -> Callable[[Callable[..., None]], De
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineCode:
-    """A kernel as an object file: what Python calls, and the place for the address of its `Environment`.
+    """A kernel as an object file: its entry point, and the symbol for the address of its `Environment`.
 
-    ``threaded`` says that it calls Numba's pool, ``lasting`` that another process may load it.
+    ``threaded`` means that it calls Numba's pool, ``lasting`` that another process may load it.
     """
 
     name: str
@@ -106,14 +106,14 @@ def _codegen() -> Any:
 
 def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
     """Return a kernel as a library, whose assembly can be read, and Numba's description of the function."""
-    _unknown_symbols()  # Numba loads what kernels call, and LLVM ends the process where a symbol is unknown
+    _unknown_symbols()  # Numba loads what kernels call, and LLVM aborts the process for an unknown symbol
     with global_compiler_lock:
         options = dict(definition.options)
         pipeline, rolled = options.pop("pipeline_class", Serial), options.pop("rolled", False)
         flags = compiler.Flags()
         options |= {"nopython": True, "boundscheck": None}
         cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
-        flags.no_compile = True  # as far as LLVM's language, that is: nothing is loaded or registered
+        flags.no_compile = True  # only to LLVM IR: nothing is loaded or registered
         flags.no_cfunc_wrapper = True
         library = _codegen().create_library(definition.function.__qualname__)
         library.rolled = rolled
@@ -127,7 +127,7 @@ def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
 
 
 def compiled(definition: Definition) -> MachineCode:
-    """Return a kernel as machine code for this processor; what Numba and LLVM raise is not caught."""
+    """Return a kernel as machine code for this processor; let exceptions of Numba and LLVM propagate."""
     library, described = compiled_library(definition)
     return MachineCode(
         name=definition.function.__name__, entry=described.llvm_cpython_wrapper_name,
@@ -170,10 +170,10 @@ def loaded(kernel: MachineCode) -> Callable[..., None]:
 
 @functools.cache
 def _unknown_symbols() -> tuple[str, ...]:
-    """Let LLVM know the functions that machine code calls, and return those that this system lacks.
+    """Register the functions that machine code calls with LLVM, and return those that this system lacks.
 
     Known are Numba's, and libgcc's conversions of Half, for a processor without F16C. A missing one gets the address of
-    another function, since LLVM ends the process where it finds none; kernels that call it are not loaded.
+    another function, since LLVM would abort the process; kernels that call it are not loaded.
     """
     with global_compiler_lock:
         rtsys.initialize(cpu_target.target_context)
@@ -189,7 +189,7 @@ def _unknown_symbols() -> tuple[str, ...]:
 
 
 def functions_of(source: str, names: Sequence[str]) -> tuple[Callable[..., None], ...]:
-    """Return the kernels of generated source by name: as they are in memory, from disk, or compiled."""
+    """Return the kernels of generated source by name, from memory, from disk, or newly compiled."""
     key = content_key(source)
     found = _LOADED.get(key)
     if found is None:
@@ -230,7 +230,7 @@ def cpu_has(feature: str) -> bool:
 
 @functools.cache
 def _processor() -> str:
-    """Return a hash of what machine code depends on besides the source and what is hashed with it."""
+    """Return a hash of the properties of the processor that machine code depends on."""
     settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE, config.BOUNDSCHECK)
     versions = (importlib.metadata.version("llvmlite"), sys.implementation.cache_tag)
     known = (*versions, *map(str, settings), *_codegen().magic_tuple())
@@ -247,7 +247,7 @@ def _packed(kernels: Sequence[MachineCode]) -> bytes:
 
 
 def _unpacked(content: bytes) -> tuple[MachineCode, ...]:
-    """Return the kernels that `_packed` made this content of."""
+    """Return the kernels in content from `_packed`."""
     head, _, codes = content.partition(b"\n")
     kernels, start = [], 0
     for record in json.loads(head):

@@ -1,6 +1,6 @@
-"""Machine code of CUDA kernels, kept on disk by what it is made of, so that a second process compiles nothing.
+"""Machine code of CUDA kernels, cached on disk by its sources, so that a second process compiles nothing.
 
-Reading it needs neither Numba nor a linker. A file that cannot be read, or is not what was written, is made again.
+Reading it needs neither Numba nor a linker. A damaged or unreadable file is replaced.
 """
 
 import base64
@@ -24,7 +24,7 @@ _FORMAT = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadablePhase:
-    """One launch as machine code: a cubin, its entry, the PTX that it is made of and what the linker said about it."""
+    """One launch as machine code: a cubin, its entry, its PTX and the linker's report."""
 
     phase: Phase
     entry: str

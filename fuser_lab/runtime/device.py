@@ -30,7 +30,7 @@ from fuser_lab.runtime.ready import ReadyRuns, aligned_to
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.this_gpu import described
 
-# Parameters that a scalar becomes: a complex one is two, as Numba's kernels take it.
+# Parameters per scalar: a complex one becomes two, as in Numba's kernels.
 _PARAMETERS: Mapping[DataType, tuple[Callable[[Any], Any], ...]] = {
     DataType.Double: (ctypes.c_double,), DataType.Float: (ctypes.c_float,),
     **{dtype: (ctypes.c_float,) for dtype in DataType if dtype.is_reduced_float},
@@ -62,16 +62,16 @@ def _pointer(array: Any) -> Any:
 
 @functools.cache
 def _stream_of() -> Callable[[int], int]:
-    """Return what says torch's current stream on a device, by its handle."""
+    """Return a function that gives the handle of torch's current stream on a device."""
     torch = _torch()
-    # As Triton and Inductor ask for it: a tenth of what making a Stream object costs.
+    # As in Triton and Inductor: a tenth of the cost of a Stream object.
     found = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001
     return found or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCall:
-    """One launch: the loaded function and its parameters, each a name and what makes it of the value."""
+    """One launch: the loaded function and its parameters, each a name and a conversion of the value."""
 
     function: Function
     phase: Phase
@@ -84,7 +84,7 @@ class DeviceCall:
     def launch(self, env: Environment, shared: dict[str, tuple[Any, ...]] | None = None) -> Launch:
         """Return the launch with its arguments in place; the caller keeps the arrays alive.
 
-        ``shared`` holds words of other launches by name: one word serves all kernels that take the same value.
+        ``shared`` holds words of other launches by name: all kernels that take the same value share one word.
         """
         shared, given = {} if shared is None else shared, env.arguments
         for name, makers in self.parameters:
@@ -95,7 +95,7 @@ class DeviceCall:
         return Launch(self.function, self.phase, words)
 
 
-MOST_MODULES = 256  # loaded beside those that are in use
+MOST_MODULES = 256  # loaded in addition to those in use
 
 _FUNCTIONS: Recent[tuple[object, int], tuple[Function, ...]] = Recent(MOST_MODULES)
 _LOCK = threading.Lock()
@@ -151,9 +151,9 @@ class DeviceMemory:
         self._allocator = threading.local()
 
     def import_input(self, value: Any, tensor: TensorView) -> Any:
-        """Return an input as a tensor on the device: as it is if it lies there, else a copy."""
+        """Return an input as a tensor on the device, copied only if it is elsewhere."""
         if is_torch(value):
-            # What torch conjugates or negates lazily is not yet so in memory.
+            # Torch conjugates and negates lazily, without a change in memory.
             return value.detach().resolve_conj().resolve_neg().to(self._device)
         if _is_shared(value):
             return _torch().from_dlpack(value)
@@ -180,7 +180,7 @@ class DeviceMemory:
         return aligned_to(int(array.data_ptr()))
 
     def flat(self, array: Any, dtype: DataType, layout: Layout) -> Any:
-        """Return what kernels are given: the tensor, whose first element is where a pointer leads."""
+        """Return the kernels' argument: the tensor, whose pointer is the address of its first element."""
         return array
 
     def block(self, nbytes: int) -> Any:
@@ -216,7 +216,7 @@ class DeviceMemory:
         return from_numpy_as(kind, to_numpy(array))
 
     def copy(self, target: Any, source: Any) -> None:
-        """Copy elements between arrays of any place."""
+        """Copy elements between arrays on any device."""
         if is_torch(target):
             moved = source if is_torch(source) else from_numpy_as("torch", np.require(source, requirements=("C", "W")))
             steps = enumerate(zip(target.shape, target.stride(), strict=True))
@@ -246,12 +246,12 @@ class DeviceMemory:
         major, minor = _torch().cuda.get_device_capability(self.number)
         return int(major), int(minor)
 
-    # Where and in which order
+    # Devices and streams
 
     def active(self, values: Sequence[Any]) -> AbstractContextManager[object]:
-        """Return a context in which work goes to this device, in the order of the stream of the values' library.
+        """Return a context that sends work to this device, on the current stream of the values' library.
 
-        That is torch's current stream, or CuPy's where some value is CuPy's; new memory then comes from CuPy too.
+        That is torch's current stream, or CuPy's if some value is CuPy's; new memory then comes from CuPy too.
         """
         if any(kind_of(value) == "cupy" for value in values):
             return self._beside_cupy()
@@ -271,11 +271,11 @@ class DeviceMemory:
             self._allocator.library = None
 
     def queue(self) -> int:
-        """Return the stream that launches go to: storage of a run is used again on the same one only."""
+        """Return the stream of launches: the storage of a run is reused only on the same stream."""
         return _stream_of()(self.number)
 
     def bound(self, calls: Sequence[Any], env: Environment) -> Callable[[], None]:
-        """Return the calls with their arguments in place, for the current stream of the moment that they are made."""
+        """Return the calls with their arguments in place, for the stream that is current at each call."""
         stream, number = _stream_of(), self.number
         launches = self.launches(calls, env)
         row = None if launches is None else Launches(launches)
@@ -293,7 +293,7 @@ class DeviceMemory:
     def ready_runs(
         self, outputs: Sequence[Slot], check: Callable[[Sequence[Any]], None] | None = None,
     ) -> ReadyRuns:
-        """Return where runs on torch tensors are kept that may be repeated with others."""
+        """Return the store of runs on torch tensors that can be repeated with other tensors."""
         torch = _torch()
         kinds = frozenset({torch.Tensor, torch.nn.Parameter})
         return ReadyRuns(kinds, functools.partial(_stream_of(), self.number), self.maker(outputs))
@@ -324,12 +324,12 @@ class DeviceMemory:
         return [call.launch(env, shared) for call in calls]
 
     def capture(self, start: Callable[[], None]) -> Callable[[], None]:
-        """Return what replays, on the current stream, everything that a function launches.
+        """Return a function that replays all launches of a function on the current stream.
 
         Raises
         ------
         RuntimeError
-            If something cannot be captured: it waits for the GPU, or takes memory from elsewhere.
+            If something cannot be captured: it waits for the GPU, or allocates memory elsewhere.
         """
         torch = _torch()
         graph = torch.cuda.CUDAGraph()
@@ -338,11 +338,11 @@ class DeviceMemory:
         return graph.replay  # type: ignore[no-any-return]
 
     def synchronize(self) -> None:
-        """Wait until everything launched has run."""
+        """Wait for all launches to finish."""
         _torch().cuda.synchronize(self.number)
 
     def free_bytes(self) -> int | None:
-        """Return how many bytes are free for this process: with the driver, or in torch's hands and unused."""
+        """Return the bytes available to this process: free in the driver, or unused in torch's allocator."""
         cuda = _torch().cuda
         free, total = map(int, cuda.mem_get_info(self.number))
         reserved, used = int(cuda.memory_reserved(self.number)), int(cuda.memory_allocated(self.number))
@@ -356,5 +356,5 @@ class DeviceMemory:
 
 
 def _is_shared(value: Any) -> bool:
-    """Whether an array of another library lies on a GPU and can be seen from torch."""
+    """Whether an array of another library is on a GPU and torch can view it."""
     return hasattr(value, "__cuda_array_interface__") and hasattr(value, "__dlpack__")

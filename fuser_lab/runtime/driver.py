@@ -1,7 +1,7 @@
 """The CUDA driver's calls: modules loaded through cuda.bindings, launches with prepared arguments.
 
-Arguments of a launch are words in memory whose addresses the driver is given. They are made once; another array later
-is another number in one of the words.
+The driver receives the addresses of words that hold a launch's arguments. They are created once; another array only
+changes one of the words.
 """
 
 import ctypes
@@ -38,26 +38,27 @@ def _launcher() -> Any:
 
 
 def check(status: Any, what: str) -> None:
-    """Raise RuntimeError if the driver refused something."""
+    """Raise RuntimeError if the driver reports an error."""
     if int(status) != 0:
         raise RuntimeError(failure(int(status), what))
 
 
 def failure(status: int, what: str) -> str:
-    """Return what the driver says, in one sentence."""
+    """Return the driver's error as one sentence."""
     name = bindings().CUresult(status).name
     return f"{what} failed: the CUDA driver says {name}."
 
 
-# Modules whose functions nobody holds any more, with their contexts, waiting for `unload_unused`.
+# Modules whose functions have no references, with their contexts, waiting for `unload_unused`.
 _UNUSED: "deque[tuple[int, Any]]" = deque()
 
 
 def unload_unused() -> None:
-    """Unload the modules whose functions are gone.
+    """Unload the modules whose functions have no references.
 
-    Not where the last reference goes: that may be while a graph is captured or another context is current, and launches
-    may still run. Each module's context is waited for first, so nothing may be captured in this thread.
+    Modules are not unloaded with the last reference: a graph capture may be in progress, another context may be
+    current, and launches may still run. This waits for each module's context first, so nothing may be captured in this
+    thread.
     """
     while _UNUSED:
         try:
@@ -73,7 +74,7 @@ def unload_unused() -> None:
 
 
 class Function:
-    """A kernel loaded on one device; its module is unloaded once nobody holds it, by `unload_unused`."""
+    """A kernel loaded on one device; `unload_unused` unloads its module once it has no references."""
 
     __slots__ = ("__weakref__", "context", "device", "handle", "module")
 
@@ -91,7 +92,7 @@ class Function:
         status, context = driver.cuCtxGetCurrent()
         check(status, f"loading {phase.name}")
         self.module, self.handle, self.context, self.device = module, int(function), int(context), device
-        # Not at exit: the driver may be gone by then, and everything else goes with the process.
+        # Not at exit: the driver may be gone by then, and the process frees everything else.
         weakref.finalize(self, _UNUSED.append, (self.context, module)).atexit = False
 
 
@@ -99,7 +100,7 @@ class Launch:
     """One launch with its arguments in place; calling it with a stream starts it.
 
     ``words`` are the arguments by the names of buffers and scalars. A launch copies them, so that they may change as
-    soon as the call is back.
+    soon as the call returns.
     """
 
     __slots__ = ("_alone", "addresses", "function", "name", "shape", "words")
@@ -125,7 +126,7 @@ class Launches:
     __slots__ = ("_launches", "_records", "_row", "_start", "_stream")
 
     def __init__(self, launches: Sequence[Launch]) -> None:
-        """Take over launches as they are; their words may change."""
+        """Hold launches; their words may change."""
         self._launches = tuple(launches)
         self._records = (Record * max(len(self._launches), 1))(*(
             Record(x.function.handle, ctypes.addressof(x.addresses), *x.shape) for x in self._launches
@@ -144,7 +145,7 @@ class Launches:
             self._again(status)
 
     def _again(self, status: int) -> None:
-        """Go on with a kernel's own context where another one is current, or none; else raise."""
+        """Retry with a kernel's own context if another one, or none, is current; otherwise raise."""
         row = self._row
         refused = self._launches[row.next]
         if status in {_INVALID_CONTEXT, _INVALID_HANDLE}:

@@ -1,4 +1,4 @@
-"""What the kernels of one run work on."""
+"""The memory that the kernels of one run use."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,9 +8,9 @@ from typing import Any
 class Environment:
     """The memory of one run, by the names of tensors, buffers and scalars.
 
-    ``arguments`` is what kernels take: flat memory, and scalars as Python numbers. ``arrays`` are the same tensors in
-    their shapes, as the array library takes them. The other fields are what a run uses its storage on: ``queue`` orders
-    its work (`Memory.queue`), ``library`` makes its results.
+    ``arguments`` holds the kernels' arguments: flat memory, and scalars as Python numbers. ``arrays`` holds the same
+    tensors in their shapes, for the array library. ``queue`` orders the work of a run (`Memory.queue`), and ``library``
+    allocates its results.
     """
 
     queue: int = 0
@@ -29,11 +29,11 @@ class Environment:
         self.arguments[name], self.arrays[name] = flat, array
 
     def drop(self, name: str) -> None:
-        """Let go of what is under a name, if anything is."""
+        """Drop the memory under a name, if any."""
         self.arguments.pop(name, None)
         self.arrays.pop(name, None)
 
     def clear(self) -> None:
-        """Let go of all memory."""
+        """Drop all memory."""
         self.arguments.clear()
         self.arrays.clear()

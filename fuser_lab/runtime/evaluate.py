@@ -1,4 +1,4 @@
-"""What the array library of the inputs does without a kernel: segments evaluated, and results that are views."""
+"""Work of the inputs' array library without a kernel: evaluated segments, and results that are views."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def evaluate_segment(
         for value in fusion.inputs
     }
     devices = [value.device for value in known.values() if is_torch(value)]
-    # A tensor without axes may stay on the CPU beside tensors of a GPU; what is made of no tensor goes where they are.
+    # A 0-d tensor may stay on the CPU beside GPU tensors; factories create tensors on their device.
     device = next((device for device in devices if device.type != "cpu"), next(iter(devices), None))
     for expr in fusion.exprs:
         operands = [known[v] if v in known else constant(v) for v in expr.inputs]
@@ -40,12 +40,12 @@ def evaluate_segment(
     return {tv.name: known[tv] for tv in fusion.outputs}
 
 
-Seen = Callable[[Sequence[Any]], Any]  # makes a result that is a view of an input, of all inputs
+Seen = Callable[[Sequence[Any]], Any]  # creates a result that is a view of an input, from all inputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The input whose memory a returned result lies in, and how the result is seen there.
+    """The input whose memory holds a returned result, and the view that gives the result.
 
     ``base`` is the tensor whose elements are seen: the input, or the result that is written over it.
     """
@@ -53,8 +53,8 @@ class Origin:
     number: int  # of the input
     base: TensorView
     exprs: tuple[Expr, ...]  # views that lead from the base to the result
-    updated: bool  # seen after results have been written over inputs
-    overwritten: bool  # what is seen gets lost where the input is overwritten: the result has to be a copy
+    updated: bool  # viewed after results have been written over inputs
+    overwritten: bool  # the input is overwritten, so the result has to be a copy
 
 
 def origins_of(fusion: Fusion) -> dict[TensorView, Origin]:
@@ -88,7 +88,7 @@ def origins_of(fusion: Fusion) -> dict[TensorView, Origin]:
 
 
 def _is_view(source: TensorView, exprs: Sequence[Expr]) -> bool:
-    """Whether expressions move no element of a tensor that lies as the definition says."""
+    """Whether expressions move no element of a tensor with the definition's layout."""
     strides: Strides | None = input_strides(source)
     for expr in exprs:
         if strides is None:
@@ -104,7 +104,7 @@ def _is_view(source: TensorView, exprs: Sequence[Expr]) -> bool:
 
 
 def seen(array: Any, exprs: Sequence[Expr], scalars: Mapping[str, Any]) -> Any:
-    """Return what views make of an array of NumPy or torch: a view, unless a reshape has to move elements of it."""
+    """Apply views to an array of NumPy or torch; the result is a view unless a reshape has to move elements."""
     for expr in exprs:
         operands = [scalars[v.name] if v.name in scalars else constant(v) for v in expr.inputs[1:]]
         array = _SEEN_AS[expr.op.name](expr, array, *operands)
@@ -112,7 +112,7 @@ def seen(array: Any, exprs: Sequence[Expr], scalars: Mapping[str, Any]) -> Any:
 
 
 def view_of(origin: Origin, inputs: Sequence[Any], output: Any) -> Seen:
-    """Return what sees a result in an input, as it was seen before: torch makes any chain of views in one step."""
+    """Return a function that views a result in an input as before: torch makes any chain of views in one step."""
     number, exprs, torch = origin.number, origin.exprs, torch_module()
     given = inputs[number]
     if torch is None or type(given) not in {torch.Tensor, torch.nn.Parameter} or given.dtype is not output.dtype:
@@ -132,7 +132,7 @@ def view_of(origin: Origin, inputs: Sequence[Any], output: Any) -> Seen:
 
 
 def needs_scalars(origin: Origin | None) -> bool:
-    """Whether a view depends on a number that is not known."""
+    """Whether a view depends on an unknown number."""
     exprs = () if origin is None else origin.exprs
     return any(isinstance(v, Scalar) and v.value is None for expr in exprs for v in expr.inputs[1:])
 
@@ -143,7 +143,7 @@ def detached(value: Any) -> Any:
 
 
 def _torch_expr(expr: Expr, operands: Sequence[Any], device: Any) -> tuple[Any, ...]:
-    """Return the results of one expression on a device, by torch where it has the op, else by NumPy on copies."""
+    """Return the results of one expression on a device, from torch if it has the op, else from NumPy on copies."""
     torch = torch_module()
     library, view = OPS[expr.op.name].library, _BY_TORCH.get(expr.op.name)
     if all(is_torch(x) for x in operands[:1]):
@@ -205,8 +205,8 @@ def _cast(expr: Expr, x: Any) -> Any:
     return x.to(getattr(torch_module(), TORCH_OF[expr.out.dtype]))
 
 
-# For arrays of NumPy and of torch. With an ellipsis NumPy's indexing gives views also where nothing is left of the
-# shape; what these need of the result's shape no attribute has.
+# For arrays of NumPy and of torch. With an ellipsis NumPy's indexing gives views even for 0-d results; no attribute has
+# what these need of the result's shape.
 _VIEWS: dict[str, Callable[..., Any]] = {
     "set": lambda expr, x: x,
     "segment_set": lambda expr, x: x,
@@ -217,5 +217,5 @@ _VIEWS: dict[str, Callable[..., Any]] = {
     "reshape": lambda expr, x: x.reshape(expr.out.shape),
     "slice": _slice,
 }
-_SEEN_AS = {**_VIEWS, "select": _select}  # what results see of the memory of inputs
+_SEEN_AS = {**_VIEWS, "select": _select}  # views of inputs as results
 _BY_TORCH = {**_VIEWS, "stride_order": lambda expr, x: x, "cast": _cast}

@@ -48,12 +48,12 @@ class PreparedPlan:
         self._ready = ready_runs_of(self._parts, memory)
 
     def __repr__(self) -> str:
-        """Return the target, and who runs the segments."""
+        """Return the target, and what runs the segments."""
         runs = ", ".join(scheduler.value if scheduler else "evaluated" for _, scheduler in self.segments)
         count = len(self.segments)
         return f"PreparedPlan({self.target}, {count} segment{'s' if count != 1 else ''}: {runs})"
 
-    # What runs
+    # Kernels
 
     def prepare(self, inputs: Sequence[Any] | None = None) -> None:
         """Compile for dense inputs, or for the strides of given ones, before the first run."""
@@ -70,13 +70,13 @@ class PreparedPlan:
 
     @property
     def output_strides(self) -> tuple[tuple[int, ...], ...]:
-        """The strides, in elements, of arrays that are made for outputs; views of inputs may lie otherwise."""
+        """The strides, in elements, of new output arrays; views of inputs may have others."""
         return tuple(slot.dense for slot in self._parts.returned)
 
     def generated(self, strides: Sequence[tuple[int, ...]]) -> tuple[GeneratedKernel, ...]:
         """Return the kernels for aligned inputs of these strides; a later run of such inputs compiles the same ones.
 
-        They are none if they have been compiled.
+        None if they are already compiled.
         """
         return self._variants.generated(strides)
 
@@ -89,9 +89,9 @@ class PreparedPlan:
 
     @property
     def repeat(self) -> "Callable[[Sequence[Any], Sequence[Any] | None], list[Any] | None] | None":
-        """What returns the outputs for inputs and ``out`` of a run like one before, or None if none is alike.
+        """A function that repeats a previous run for inputs and ``out``; it returns None if no run matches.
 
-        None where no run of the plan is repeated.
+        None if no run of the plan can be repeated.
         """
         return None if self._ready is None else self._ready.started
 
@@ -104,8 +104,8 @@ class PreparedPlan:
     ) -> list[Any]:
         """Return the outputs for given inputs, as arrays of the inputs' library.
 
-        Outputs that are views of inputs lie in the memory of the arrays given, NumPy's and torch's; one that is
-        written over an input is that input's array.
+        Outputs that are views of inputs share the memory of the given NumPy or torch arrays; one that is written over
+        an input is that input's array.
 
         Parameters
         ----------
@@ -115,14 +115,14 @@ class PreparedPlan:
             Arrays to write the outputs to, instead of new ones; they are returned. They may share memory with inputs,
             which are read first, but not with each other. None stands for what is returned without ``out``.
         cancel
-            Looked at between segments.
+            Checked between segments.
 
         Raises
         ------
         InputError
             If inputs or ``out`` do not fit the fusion.
         OutOfMemoryError
-            If there is not enough memory for some tensor; all that the run had of it is given back.
+            If there is not enough memory for some tensor; all memory of the run is freed.
         Cancelled
             If ``cancel`` was set.
         """
@@ -161,7 +161,7 @@ class PreparedPlan:
         return outputs
 
     def bind(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> BoundRun:
-        """Return the plan bound to inputs and outputs, to run segment by segment; it keeps storage of its own."""
+        """Return the plan bound to inputs and outputs, to run segment by segment; it has separate storage."""
         with self.memory.active(inputs):
             arrays = self._run_memory.imported(inputs)
             variant = self._variants.of(self._run_memory.layouts(arrays))
@@ -174,27 +174,27 @@ class PreparedPlan:
         return BoundRun(steps=steps, outputs=outputs, finish=finish)
 
     def captured(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> CapturedPlan:
-        """Return the plan as one CUDA graph over these inputs and outputs: replayed, it costs the host next to nothing.
+        """Return the plan as one CUDA graph over these inputs and outputs; a replay costs the host almost nothing.
 
         Parameters
         ----------
         inputs
-            Torch tensors on the GPU, and numbers. The graph reads the tensors where they lie, and keeps the numbers.
+            Torch tensors on the GPU, and numbers. The graph reads the tensors in place, and keeps the numbers.
         out
             Tensors to write the outputs to, instead of new ones.
 
         Raises
         ------
         UnsupportedError
-            If the plan does not run on a GPU, draws random numbers (a graph would draw the same ones again), or holds
-            something that CUDA cannot capture.
+            If the plan does not run on a GPU, draws random numbers (a graph would repeat them), or contains something
+            that CUDA cannot capture.
         """
         return captured(self, inputs, out)
 
     def reusable(self, outputs: Sequence[Any]) -> list[Any]:
         """Return outputs of a run to give as ``out`` to the next.
 
-        There is None for those that lie in the memory of inputs and for arrays that cannot be written to, as JAX's.
+        The entry is None for outputs in the memory of inputs and for read-only arrays such as JAX's.
         """
         check_outs(self._parts.returned, outputs)
         writable = self.memory.is_writable
@@ -215,18 +215,18 @@ class PreparedPlan:
         raise self._run_memory.exhausted(max(step.fusion.tensors.values(), key=lambda tv: tv.nbytes))
 
     def _nested(self, fusion: Fusion, segments: Sequence[Segment]) -> NestedRun:
-        """Return what runs a segment of this plan that is cut further."""
+        """Return a function that runs a further-cut segment of this plan."""
         return PreparedPlan(fusion, segments, self.memory, allow_fallback=True, evaluate_refused=True).run
 
     def _release(self) -> None:
-        """Let go of everything kept for other runs."""
+        """Free everything kept for other runs."""
         self._variants.release()
         if self._ready is not None:
             self._ready.clear()
 
 
 def _without(start: Callable[[], None]) -> Call:
-    """Return a call whose arguments are in place as one that is given an environment."""
+    """Wrap a call whose arguments are in place as one that takes an environment."""
     return lambda _: start()
 
 

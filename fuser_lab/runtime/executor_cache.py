@@ -1,4 +1,4 @@
-"""Compiled things by the fusion that they were made for: equal definitions share one, the least recently used go."""
+"""A cache of compiled objects by fusion: equal definitions share an entry, and the least recently used go."""
 
 import threading
 from collections import OrderedDict
@@ -20,10 +20,10 @@ class _Kept(Generic[Payload]):
 
 
 class LruCache(Generic[Payload]):
-    """Keeps what `make` returns for a fusion, and returns the same for every equal fusion.
+    """Caches the result of `make` for a fusion, and returns it for every equal fusion.
 
     Equality is that of definitions: order of arguments, dtypes, contiguity and constants count, names do not. Any
-    number of threads may ask at once; a payload is made once.
+    number of threads may call it; each payload is made once.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a kernel is on a GPU: PTX, machine code, registers, shared memory, spills, occupancy; no GPU is needed."""
+"""A kernel's properties on a GPU: PTX, machine code, registers, shared memory, spills, occupancy; no GPU is needed."""
 
 import re
 import shutil
@@ -15,9 +15,9 @@ from fuser_lab.runtime.cubins import LoadablePhase, machine_code_of
 _WARP = 32
 _WARPS = 64  # of a multiprocessor, for the compute capabilities of `DEVICES`
 _BLOCKS = 32  # of a multiprocessor
-_REGISTER_UNIT = 256  # registers that a warp gets at a time
-_WARP_UNIT = 4  # warps that registers are handed out to together: one on each scheduler
-_RESERVED_SHARED = 1 << 10  # bytes that the system takes of each block's shared memory from compute capability 8 on
+_REGISTER_UNIT = 256  # granularity of a warp's registers
+_WARP_UNIT = 4  # granularity of warps: one on each scheduler
+_RESERVED_SHARED = 1 << 10  # bytes that the system reserves in each block's shared memory from compute capability 8 on
 _DISASSEMBLERS = (("nvdisasm", "-c"), ("cuobjdump", "-sass"))
 
 
@@ -25,10 +25,10 @@ _DISASSEMBLERS = (("nvdisasm", "-c"), ("cuobjdump", "-sass"))
 class LaunchFacts:
     """One launch of a kernel as compiled for a device.
 
-    ``registers`` are those of a thread, ``shared`` bytes of a block (static and dynamic), ``spilled`` bytes of a thread
-    that registers had no room for (stored and loaded), ``stack`` bytes of a thread's frame in memory: what is spilled,
-    and arrays with indices known only when the kernel runs. ``resident`` blocks fit a multiprocessor at a time,
-    ``limit`` is what more of them would lack, and ``occupancy`` the share of the multiprocessor's warps that they are.
+    ``registers`` is per thread, ``shared`` the bytes per block (static and dynamic), ``spilled`` the spilled bytes per
+    thread (stored and loaded), and ``stack`` the bytes of a thread's frame in memory: spills, and arrays with dynamic
+    indices. ``resident`` blocks fit a multiprocessor at a time, ``limit`` is the resource that limits them, and
+    ``occupancy`` is their share of the multiprocessor's warps.
     """
 
     name: str
@@ -91,7 +91,7 @@ def launch_facts(generated: GeneratedKernel, device: Device = DEFAULT) -> tuple[
 
 
 def facts_of(code: LoadablePhase, device: Device) -> LaunchFacts:
-    """Return the facts of one launch, from its PTX and what the linker said about it."""
+    """Return the facts of one launch, from its PTX and the linker's report."""
     launch = code.phase.launch
     threads = launch.threads[0] * launch.threads[1]
     registers = max(map(int, re.findall(r"Used (\d+) registers", code.log)), default=0)
@@ -109,7 +109,7 @@ def facts_of(code: LoadablePhase, device: Device) -> LaunchFacts:
 
 
 def occupied(threads: int, registers: int, shared: int, device: Device) -> tuple[int, str]:
-    """Return how many blocks fit a multiprocessor, and what more of them would lack.
+    """Return how many blocks fit a multiprocessor, and the resource that limits them.
 
     The rules are those of NVIDIA's occupancy calculator for compute capabilities 8.0, 9.0 and 10.0.
     """

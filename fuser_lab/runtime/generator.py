@@ -1,8 +1,8 @@
-"""Seeds and offsets for random numbers that have none, drawn from the generator of the inputs' library.
+"""Default seeds and offsets for random numbers, drawn from the generator of the inputs' library.
 
-One run draws one seed, and an offset for each expression that makes random numbers, four apart as nvFuser counts. With
+One run draws one seed, and an offset for each random expression, in steps of four as in nvFuser. With
 torch the seed is that of torch's generator and offsets go on from run to run, so that after ``torch.manual_seed(s)``
-the runs of a definition give what it gives with seed s and offsets 0, 4, 8, ... With NumPy the seed is drawn from
+the runs of a definition equal those with seed s and offsets 0, 4, 8, ... With NumPy the seed is drawn from
 ``np.random``, so that ``np.random.seed(s)`` repeats everything after it.
 """
 
@@ -18,17 +18,17 @@ from fuser_lab.ir import Fusion
 from fuser_lab.passes import ExplicitSeeds, offsets_of
 from fuser_lab.runtime.arrays import inputs_to_numpy, is_torch, torch_module
 
-STEP = 4  # offsets that one expression takes: the words of one Philox counter
+STEP = 4  # offsets per expression: the words of one Philox counter
 _KEPT_STATES = 256
 _lock = threading.Lock()
 _offsets: OrderedDict[bytes, int] = OrderedDict()  # by the state of torch's CPU generator after a run
 
 
 def with_seeds(fusion: Fusion, inputs: Sequence[Any], *, ahead: bool = False, like: Sequence[Any] = ()) -> list[Any]:
-    """Return inputs with seed and offsets behind them where the fusion needs some and they are not given.
+    """Return inputs followed by any seed and offsets that the fusion needs and the caller omitted.
 
-    With ``ahead`` they are those of the next run, and the generator stays where it is. The arrays ``like`` decide whose
-    generator it is where inputs do not.
+    With ``ahead`` they are those of the next run, and the generator does not advance. The arrays ``like`` select the
+    generator if inputs do not.
     """
     count = offsets_of(fusion)
     if not count or len(inputs) != len(fusion.inputs) - count - 1:
@@ -47,7 +47,7 @@ def reference_form(
 
 
 def _drawn(inputs: Sequence[Any], count: int, *, ahead: bool) -> tuple[int, int]:
-    """Return a seed and the first of ``count`` offsets, and let the generator go on unless looking ahead."""
+    """Return a seed and the first of ``count`` offsets, and advance the generator unless looking ahead."""
     tensors = [value for value in inputs if is_torch(value)]
     if not tensors:
         state = np.random.get_state()  # noqa: NPY002 - the generator that users seed
@@ -73,13 +73,13 @@ def _drawn(inputs: Sequence[Any], count: int, *, ahead: bool) -> tuple[int, int]
 
 
 def _next_offset(torch: Any, count: int) -> int:
-    """Return where torch's CPU generator stands, which counts no offsets itself: known by its state."""
+    """Return the offset of torch's CPU generator, which counts none itself, by its state."""
     generator = torch.default_generator
     before = _state(generator)
     offset = _offsets.get(before)
     if offset is None:
         fresh = torch.Generator().manual_seed(generator.initial_seed())
-        # What others drew from it since it was seeded decides, as with torch's own numbers.
+        # It depends on all draws since the generator was seeded, as with torch's own numbers.
         offset = 0 if _state(fresh) == before else STEP * int(torch.randint(1 << 40, ()))
     torch.rand(())
     _offsets[_state(generator)] = offset + STEP * count

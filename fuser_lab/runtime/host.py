@@ -25,7 +25,7 @@ from fuser_lab.runtime.storage import ALIGNMENT
 
 
 class HostMemory:
-    """What an executor asks of the place where data lies; `DeviceMemory` answers the same for a GPU."""
+    """The host implementation of the memory interface; `DeviceMemory` is the one for a GPU."""
 
     target = "cpu"
     gpu = DEFAULT
@@ -40,11 +40,11 @@ class HostMemory:
         return tuple(s // array.itemsize for s in array.strides)
 
     def alignment(self, array: Array) -> int:
-        """Return that any array will do: no instruction of these kernels needs more than whole elements."""
+        """Return the largest alignment: these kernels only need aligned elements."""
         return ALIGNED
 
     def flat(self, array: Array, dtype: DataType, layout: Layout) -> Array:
-        """Return the memory of an array as kernels take it."""
+        """Return the memory of an array as a kernel argument."""
         return flat_view(array, dtype, layout.size, layout.offset)
 
     def block(self, nbytes: int) -> Array:
@@ -108,11 +108,11 @@ class HostMemory:
         """Return None: kernels are compiled for the CPU that is here."""
 
     def active(self, values: Sequence[Any]) -> AbstractContextManager[object]:
-        """Return a context of no effect: there is one CPU."""
+        """Return a context without effect: there is one CPU."""
         return nullcontext()
 
     def queue(self) -> int:
-        """Return the only queue: CPU kernels are done when they return."""
+        """Return the only queue: CPU kernels are synchronous."""
         return 0
 
     def bound(self, calls: Sequence[Callable[[Environment], None]], env: Environment) -> Callable[[], None]:
@@ -127,7 +127,7 @@ class HostMemory:
     def ready_runs(
         self, outputs: object, check: Callable[[Sequence[Any]], None] | None = None,
     ) -> HostRuns | None:
-        """Return where runs are kept that may be repeated with other arrays, after ``check`` has seen the inputs."""
+        """Return the store of runs that can be repeated with other arrays, after ``check`` of the inputs."""
         return HostRuns(check) if can_repoint() else None
 
     def launches(self, calls: object, env: object, shared: object = None) -> None:
@@ -139,11 +139,11 @@ class HostMemory:
         raise UnsupportedError(msg)
 
     def free_bytes(self) -> int | None:
-        """Return how many bytes the system can spare for this process, None where it does not say."""
+        """Return the bytes available to this process, None if unknown."""
         return free_bytes()
 
     def synchronize(self) -> None:
-        """Wait for nothing: CPU kernels are done when they return."""
+        """Do nothing: CPU kernels are synchronous."""
 
     def label(self) -> str:
         """Return the device's name for tables."""
@@ -160,5 +160,5 @@ def host_memory(number: None = None) -> HostMemory:
 
 
 def _is_regular(array: Array) -> bool:
-    """Whether elements lie at multiples of their size."""
+    """Whether strides are multiples of the element size."""
     return array.flags.aligned and not any(s % array.itemsize for s in array.strides)

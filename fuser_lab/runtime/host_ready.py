@@ -1,9 +1,9 @@
-"""Runs on the CPU that are like one before: the arrays that kernels get stay, only the addresses in them change.
+"""Repeated runs on the CPU: the array objects of the kernels stay, and only their addresses change.
 
-The long way makes an array of NumPy for each input and output, which costs more than a small kernel. Here each kernel
-keeps its own array objects, which own no memory, and a run writes addresses into them: NumPy's C API says where an
-array has its address (``PyArrayObject_fields``), and `can_repoint` looks whether it is there. A run that differs from
-those before in the class, dtype, shape or strides of some input goes the long way, which also says what is wrong.
+The slow path makes a NumPy array for each input and output, which costs more than a small kernel. Here each kernel
+keeps its own array objects, which own no memory, and a run writes addresses into them: NumPy's C API defines where an
+array stores its address (``PyArrayObject_fields``), and `can_repoint` verifies it. A run whose inputs have another
+class, dtype, shape or strides takes the slow path, which also raises any errors.
 """
 
 import ctypes
@@ -26,15 +26,15 @@ from fuser_lab.runtime.launcher import HostCall
 from fuser_lab.runtime.ready import GUARDS, LARGEST_WORD, guard_of, span_of
 
 _KEPT = 2
-_ADDRESS = object.__basicsize__  # of an array's address: behind what every object begins with
+_ADDRESS = object.__basicsize__  # offset of an array's address: after the object header
 _NUMBERS: Mapping[DataType, type] = {
     DataType.Double: float, DataType.Float: float, DataType.Int: int, DataType.Index: int, DataType.Int32: int,
     DataType.UInt64: int, DataType.Bool: bool,
-}  # whose Python numbers go into kernels as they are
+}  # kernels take their Python numbers directly
 
 
 def _word(array: Any) -> ctypes.c_void_p:
-    """Return the place in memory where an array of NumPy has its address; it keeps the array alive."""
+    """Return the word in memory that holds the address of a NumPy array; it keeps the array alive."""
     word = ctypes.c_void_p.from_address(id(array) + _ADDRESS)
     word.array = array  # type: ignore[attr-defined]  # instances of ctypes take any attribute
     return word
@@ -42,7 +42,7 @@ def _word(array: Any) -> ctypes.c_void_p:
 
 @functools.cache
 def can_repoint() -> bool:
-    """Whether arrays of this NumPy, in this Python, have their addresses where they are looked for."""
+    """Whether arrays of this NumPy, in this Python, store their addresses at the expected offset."""
     probe = np.zeros(3)
     parts = (probe, probe[1:], probe[2:])
     return sys.implementation.name == "cpython" and all(_word(p).value == p.ctypes.data for p in parts)
@@ -50,9 +50,9 @@ def can_repoint() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """How a run gets its results: ``makers`` make arrays for those that are computed, in order.
+    """The results of a run: ``makers`` make arrays for the computed ones, in order.
 
-    ``views`` has one entry a result: None for one that is computed.
+    ``views`` has one entry per result: None for a computed one.
     """
 
     makers: tuple[Callable[[], Any], ...]
@@ -67,7 +67,7 @@ class Results:
 
 
 class HostRun:
-    """One run as calls on arrays of its own; in use by one thread at a time."""
+    """One run as calls on its own arrays; used by one thread at a time."""
 
     __slots__ = ("_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_results", "_words")
 
@@ -94,7 +94,7 @@ class HostRun:
 
     @property
     def calls(self) -> tuple[Callable[[], None], ...]:
-        """What runs once all addresses are in place."""
+        """The calls to make once all addresses are in place."""
         return self._calls
 
     @property
@@ -104,7 +104,7 @@ class HostRun:
 
     @property
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """Nothing: any address will do."""
+        """Empty: any address is valid."""
         return ()
 
     @property
@@ -113,7 +113,7 @@ class HostRun:
         return self._are_tensors and not self._arguments and all(view is None for view in self._results.views)
 
     def start(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
-        """Return the outputs if inputs and ``out`` are like those before; None, and nothing done, if they are not."""
+        """Return the outputs if inputs and ``out`` match the previous ones; otherwise do nothing and return None."""
         given = self._given(inputs)
         if given is None:
             return None
@@ -135,7 +135,7 @@ class HostRun:
         return self._results.of(inputs, computed)
 
     def _given(self, inputs: Sequence[Any]) -> list[Any] | None:
-        """Return addresses and numbers if inputs are like those before."""
+        """Return addresses and numbers if inputs match the previous ones."""
         if len(inputs) != len(self._inputs):
             return None
         for guard in self._guards:
@@ -152,7 +152,7 @@ class HostRun:
             self._guards.appendleft(guard)
 
     def _apart(self, inputs: Sequence[Any], outputs: Sequence[Any], given: list[Any]) -> list[Any] | None:
-        """Return all addresses if outputs of the caller's may be written to and share no memory with other arrays."""
+        """Return all addresses if the caller's outputs are writable and share no memory with other arrays."""
         if len(outputs) != len(self._outputs) or not all(map(_is_writable, outputs)):
             return None
         written = _compared(outputs, self._outputs)
@@ -182,7 +182,7 @@ def _form(value: Any) -> Form:
 
 
 def _kind(value: Any) -> type:
-    """Return the class of an array; a parameter counts as the tensor that it is."""
+    """Return the class of an array; a parameter counts as a tensor."""
     kind = type(value)
     return kind.__base__ or kind if kind.__name__ == "Parameter" and hasattr(value, "data_ptr") else kind
 
@@ -219,7 +219,7 @@ def _is_writable(value: Any) -> bool:
 
 
 class HostRuns:
-    """The last runs of a plan on the CPU, to be repeated; a run takes one and gives it back."""
+    """The last runs of a plan on the CPU, for reuse; a run takes one and puts it back."""
 
     __slots__ = ("_check", "_kept")
 
@@ -229,7 +229,7 @@ class HostRuns:
         self._check = check
 
     def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
-        """Return the outputs of a run like one of those kept, or None if none is alike."""
+        """Return the outputs of a run that matches a kept one, or None if none matches."""
         kept = self._kept
         if not kept or inputs.__class__ not in {list, tuple} or not (out is None or out.__class__ in {list, tuple}):
             return None
@@ -242,7 +242,7 @@ class HostRuns:
                 return None
             try:
                 outputs = run.start(inputs, out)
-            except (MemoryError, RuntimeError):  # the long way says what is missing, or does without
+            except (MemoryError, RuntimeError):  # the slow path reports what is missing, or does without
                 return None
             if outputs is not None:
                 kept.append(run)
@@ -261,7 +261,7 @@ class HostRuns:
         return run if run.is_plain else None
 
     def _passes(self, inputs: Sequence[Any]) -> bool:
-        """Whether values of inputs fit; the long way says it where they do not."""
+        """Whether values of inputs are valid; if not, the slow path raises the error."""
         assert self._check is not None
         try:
             self._check(inputs)
@@ -274,7 +274,7 @@ class HostRuns:
         self._kept.append(run)
 
     def clear(self) -> None:
-        """Let go of all runs and their storage."""
+        """Drop all runs and their storage."""
         self._kept.clear()
 
     def again(
@@ -282,7 +282,7 @@ class HostRuns:
         origins: Sequence[Origin | None], inputs: Sequence[Any], outputs: Sequence[Any],
         aliases: Mapping[str, Sequence[str]],
     ) -> HostRun | None:
-        """Return a run to be repeated, or None if it was more than calls on the memory of inputs and outputs.
+        """Return a repeatable run, or None if it did more than call kernels on the memory of inputs and outputs.
 
         Parameters
         ----------
@@ -300,7 +300,7 @@ class HostRuns:
         makers = _makers(computed, [value for value in inputs if not isinstance(value, bool | int | float)])
         if makers is None or any(needs_scalars(origin) for origin in origins):
             return None
-        # Kernels take flat memory; what the array library evaluates takes arrays.
+        # Kernels take flat memory; the array library takes arrays.
         flat_only = all(isinstance(call, HostCall) for call in calls)
         names = {s.name: (s.name, *aliases.get(s.name, ())) for s in (*slots, *computed)}
         callers = {name for found in names.values() for name in found}
@@ -319,7 +319,7 @@ class HostRuns:
                 scalars[slot.name] = place
                 continue
             if not slot.layout.size:
-                continue  # nothing is read of it, and nothing written
+                continue  # nothing reads or writes it
             if not _is_direct(value, env.arguments[slot.name]):
                 return None
             for name in names[slot.name]:
@@ -336,7 +336,7 @@ class HostRuns:
             if not isinstance(call, HostCall):
                 bound.append(functools.partial(call, own))
                 continue
-            arguments = [own.arguments.get(name) for name in call.arguments]  # numbers are put there by each run
+            arguments = [own.arguments.get(name) for name in call.arguments]  # each run sets the numbers
             bound.append(functools.partial(call.on, arguments))
             numbers += [(scalars[n], arguments, k) for k, n in enumerate(call.arguments) if n in scalars]
         views = (
@@ -348,13 +348,13 @@ class HostRuns:
 
 
 def _pointing(array: Any) -> Any:
-    """Return an array of the same form that owns no memory, so that it may point anywhere."""
+    """Return an array of the same form that owns no memory, so that it can point anywhere."""
     same = np.asarray(Unowned(array.__array_interface__["data"][0], array.shape, array.strides, f"|V{array.itemsize}"))
     return same.view(array.dtype)
 
 
 def _is_direct(value: Any, flat: Any) -> bool:
-    """Whether kernels were given the memory of a value itself, from its first element on."""
+    """Whether kernels received the memory of a value itself, from its first element on."""
     if type(value) is np.ndarray:
         return bool(_address(value) == _address(flat))
     torch = torch_module()
@@ -365,7 +365,7 @@ def _is_direct(value: Any, flat: Any) -> bool:
 
 
 def _makers(returned: Sequence[Slot], tensors: Sequence[Any]) -> list[Callable[[], Any]] | None:
-    """Return what makes arrays for results, of the library that all inputs are of; None if they are not of one."""
+    """Return the makers of result arrays, from the library of all inputs; None if the inputs are mixed."""
     if all(type(value) is np.ndarray for value in tensors):
         return [_numpy_maker(slot) for slot in returned]
     torch = torch_module()

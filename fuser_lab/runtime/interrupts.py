@@ -1,9 +1,8 @@
-"""Work that Ctrl-C does not cut in half: imports, and compilation by Numba and LLVM.
+"""Work that Ctrl-C must not interrupt midway: imports, and compilation by Numba and LLVM.
 
-An interrupt that falls into an import leaves some modules of a package behind and others not, and the next import of it
-fails. Interrupts are raised in the main thread only: what is imported by another one is imported as a whole. Compilers
-register things lazily in tables of the process, and a table that is half filled fails every later compilation: there,
-an interrupt waits until the compiler is done with the current kernel.
+An interrupted import leaves a package partially loaded, and its next import fails. Interrupts are raised only in the
+main thread, so an import in another thread completes. Compilers fill process-wide tables lazily, and a half-filled
+table breaks every later compilation; there, an interrupt waits until the compiler has finished the current kernel.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ def interrupts_deferred() -> Iterator[None]:
 
     Whatever handler is installed runs, ipykernel's or a user's own, and what it raises takes the place of an exception
     of the body. Signals are handled in the main thread only, so other threads have nothing to defer. Contexts nest: the
-    outermost one lets the signal through. Where SIGINT is ignored, or ends the process at once, it still does.
+    outermost one lets the signal through. If SIGINT is ignored, or ends the process at once, it still does.
     """
     handler = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
     if not callable(handler) or isinstance(handler, _Pending):
@@ -55,7 +54,7 @@ def interrupts_deferred() -> Iterator[None]:
 def import_whole(name: str) -> None:
     """Import a module in a separate thread; it is finished there if waiting for it is interrupted.
 
-    What goes wrong is not raised: the caller's own import statement, which follows, says it.
+    Errors are not raised here: the caller's import statement, which follows, raises them.
     """
     if name in sys.modules:
         return
@@ -71,7 +70,7 @@ def import_whole(name: str) -> None:
 
 
 class _NoBar:
-    """What takes the place of a bar that cannot be shown."""
+    """A substitute for a progress bar that cannot be shown."""
 
     n = 0
     total: int | None = None

@@ -46,7 +46,7 @@ class Memory(Protocol):
         """Return the number of bytes, at most `ALIGNED`, that the address of the first element is a multiple of."""
 
     def flat(self, array: Any, dtype: DataType, layout: Layout) -> Any:
-        """Return the memory of an array as kernels take it."""
+        """Return the memory of an array as a kernel argument."""
 
     def block(self, nbytes: int) -> Any:
         """Return uninitialized memory."""

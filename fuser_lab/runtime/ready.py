@@ -73,7 +73,7 @@ class DirectRun(Protocol):
 
     @property
     def calls(self) -> tuple[Callable[[], None], ...]:
-        """What runs once all addresses are in place."""
+        """The calls to make once all addresses are in place."""
 
     @property
     def strides(self) -> tuple[tuple[int, ...], ...]:
@@ -240,7 +240,7 @@ class ReadyRun:
 
     @property
     def calls(self) -> tuple[Callable[[], None], ...]:
-        """What runs once all addresses are in place."""
+        """The calls to make once all addresses are in place."""
         return tuple(functools.partial(launch, self.stream) for launch in self._launches)
 
     @property
@@ -391,7 +391,7 @@ class ReadyRuns:
         return None
 
     def clear(self) -> None:
-        """Let go of all runs and their storage."""
+        """Drop all runs and their storage."""
         self._kept.clear()
 
 

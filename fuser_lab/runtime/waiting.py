@@ -34,7 +34,7 @@ class Waiting:
             return source in self.running or any(source in group for group in self.groups)
 
     def claim(self, source: str) -> None:
-        """Take a kernel out of what is waiting, or wait until the process that is compiling it is done."""
+        """Take a kernel from the queue, or wait until the process that is compiling it has finished."""
         with self.changed:
             for group in self.groups:
                 group.pop(source, None)
