@@ -26,6 +26,11 @@ IN_FLIGHT = 8  # loads of a thread that are on their way together
 COLUMN_WORDS = 40  # registers of a thread for loads of columns that are on their way and for what it has added up
 CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
+CLUSTER_RESIDENT = 2  # blocks of a multiprocessor that clusters share rows for
+PART_BYTES = 32 << 10  # of a row, in each block of a cluster that finds a maximum and a sum of exponentials
+PART_THREADS = 256  # of such a block
+SMALL_PARTS = 4  # blocks from which such clusters are faster than blocks that keep more
+BUSY = 0.9  # share of the multiprocessors that have a block where clusters share few rows
 CACHED = 32 << 10  # bytes that one block leaves to the first-level cache
 BACKWARD_WORDS = 64  # registers of a thread for column sums and the row that adds to them
 MEETING_BYTES = 40 << 10  # of shared memory in which the threads of a block meet
@@ -57,7 +62,9 @@ def _row_loops(space: Space) -> LoopSchedule:
         if found.split >= FEW_PARTS:
             return found
     if space.passes > 1 and FEW_ROWS * space.rows <= space.device.sms and depth * space.read_bytes >= LONG_ROW:
-        return _parts(space, groups)
+        found = _long_rows(space)
+        busy = space.rows * found.cluster >= BUSY * space.device.sms
+        return found if found.cluster > 1 and busy else _parts(space, groups)
     if depth <= WARP * WARP_ELEMENTS and space.rows > 1:
         lanes = _power_of_two(min(WARP, groups))
         steps = -(-groups // lanes)
@@ -89,7 +96,7 @@ def _row_loops(space: Space) -> LoopSchedule:
         return _in_registers(space, groups)
     if space.online and space.passes == 2 and not space.stored_bytes:
         return _going_by(space, groups)
-    return in_cluster(space, 1)
+    return _long_rows(space)
 
 
 def _steps_in_registers(space: Space) -> int:
@@ -102,6 +109,35 @@ def _steps_in_registers(space: Space) -> int:
 def _fits_registers(space: Space, groups: int) -> bool:
     fits = groups <= MOST_THREADS * _steps_in_registers(space)
     return fits and groups * space.vector <= MOST_THREADS * ELEMENTS // 2
+
+
+def _long_rows(space: Space) -> LoopSchedule:
+    """Return the loops of rows too long for the registers of a block: so many blocks keep one that several fit."""
+    parts = _power_of_two(-(-space.depth * max(space.input_bytes, 1) // PART_BYTES))
+    if space.online and not space.shifted and SMALL_PARTS <= parts <= space.device.max_cluster:
+        return _small_parts(space, parts)
+    cluster = 1
+    while cluster < space.device.max_cluster:
+        found = in_cluster(space, cluster)
+        if not found.shared or found.resident >= CLUSTER_RESIDENT:
+            break
+        cluster *= 2
+    return in_cluster(space, cluster)
+
+
+def _small_parts(space: Space, cluster: int) -> LoopSchedule:
+    """Return the loops of rows of which each block of a cluster keeps a few KiB in shared memory.
+
+    A softmax waits for two results of all blocks; with several small blocks, a multiprocessor loads meanwhile.
+    """
+    part = replace(space, reduced=(-(-space.depth // cluster),))
+    steps = -(-part.groups(space.vector) // PART_THREADS)
+    kept = steps * PART_THREADS * space.vector * space.input_bytes >> 10
+    reason = f"{cluster} blocks of a cluster share each row, and each keeps {kept} KiB of it in shared memory"
+    return LoopSchedule(
+        style=Style.ROWS, threads=(PART_THREADS, 1), vector=space.vector, unroll=max(4 // space.streams, 1),
+        persistent=True, shared=steps, values=False, cluster=cluster, evict=eviction(space), reasons=(reason,),
+    )
 
 
 def in_cluster(space: Space, cluster: int) -> LoopSchedule:

@@ -92,8 +92,15 @@ def test_rows_in_pieces() -> None:
     for shape in ((8, 6, 260), (5, 3, 131)):
         fusion = build(norm_of_images, [shape], D.BFloat16)
         check(in_clusters(fusion, cluster=4, threads=64), fusion, [numbers(shape, D.BFloat16)])
-    (phase,) = in_clusters(build(norm_of_images, [(64, 256, 4096)], D.BFloat16), cluster=4).phases
+    fusion = build(norm_of_images, [(64, 256, 4096)], D.BFloat16)
+    (phase,) = generate(fusion, S.INNER_PERSISTENT, "cuda").kernel_ir.phases
     assert (phase.launch.cluster, phase.launch.blocks) == (4, 4 * 256)
+
+
+@pytest.mark.parametrize(("rows", "phases", "cluster"), [(6, 3, 1), (40, 1, 4), (256, 1, 4)])
+def test_few_long_rows_are_shared_by_clusters_where_these_keep_a_gpu_busy(rows: int, phases: int, cluster: int) -> None:
+    kernel = generate(build(softmax, [(rows, 262_144)], D.BFloat16), S.INNER_PERSISTENT, "cuda").kernel_ir
+    assert (len(kernel.phases), kernel.phases[0].launch.cluster) == (phases, cluster)
 
 
 @pytest.mark.parametrize(("shape", "record"), [((3, 9000), totals(1)), ((2, 40_000), softmax)], ids=["sums", "softmax"])
@@ -102,6 +109,25 @@ def test_few_rows_in_clusters_are_one_launch(shape: tuple[int, int], record: Any
     kernel = in_clusters(fusion, cluster=8)
     assert len(kernel.phases) == 1
     check(kernel, fusion, [numbers(shape, D.Float)])
+
+
+@pytest.mark.parametrize(
+    ("columns", "cluster"),
+    [(32_768, 1), (65_536, 4), (131_072, 8), (131_071, 2), (262_144, 4), (524_288, 8)],
+)
+def test_heuristics_let_clusters_share_long_rows(columns: int, cluster: int) -> None:
+    fusion = build(softmax, [(1024, columns)], D.BFloat16)
+    (nest,) = generate(fusion, S.INNER_PERSISTENT, "cuda").kernel_ir.nests
+    assert nest.schedule.cluster == cluster
+    assert any("cluster" in reason for reason in nest.schedule.reasons) is (cluster > 1)
+    (nest,) = generate(fusion, S.INNER_PERSISTENT, "cuda", device=A100).kernel_ir.nests
+    assert nest.schedule.cluster == 1
+
+
+def test_sums_that_nothing_needs_are_not_kept_by_clusters() -> None:
+    fusion = build(totals(1), [(1024, 131_072)], D.BFloat16)
+    (nest,) = generate(fusion, S.REDUCTION, "cuda").kernel_ir.nests
+    assert nest.schedule.cluster == 1
 
 
 def without(kernel: Kernel, kind: type[Statement]) -> Kernel:
