@@ -11,6 +11,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, SchedulerType, reason
 from fuser_lab.errors import CodegenError, InputError
+from fuser_lab.ir import Fusion
 from fuser_lab.schedule.base import Scheduler
 from fuser_lab.schedule.open import LIFTABLE, opened
 from fuser_lab.schedule.parameters import NestChoice
@@ -47,17 +48,35 @@ def _refusal(candidate: Candidate, scheduler: SchedulerType, device: Device) -> 
     for target in sorted(names(), key=lambda name: not target_of(name).has_blocks):
         counted = target_of(target).has_blocks
         try:
-            kernel = lower(
-                candidate.narrowed, scheduler, target, "asked", {}, device=device, most_bytes=most if counted else None,
-            )
+            moved = _moved(_Content(candidate.narrowed), scheduler, target, device, most if counted else None)
         except CodegenError as error:
             return reason(ReasonCode.NOT_LOWERED, why=str(error).rstrip("."))
-        except MovesMore as found:
-            return reason(ReasonCode.READ_AGAIN, moved=found.moved, least=least)
-        moved = bytes_moved(kernel) if counted else least
-        if moved > most:
+        if counted and moved > most:
             return reason(ReasonCode.READ_AGAIN, moved=moved, least=least)
     return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Content:
+    """A segment, equal to others with the same content: those of the layers of a model are lowered once."""
+
+    fusion: Fusion
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Content) and self.fusion.digest == other.fusion.digest
+
+    def __hash__(self) -> int:
+        return hash(self.fusion.digest)
+
+
+@lru_cache(maxsize=256)
+def _moved(content: _Content, scheduler: SchedulerType, target: str, device: Device, most_bytes: int | None) -> int:
+    """Return the bytes that the kernel of a segment moves, or more than ``most_bytes`` if it moves more than these."""
+    try:
+        kernel = lower(content.fusion, scheduler, target, "asked", {}, device=device, most_bytes=most_bytes)
+    except MovesMore as found:
+        return found.moved
+    return bytes_moved(kernel)
 
 
 def bytes_moved(kernel: Kernel) -> int:

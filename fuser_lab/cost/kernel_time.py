@@ -198,17 +198,39 @@ NAMES: Final = tuple(field.name for field in fields(Rates))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRates:
+    """How kernels of one plan follow each other; see `fuser_lab.cost.plan_time`. All are positive.
+
+    Attributes
+    ----------
+    gap, phase
+        Seconds between the end of a kernel and the start of the next one, and of each further phase of a kernel.
+    held
+        Part of the L2 cache that holds what kernels have touched.
+    source
+        What they are from, as ``"420 plans"``.
+    """
+
+    gap: float = 0.5e-6
+    phase: float = 2e-6
+    held: float = 0.8
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelModel:
     """Times of kernels on one device.
 
-    ``source`` says where the rates come from, such as ``"its data sheet"`` or ``"614 measurements"``; ``intervals`` are
-    by style, with ``""`` for styles that were not measured.
+    ``source`` says what the rates are from, as ``"its data sheet"`` or ``"614 measurements"``; ``intervals`` are by
+    style, and ``""`` is for styles that were not measured. ``together`` is for kernels that follow each other in a
+    plan.
     """
 
     device: Device
     rates: Rates
     source: str = DATA_SHEET
     intervals: Mapping[str, Interval] | None = None
+    together: PlanRates = PlanRates()
 
     @property
     def is_measured(self) -> bool:
@@ -219,9 +241,9 @@ class KernelModel:
         """Return the predicted time of a kernel."""
         return float(predicted_seconds(columns([kernel]), self.rates, self.device)[0])
 
-    def predict(self, kernel: KernelFeatures) -> Prediction:
-        """Return the predicted time of a kernel with its bounds."""
-        seconds = self.seconds(kernel)
+    def predict(self, kernel: KernelFeatures, seconds: float | None = None) -> Prediction:
+        """Return the predicted time of a kernel, or one that it is known to take in a plan, with its bounds."""
+        seconds = self.seconds(kernel) if seconds is None else seconds
         known = self.intervals or {}
         interval = known.get(kernel.style) or known.get("") or Interval()
         return Prediction(
@@ -298,6 +320,7 @@ def model_record(model: KernelModel) -> dict[str, Any]:
     intervals = {name: asdict(one) for name, one in (model.intervals or {}).items()}
     return {
         "device": model.device.name, "source": model.source, "rates": asdict(model.rates), "intervals": intervals,
+        "together": asdict(model.together),
     }
 
 
@@ -306,6 +329,7 @@ def model_from(record: Mapping[str, Any], device: Device) -> KernelModel:
     return KernelModel(
         device=device, source=record["source"], rates=Rates(**record["rates"]),
         intervals={name: Interval(**one) for name, one in record["intervals"].items()},
+        together=PlanRates(**record["together"]),
     )
 
 

@@ -8,7 +8,9 @@ from fuser_lab.codegen.kernel_features import kernel_features
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.lower import lower
 from fuser_lab.cost.device import Device
-from fuser_lab.cost.kernel_time import kernel_model
+from fuser_lab.cost.kernel_time import KernelFeatures, KernelModel, kernel_model
+from fuser_lab.cost.plan_time import KernelInPlan, plan_seconds
+from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import TensorView
@@ -47,6 +49,38 @@ def read_layouts(tensors: Iterable[TensorView], layouts: Mapping[str, Layout]) -
     return {tv.name: layouts[tv.name] for tv in tensors if tv.name in layouts and layouts[tv.name] != layout_of(tv)}
 
 
+def kernels_in_plan(
+    segmented: SegmentedFusion, idle: frozenset[int], features: Sequence[KernelFeatures | None],
+) -> list[KernelInPlan]:
+    """Return the kernels of the segments that run, with the tensors that they touch in memory, views by their base."""
+    base: dict[str, str] = {}
+    found = []
+    for number, group in enumerate(segmented.groups):
+        read, written = (
+            tuple((base.get(tensor.name, tensor.name), tensor.nbytes) for tensor in tensors)
+            for tensors in (group.tensor_inputs, group.outputs)
+        )
+        if number not in idle:
+            found.append(KernelInPlan(features=features[number], reads=read, writes=written))
+        elif read:
+            base.update((tensor.name, read[0][0]) for tensor in group.outputs)
+    return found
+
+
+def times_in_plan(
+    segmented: SegmentedFusion, idle: frozenset[int], found: Sequence[KernelFeatures | float | None],
+    model: KernelModel,
+) -> list[float | None]:
+    """Return the seconds of each segment in its plan: of kernels from their features, of others as they are given."""
+    kernels = kernels_in_plan(segmented, idle, [one if isinstance(one, KernelFeatures) else None for one in found])
+    seconds = iter(plan_seconds(kernels, model).tolist())
+    times: list[float | None] = []
+    for number, one in enumerate(found):
+        predicted = 0.0 if number in idle else next(seconds)
+        times.append(predicted if isinstance(one, KernelFeatures) else one)
+    return times
+
+
 class ScheduledClock:
     """Predicts the time of each segment of a plan by lowering its kernel for a device.
 
@@ -58,35 +92,44 @@ class ScheduledClock:
         self._device = device
         self._given = given
         self._left = exprs
-        self._known: dict[tuple[object, ...], float | None] = {}
+        self._known: dict[tuple[object, ...], KernelFeatures | float] = {}
 
-    def seconds(self, segmented: SegmentedFusion) -> Sequence[float | None]:
-        """Return the predicted seconds of each segment; None for one without a kernel, or beyond the limit."""
-        if len(segmented.fusion.tensor_exprs) > self._left and not self._known:
-            return [None] * len(segmented.groups)
+    def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
+        """Return the predicted seconds of each segment; None for one that is not lowered because of the limit."""
         layouts, idle = layouts_and_idle(segmented, self._given)
-        return [
-            0.0 if number in idle else self._kernel(group, layouts) for number, group in enumerate(segmented.groups)
+        found = [
+            0.0 if number in idle else self._kernel(group, layouts, limited)
+            for number, group in enumerate(segmented.groups)
         ]
+        return times_in_plan(segmented, idle, found, kernel_model(self._device))
 
-    def _kernel(self, group: SegmentedGroup, layouts: Mapping[str, Layout]) -> float | None:
+    def _kernel(
+        self, group: SegmentedGroup, layouts: Mapping[str, Layout], limited: bool,
+    ) -> KernelFeatures | float | None:
         scheduler, fusion = group.scheduler, group.candidate.narrowed
         if scheduler is None or evaluated_because(fusion, scheduler):
-            return None
+            return self._evaluated(group)
         strides = read_layouts(fusion.tensor_inputs, layouts)
         places = tuple((n, strides.get(tv.name)) for n, tv in enumerate(fusion.tensor_inputs))
         key = (fusion.digest, scheduler, places)
         if key not in self._known:
-            if self._left < len(fusion.tensor_exprs):
+            if limited and self._left < len(fusion.tensor_exprs):
                 return None
             self._left -= len(fusion.tensor_exprs)
             try:
                 kernel = lower(fusion, scheduler, "cuda", "asked", strides, device=self._device)
             except CodegenError:
-                self._known[key] = None
+                self._known[key] = self._evaluated(group)
             else:
-                self._known[key] = kernel_model(self._device).seconds(kernel_features(fusion, kernel))
+                self._known[key] = kernel_features(fusion, kernel)
         return self._known[key]
 
+    def _evaluated(self, group: SegmentedGroup) -> float:
+        """Return the time of a segment that the array library computes, by its bytes and arithmetic."""
+        moved = sum(tensor.nbytes for tensor in (*group.tensor_inputs, *group.outputs))
+        return TimeModel.of(self._device).kernel(group.exprs, moved)
 
-__all__ = ["ScheduledClock", "given_strides", "layouts_and_idle", "read_layouts"]
+
+__all__ = [
+    "ScheduledClock", "given_strides", "kernels_in_plan", "layouts_and_idle", "read_layouts", "times_in_plan",
+]

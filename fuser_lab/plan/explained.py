@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fuser_lab.arguments import named, number, one_of, optional, takes, whole
-from fuser_lab.cost.kernel_time import Prediction
+from fuser_lab.cost.kernel_time import KernelFeatures, Prediction, kernel_model
 from fuser_lab.cost.predicted_times import TimeBound, time_bound
 from fuser_lab.definition.binding import bind
 from fuser_lab.errors import FuserLabError, InputError
@@ -167,14 +167,25 @@ class ExplainedPlan(PlanBase):
     def predicted_time(self) -> Prediction:
         """Return the predicted time of the plan's kernels, one after the other, on its target, with an interval.
 
-        Unlike `time_bound`, it depends on how each kernel is scheduled; see `Segment.predicted_time`. The interval adds
-        those of the kernels, as if their errors were alike.
+        Unlike `time_bound`, it depends on how each kernel is scheduled; see `Segment.predicted_time`. On a GPU it is
+        less than the sum of the times of the kernels alone: launches overlap, and a kernel may find in the L2 cache
+        what those before it have touched; see `fuser_lab.cost.plan_time`. The interval adds those of the kernels, as if
+        their errors were alike.
         """
-        found = [segment.predicted_time() for segment in self.segments]
+        from fuser_lab.plan.clock import given_strides, layouts_and_idle, times_in_plan
+
+        found = [segment.features for segment in self.segments]
+        model = kernel_model(self.oracle.device)
+        _, idle = layouts_and_idle(self.segmented, given_strides(self.inputs))
+        given = [one if isinstance(one, KernelFeatures) else one.seconds for one in found]
+        parts = [
+            model.predict(one, seconds) if isinstance(one, KernelFeatures) else one
+            for one, seconds in zip(found, times_in_plan(self.segmented, idle, given, model), strict=True)
+        ]
         return Prediction(
-            seconds=sum(one.seconds for one in found), low=sum(one.low for one in found),
-            high=sum(one.high for one in found),
-            source=", ".join(dict.fromkeys(one.source for one in found if one.seconds)),
+            seconds=sum(one.seconds for one in parts), low=sum(one.low for one in parts),
+            high=sum(one.high for one in parts),
+            source=", ".join(dict.fromkeys(one.source for one in parts if one.seconds)),
         )
 
     @takes(form=one_of(*FORMS))

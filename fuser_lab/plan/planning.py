@@ -29,8 +29,7 @@ from fuser_lab.segmentation.options import rewritten as run_passes
 
 _ENTRIES = listed(ANYTHING, "a list of arrays and numbers", lazy=True)
 TARGET = optional(TEXT.worded("a device's name") | instance(Device))
-STATES_PER_LOWERED = 1000  # of a search, for which one expression is lowered to know the time of its kernel
-PLANS_LOWERED = 8  # that a search compares, about: if fewer can be lowered, known times and guesses would be mixed
+STATES_PER_LOWERED = 2000  # of a search, for which one expression is lowered to know the time of its kernel
 _END = object()
 
 
@@ -167,9 +166,8 @@ def segment(
     ran = tuple(passes)
     fusion = rewritten(bound.fusion, chosen, decisions, ran)
     clock = None
-    lowered = chosen.search_states // STATES_PER_LOWERED
-    if strategy == "fastest" and device.host is None and len(fusion.tensor_exprs) * PLANS_LOWERED <= lowered:
-        clock = ScheduledClock(device, lowered, given_strides(bound.inputs))
+    if strategy == "fastest" and device.host is None:
+        clock = ScheduledClock(device, chosen.search_states // STATES_PER_LOWERED, given_strides(bound.inputs))
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions, clock=clock)
     agreed = None
     if chosen.layout_mode == "negotiate":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuser_lab import targets
 from fuser_lab.arguments import PATH, takes
-from fuser_lab.cost.kernel_time import DATA_SHEET, Prediction, kernel_model
+from fuser_lab.cost.kernel_time import DATA_SHEET, KernelFeatures, Prediction, kernel_model
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.errors import CodegenError
@@ -131,14 +131,20 @@ class Segment(Shown):
         return self._kernel(self.fusion, target, changes=self.changes)
 
     def predicted_time(self) -> Prediction:
-        """Return the predicted time of the segment's kernel on the plan's target, with its interval.
+        """Return the predicted time of the segment's kernel alone on the plan's target, with its interval.
 
-        On a GPU, the time is that of the kernel as scheduled; see `fuser_lab.cost.kernel_time`. On this CPU it is by
-        bytes and arithmetic, at rates that were measured; see `fuser_lab.cost.predicted_times.TimeModel`. Where the
-        array library computes for a GPU, it is a launch and the longer of bytes and arithmetic at the rates of the data
-        sheet. A segment of views takes no time where nothing has to be copied, and a kernel reads such a view in the
-        memory of its base.
+        On a GPU, the time is that of the kernel as scheduled, with cold caches; see `fuser_lab.cost.kernel_time`. On
+        this CPU it is by bytes and arithmetic, at rates that were measured; see
+        `fuser_lab.cost.predicted_times.TimeModel`. Where the array library computes for a GPU, it is a launch and the
+        longer of bytes and arithmetic at the rates of the data sheet. A segment of views takes no time where nothing
+        has to be copied, and a kernel reads such a view in the memory of its base.
         """
+        found = self.features
+        return kernel_model(self.plan.oracle.device).predict(found) if isinstance(found, KernelFeatures) else found
+
+    @property
+    def features(self) -> KernelFeatures | Prediction:
+        """The features of the segment's kernel on the plan's target, or the time of what is not a GPU's kernel."""
         from fuser_lab.codegen.kernel_features import kernel_features
         from fuser_lab.plan.clock import given_strides, layouts_and_idle, read_layouts
 
@@ -154,7 +160,7 @@ class Segment(Shown):
         except CodegenError:
             seconds = TimeModel.of(device).kernel(self.group.exprs, self.bytes)
             return Prediction(seconds=seconds, low=seconds, high=seconds, source=DATA_SHEET)
-        return kernel_model(device).predict(kernel_features(self.fusion, kernel.kernel_ir))
+        return kernel_features(self.fusion, kernel.kernel_ir)
 
     def _kernel(
         self, fusion: Fusion, target: str, changes: tuple[LoopChange, ...] = (),

@@ -11,19 +11,20 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fuser_lab.cost.predicted_times import TimeModel
+from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.traffic import CostModel, traffic
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.cost.work import Work, product_flops, work_of
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import Attempt, Kind, Names, Outcome
-from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.bounds import Space, bits
 from fuser_lab.segmentation.edits import glue, own_exprs
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, assemble
 from fuser_lab.segmentation.ideals import Budget
-from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, merges
+from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, merges, runs
 from fuser_lab.segmentation.making import as_bottom_up_writes_it, attempts_of, in_order, neighbours_apart
 from fuser_lab.segmentation.optimal import optimal
 from fuser_lab.segmentation.options import SegmenterOptions
@@ -35,21 +36,26 @@ from fuser_lab.segmentation.rewritings import copied_names, recompute
 PHASE = "fastest"
 MOST_FOR_OPTIMAL = 60  # maximum number of expressions for which strategy "optimal" is a starting point
 STATES_FOR_OPTIMAL = 20  # divisor of the budget that it gets
-CHANGES_PER_UNIT = 20  # steps of the random walk
+CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
 STATES_PER_CHANGE = 100
 EXPRS_PER_STATE = 1000  # states per expression that an open scheduler lowers
-ROUNDS = 4  # rounds of the search, each with the prices that the clock corrected after the previous round
+LARGE, ALIKE = 40, 0.9  # size of a refused set, and the part of it that another set shares, which is then not lowered
+ROUNDS = 3  # rounds of the search, each with the prices that the clock corrected after the previous round
 NEAR = 0.75  # a price with a smaller error is not corrected, since all other prices are as rough
 UNKNOWN = 1.2  # factor on the time by bytes and arithmetic for kernels that the clock does not know
+MOST_SPLITS = 8  # plans tried that split a slow kernel
+MOST_CHECKED = 2  # plans compared with the bottom-up plan by the times of all their kernels
 TRIES_PER_BOUNDARY = 2  # recomputations tried per tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
+_REORDERING = frozenset({OpKind.COPY, OpKind.RESHAPE, OpKind.RESIZE, OpKind.REDUCTION, OpKind.INDEXING})
+_AFTER_LOWERING = frozenset({ReasonCode.NOT_LOWERED.value, ReasonCode.READ_AGAIN.value})
 
 
 class Clock(Protocol):
     """Predicts times of kernels as scheduled, which depend on their memory accesses."""
 
-    def seconds(self, segmented: SegmentedFusion) -> Sequence[float | None]:
-        """Return the seconds of each segment; None for a segment that it cannot predict."""
+    def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
+        """Return the seconds of each segment; None for one that it does not know and is, if limited, too expensive."""
 
 
 def fastest(
@@ -65,7 +71,8 @@ def fastest(
     search = _Search(fusion, oracle, options, model, budget, clock)
     search.begin()
     search.improve()
-    best = search.recomputed()
+    search.recompute()
+    best = search.checked()
     yield from best.attempts
     yield from neighbours_apart(best.segmented, search.closed, options, PHASE)
 
@@ -103,13 +110,17 @@ class _Known:
 
 
 class _Rationed:
-    """Asks nvFuser's schedulers first; limits the questions to open schedulers, because these lower each candidate."""
+    """Asks nvFuser's schedulers first, and open ones as long as these have not lowered too many expressions.
+
+    They are not asked about a large set that is nearly one which they refused after lowering it.
+    """
 
     def __init__(self, oracle: SchedulerOracle, closed: SchedulerOracle, exprs: int) -> None:
         self._oracle = oracle
         self._closed = closed
         self._left = exprs
         self._asked: dict[tuple[int, frozenset[str], tuple[TensorView, ...]], Answer] = {}
+        self._refused: list[frozenset[str]] = []
         self.device = getattr(oracle, "device", None)
 
     def ask(self, candidate: Candidate) -> Answer:
@@ -121,11 +132,20 @@ class _Rationed:
         known = self._asked.get(key)
         if known is not None:
             return known
-        if self._left < len(candidate.exprs):
+        names = frozenset(candidate.key)
+        if self._left < len(names) or any(_alike(names, other) for other in self._refused):
             return answer
-        self._left -= len(candidate.exprs)
         found = self._asked[key] = self._oracle.ask(candidate)
+        if any(verdict.beyond or verdict.code in _AFTER_LOWERING for verdict in found.verdicts):
+            self._left -= len(names)
+            if found.chosen is None and len(names) >= LARGE:
+                self._refused.append(names)
         return found
+
+
+def _alike(names: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether two sets have nine tenths of the larger one in common."""
+    return len(names & other) >= ALIKE * max(len(names), len(other))
 
 
 class _TimedSpace(Space):
@@ -194,29 +214,28 @@ class _Search:
         """Add the plans of other strategies."""
         self._add("bottom-up", bottom_up(self.fusion, self.closed, self.options))
         self._add("stored chains", bottom_up(self.fusion, self.closed, self._stored))
-        if self.rationed is not self.closed:
-            self._add("open bottom-up", bottom_up(self.fusion, self.rationed, self.options))
         if len(self.fusion.tensor_exprs) <= MOST_FOR_OPTIMAL and not self.budget.is_late:
             budget = self.budget.share(STATES_FOR_OPTIMAL)
             self._add("optimal", optimal(self.fusion, self.closed, self.options, budget))
 
     def _add(self, word: str, attempts: Iterator[Attempt]) -> None:
         made = tuple(replace(attempt, phase=f"{word}: {attempt.phase}") for attempt in attempts)
-        self._take(self.fusion, made)
+        self._take(made)
 
-    def _take(self, fusion: Fusion, attempts: Sequence[Attempt]) -> None:
-        fold = Fold(fusion)
+    def _take(self, attempts: Sequence[Attempt]) -> None:
+        fold = Fold(self.fusion)
         for attempt in attempts:
             fold.apply(attempt)
         segmented = assemble(fold.fusion, fold.groups(), fold.recomputed, self.rationed, fold.replicas)
-        self.known.append(_Known(segmented=segmented, times=self.times(segmented), attempts=tuple(attempts)))
+        times = self.times(segmented, limited=bool(self.known))
+        self.known.append(_Known(segmented=segmented, times=times, attempts=tuple(attempts)))
 
-    def times(self, segmented: SegmentedFusion) -> tuple[float, ...]:
-        """Return the predicted seconds of each segment: as scheduled, otherwise by bytes and arithmetic."""
+    def times(self, segmented: SegmentedFusion, *, limited: bool = True) -> tuple[float, ...]:
+        """Return the predicted seconds of each segment: as scheduled, or else by bytes and arithmetic."""
         by_bytes = _by_bytes(segmented, self.model)
         if self.clock is None:
             return tuple(by_bytes)
-        scheduled = self.clock.seconds(segmented)
+        scheduled = self.clock.seconds(segmented, limited=limited)
         return tuple(
             UNKNOWN * rough if exact is None else exact for rough, exact in zip(by_bytes, scheduled, strict=True)
         )
@@ -227,10 +246,16 @@ class _Search:
         return replace(self.options, forward_inputs=False, forward_factories=frozenset())
 
     def improve(self) -> None:
-        """Look for faster plans by merging segments and moving expressions.
+        """Look for faster plans by merging segments, moving expressions and splitting slow kernels.
 
-        These repeat forwarded chains, or nothing, whichever is faster bottom-up.
+        These repeat forwarded chains, or nothing, whichever bottom-up is faster with. What is left of the ration of the
+        open schedulers is for a bottom-up plan that asks them.
         """
+        self._search_space()
+        if self.rationed is not self.closed and not self.budget.is_late:
+            self._add("open bottom-up", bottom_up(self.fusion, self.rationed, self.options))
+
+    def _search_space(self) -> None:
         forwarding, storing = self.known[:2]
         options = self._stored if storing.seconds < forwarding.seconds else self.options
         plain = replace(options, welford=False, privatize=False)
@@ -250,21 +275,60 @@ class _Search:
             seeds = [known for known in self.known if known.segmented.fusion.digest == fusion.digest]
             corrected = [space.correct(known.segmented, known.times) for known in seeds] if self.clock else []
             if (number and not any(corrected)) or self.budget.is_late:
-                return
-            order = in_order(space, list(self._searched(space, seeds).segments))
-            attempts = None if order is None else attempts_of(space, order, PHASE)
-            if attempts is None:
-                return
-            self._take(self.fusion, (*before, *attempts))
+                break
+            found = self._searched(space, seeds, LATER_CHANGES if number else CHANGES_PER_UNIT)
+            if not self._take_partition(space, list(found.segments), before):
+                break
+        if self.clock:
+            self._split(space, before)
 
-    def _searched(self, space: _TimedSpace, seeds: Sequence[_Known]) -> Partition:
-        """Return the best partition that merges and small changes reach from known plans and single expressions."""
-        starts = [Partition.single(space)]
-        self._exhaust(merges(starts[0]))
-        starts += [one for known in seeds if (one := _partition(space, known.segmented)) is not None]
+    def _take_partition(self, space: _TimedSpace, segments: Sequence[int], before: Sequence[Attempt]) -> bool:
+        """Make the plan of a partition known; return whether it is one."""
+        order = in_order(space, segments)
+        attempts = None if order is None else attempts_of(space, order, PHASE)
+        if attempts is not None:
+            self._take((*before, *attempts))
+        return attempts is not None
+
+    def _split(self, space: _TimedSpace, before: Sequence[Attempt]) -> None:
+        """Split slow kernels of the best plan where data change places or are summed up, as long as that saves time.
+
+        Bytes do not say where: the accesses of such a kernel are slow because something before a tensor and something
+        after it go through memory in different orders.
+        """
+        tries = MOST_SPLITS
+        while tries and not self.budget.is_late:
+            best = self.best
+            if best.segmented.fusion.digest != space.fusion.digest:
+                return
+            masks = [space.mask(group.names) for group in best.segmented.groups]
+            rough = _by_bytes(best.segmented, self.model)
+            slow = sorted(
+                (by_bytes - seconds, mask) for mask, seconds, by_bytes in zip(masks, best.times, rough, strict=True)
+                if mask and seconds * NEAR > by_bytes
+            )
+            others = {mask: [one for one in masks if one and one != mask] for _, mask in slow}
+            candidates = [
+                [*others[mask], *parts] for _, mask in slow for parts in _parts(space, mask)
+                if all(legal_price(space, part) is not None for part in parts)
+            ]
+            for segments in candidates[:tries]:
+                tries -= 1
+                if self._take_partition(space, segments, before) and self.best is self.known[-1]:
+                    break
+            else:
+                return
+
+    def _searched(self, space: _TimedSpace, seeds: Sequence[_Known], changes: int) -> Partition:
+        """Return the best partition that merges and small changes lead to from known plans and from nothing."""
+        starts = [one for known in seeds if (one := _partition(space, known.segmented)) is not None]
+        starts.append(min(starts, key=lambda one: one.cost).copied() if starts else Partition.single(space))
+        self._exhaust(runs(starts[-1]))
+        starts.append(Partition.single(space))
+        self._exhaust(merges(starts[-1]))
         found = min(starts, key=lambda one: one.cost)
         self._exhaust(merges(found))
-        rounds = min(self.budget.states // STATES_PER_CHANGE, CHANGES_PER_UNIT * len(space.units))
+        rounds = min(self.budget.states // STATES_PER_CHANGE, changes * len(space.units))
         anyone = [0] * len(space.units)  # no two units are known to exclude each other
         found = anneal(found, anyone, rounds, lambda: self.budget.is_late)
         self._exhaust(merges(found, anyone))
@@ -275,15 +339,25 @@ class _Search:
             if self.budget.is_late:
                 return
 
-    def recomputed(self) -> _Known:
-        """Return the fastest plan with recomputation, which also starts from the best plan within nvFuser's rules."""
+    def recompute(self) -> None:
+        """Recompute boundaries of the fastest plan, and of the fastest within nvFuser's rules."""
         within = [known for known in self.known if not _goes_beyond(known.segmented)]
         starts = {id(known): known for known in (self.best, min(within, key=lambda known: known.seconds))}
-        found = [self.with_recomputation(start) for start in starts.values()]
-        return min([self.best, *found], key=lambda known: known.seconds)
+        for start in starts.values():
+            self._recompute(start)
 
-    def with_recomputation(self, known: _Known) -> _Known:
-        """Return a plan in which boundaries are recomputed as long as that is predicted to save time."""
+    def checked(self) -> _Known:
+        """Return the fastest of the best few plans and of bottom-up's, all compared by times as scheduled.
+
+        What was too expensive to be lowered meanwhile is lowered now, as it would be to run the plan.
+        """
+        first, *others = self.known
+        best = sorted(others, key=lambda known: known.seconds)[:MOST_CHECKED]
+        exact = [(sum(self.times(known.segmented, limited=False)), known) for known in (first, *best)]
+        return min(exact, key=lambda one: one[0])[1]
+
+    def _recompute(self, known: _Known) -> None:
+        """Recompute boundaries of a plan as long as that is predicted to save time; what comes of it is known then."""
         now, made = known.segmented, list[Attempt]()
         seconds = known.seconds
         tried: set[tuple[str, Names]] = set()
@@ -316,11 +390,10 @@ class _Search:
             if not changed:
                 break
         if not made:
-            return known
+            return
         attempts = (*(one for one in known.attempts if not (one.accepted and one.kind in _COPIED)), *made)
         attempts += tuple(_final(now, attempts))
-        self._take(self.fusion, attempts)
-        return min(known, self.known[-1], key=lambda one: one.seconds)
+        self._take(attempts)
 
     def _promising(
         self, now: SegmentedFusion, tried: set[tuple[str, Names]],
@@ -378,6 +451,18 @@ def _neighbours(now: SegmentedFusion, names: Names) -> Iterator[tuple[int, int]]
         for other, group in enumerate(now.groups):
             if other != home and not touched.isdisjoint((*group.tensor_inputs, *group.outputs)):
                 yield home, other
+
+
+def _parts(space: Space, mask: int) -> Iterator[tuple[int, int]]:
+    """Yield the two parts of a set on both sides of a tensor that is reordered or summed up there, each pair once."""
+    seen = {0, mask}
+    for i in bits(mask):
+        kind = space.units[i].kind
+        if kind in _REORDERING:
+            for first in ((space.above[i] | 1 << i) & mask, space.above[i] & mask, mask & ~(space.below[i] | 1 << i)):
+                if first not in seen:
+                    seen.add(first)
+                    yield first, mask & ~first
 
 
 def _goes_beyond(segmented: SegmentedFusion) -> bool:

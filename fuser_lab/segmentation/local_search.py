@@ -53,6 +53,15 @@ class Partition:
         partition._put(0, 0, partition.segments)
         return partition
 
+    def copied(self) -> "Partition":
+        """Return a partition of the same segments that can be changed on its own."""
+        return Partition(self.space, dict(self.segments))
+
+    @property
+    def line(self) -> tuple[int, ...]:
+        """The segments, each after those that it reads from."""
+        return tuple(self._line)
+
     def _note(self, mask: int) -> None:
         for i in bits(mask):
             self._owner[i] = mask
@@ -205,6 +214,32 @@ def merges(partition: Partition, apart: Sequence[int] | None = None) -> Iterator
             partition.replace((a, b), {a | b: price})
             for other in near(a | b):
                 add(a | b, other)
+
+
+def runs(partition: Partition) -> Iterator[tuple[int, bool]]:
+    """Merge as many segments at once as schedulers accept; yield each attempt and whether it came about.
+
+    All segments are tried together, in an order in which each comes after those that it reads from, then each half of
+    those that are refused, and so on: few questions, where merging in pairs asks about each larger piece again.
+    """
+    space = partition.space
+    by_libraries = sum(1 << n for n, unit in enumerate(space.units) if unit.kind.is_reserved)
+    waiting = [tuple(mask for mask in partition.line if not mask & by_libraries)]
+    while waiting:
+        parts = waiting.pop()
+        if len(parts) < 2:
+            continue
+        union = sum(parts)
+        paid = sum(partition.segments[mask] for mask in parts)
+        price = None
+        if space.price(union) < paid and not partition.cycle_with(parts, (union,)):
+            price = legal_price(space, union)
+        accepted = price is not None and price < paid
+        yield union, accepted
+        if accepted and price is not None:
+            partition.replace(parts, {union: price})
+        elif len(parts) > 2:  # merging in pairs comes later
+            waiting += [parts[len(parts) // 2 :], parts[: len(parts) // 2]]
 
 
 def anneal(

@@ -433,6 +433,8 @@ def run(make: Callable[[], Machine], machine: Machine, options: argparse.Namespa
     if options.out:
         saved(rows, options.out)
     print("\n".join(summary(timed(rows))) if rows else "nothing was measured", flush=True)
+    for process in workers:
+        process.kill()
     os._exit(0)  # queues would wait for what nobody reads
 
 

@@ -121,7 +121,7 @@ def test_a_plan_is_predicted_as_its_kernels_are_scheduled() -> None:
     found = plan.predicted_time()
     each = [segment.predicted_time() for segment in plan.segments]
     assert [one.source for one in each] == [kernel_model().source, "its data sheet", kernel_model().source]
-    assert found.seconds == pytest.approx(sum(one.seconds for one in each))
+    assert max(one.seconds for one in each) < found.seconds < sum(one.seconds for one in each)
     assert found.low < found.seconds < found.high
     assert "from 5609 measurements, its data sheet" in str(found)
     slow = plan.with_params(0, target="cuda", threads=32, vector=1, blocks=1)

@@ -1,7 +1,9 @@
 """CPU benchmarks: ``python -m tests.benchmarks.cpu [--set NAME] [--only NAME,...] [--peers NAME,...] [--first]``.
 
 The first set are eight pieces of neural networks in Float, by each library as its users write them; the second set
-(`tests.benchmarks.second`) is what nobody tuned for, at a sixteenth of a GPU's size.
+(`tests.benchmarks.second`) is what nobody tuned for, at a sixteenth of a GPU's size. ``--strategy fastest`` cuts for
+this CPU, whose rates ``python -m fuser_lab fit --this-cpu`` has measured with as many threads; the peer ``bottom_up``
+is fuser_lab with its default strategy.
 
 Every library uses two threads (``--threads``) and writes to given outputs where it can (torch.compile by
 ``out.copy_(result)``, which it fuses). Results are checked against Double, or torch's own, before anything is timed.
@@ -16,9 +18,6 @@ import json
 import math
 import os
 import platform
-import statistics
-import time
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,54 +25,8 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two OpenMP runtimes in one process must not spin
 
 from tests.benchmarks.cpu import first_call
-from tests.benchmarks.cpu.variants import OURS, PEERS, SETS, THREADS, Call, Load, error, limit_threads, missing, variant
-
-CLOCKS: dict[str, Callable[[], float]] = {
-    "wall": time.perf_counter, "processor": time.process_time,
-}
-
-
-def measure(load: Load, names: list[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds per variant, or why there are none."""
-    inputs = load.inputs()
-    calls: dict[str, Call] = {}
-    row: dict[str, Any] = {}
-    expected = load.reference(inputs)
-    for name in names:
-        reason = missing(name, load)
-        if reason:
-            row[name] = {"skipped": reason}
-            continue
-        outs = load.outputs()
-        try:
-            call = variant(name, load, inputs, outs)
-            call()
-            deviation = error(load, outs, expected)
-            if not deviation <= 1:
-                row[name] = {"skipped": f"wrong by {deviation:.1e} of what is allowed"}
-                continue
-            calls[name], row[name] = call, {"error": deviation}
-        except Exception as problem:
-            if name == OURS:
-                raise
-            row[name] = {"skipped": f"{problem!r:.160}"}
-    for name, taken in sampled(calls, options.samples, CLOCKS[options.clock]).items():
-        halved = options.clock == "processor" and name != "numpy"
-        seconds = [s / options.threads for s in taken] if halved else taken
-        row[name] |= {"median": statistics.median(seconds) * 1e3, "min": min(seconds) * 1e3, "samples": len(seconds)}
-    return row
-
-
-def sampled(calls: dict[str, Call], samples: int, clock: Callable[[], float]) -> dict[str, list[float]]:
-    """Seconds of each call, taken in turn, the order reversed every other round."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(samples + 2):
-        for name in list(calls) if number % 2 else list(calls)[::-1]:
-            begin = clock()
-            calls[name]()
-            if number >= 2:  # after two rounds of warm-up
-                found[name].append(clock() - begin)
-    return found
+from tests.benchmarks.cpu.measuring import CLOCKS, every
+from tests.benchmarks.cpu.variants import OURS, PEERS, SETS, THREADS, Load, limit_threads
 
 
 def ratios(row: dict[str, Any], key: str) -> tuple[float, float]:
@@ -151,17 +104,20 @@ def main() -> None:
     parser.add_argument("--json", default="", help="file for everything measured")
     parser.add_argument("--set", choices=sorted(SETS), default="first")
     parser.add_argument("--threads", type=int, default=THREADS)
+    parser.add_argument("--strategy", default="bottom_up", help="the strategy that cuts the workloads")
+    parser.add_argument("--processes", type=int, default=1, help="that compile side by side before anything is timed")
     options = parser.parse_args()
     chosen = [w for w in SETS[options.set] if not options.only or w.name in options.only.split(",")]
     names = [OURS, *(() if options.peers == "none" else options.peers.split(","))]
     before = os.getloadavg()[0]
     limit_threads(options.threads)
     rows: dict[str, dict[str, Any]] = {}
-    for load in chosen:
-        rows[load.name] = measure(load, names, options)
+    for name, row in every(chosen, names, options):
+        rows[name] = row
         if not options.markdown:
-            cells = [f"{n} {rows[load.name][n].get('min', math.nan):.2f}" for n in names]
-            print(f"{load.name:14s} min ms: {', '.join(cells)}", flush=True)
+            cells = [f"{n} {row[n].get('min', math.nan):.2f}" for n in names]
+            print(f"{name:14s} min ms: {', '.join(cells)}", flush=True)
+    chosen = [load for load in chosen if load.name in rows]
     if options.first:
         for load in chosen:
             rows[load.name]["first"] = {n: first_call.measured(load.name, n) for n in (OURS, "compile")}

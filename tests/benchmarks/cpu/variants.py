@@ -12,6 +12,7 @@ from tests.benchmarks.cpu.workloads import WORKLOADS, Workload
 from tests.benchmarks.second import SECOND, Written, several
 
 OURS = "fuser_lab"
+BASE = "bottom_up"
 PEERS = ("numpy", "eager", "compile", "jax")
 THREADS = 2
 SHARE = 16  # the second set is written for a GPU; here it has a sixteenth of the elements
@@ -45,15 +46,16 @@ def error(load: Load, outs: list[Any], expected: list[Any]) -> float:
     return (second if isinstance(load, Written) else workloads).error(outs, expected)
 
 
-def variant(name: str, load: Load, inputs: list[Any], outs: list[Any]) -> Call:
+def variant(name: str, load: Load, inputs: list[Any], outs: list[Any], strategy: str = BASE) -> Call:
     """Return the call of a variant; compilation happens in the first call at the latest."""
-    return _MAKERS[name](load, inputs, outs)
+    return _ours(load, inputs, outs, strategy) if name == OURS else _MAKERS[name](load, inputs, outs)
 
 
-def _ours(load: Load, inputs: list[Any], outs: list[Any]) -> Call:
+def _ours(load: Load, inputs: list[Any], outs: list[Any], strategy: str = BASE) -> Call:
     import fuser_lab as fl
 
-    prepared = fl.segment(load.definition(), inputs).prepared("cpu")
+    target = "this CPU" if strategy == "fastest" else None
+    prepared = fl.segment(load.definition(), inputs, strategy=strategy, target=target).prepared("cpu")
     return lambda: prepared.run(inputs, outs) and None
 
 
@@ -121,5 +123,5 @@ def _jax(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
 
 
 _MAKERS: dict[str, Callable[[Any, list[Any], list[Any]], Call]] = {
-    OURS: _ours, "numpy": _numpy, "eager": _eager, "compile": _compile, "jax": _jax,
+    BASE: _ours, "numpy": _numpy, "eager": _eager, "compile": _compile, "jax": _jax,
 }

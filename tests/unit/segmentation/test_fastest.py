@@ -101,6 +101,22 @@ def test_it_is_not_slower_than_bottom_up_as_scheduled(make):
         assert len(rough.groups) < len(plan.segments), "without a clock the search uses only bytes"
 
 
+LARGE = [entry.name for entry in fl.corpus() if entry.ops > 50]
+
+
+@pytest.mark.parametrize("name", ["phi_2/backward/11", "convnext_t/forward/18", *LARGE[7::40]])
+def test_no_fusion_of_the_corpus_is_predicted_slower_than_bottom_up(name):
+    fd, inputs = fl.corpus()[name].load()
+    plan = fl.segment(fd, inputs, strategy="fastest", options=FEW)
+    assert plan.predicted_time().seconds <= fl.segment(fd, inputs).predicted_time().seconds * (1 + 1e-9)
+
+
+def test_a_slow_kernel_is_split_where_data_change_places():
+    fd, inputs = fl.corpus()["convnext_t/forward/18"].load()
+    plan = fl.segment(fd, inputs, strategy="fastest")
+    assert plan.predicted_time().seconds < 0.7 * fl.segment(fd, inputs).predicted_time().seconds
+
+
 @pytest.mark.parametrize("strategy", ["fastest", "optimal", "saving"])
 def test_a_search_may_cut_what_bottom_up_keeps_whole_once_its_welford_is_written_out(strategy):
     with FusionDefinition() as fd:
