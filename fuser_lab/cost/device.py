@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fuser_lab.arguments import TEXT, instance, is_whole, number, optional, take_fields, whole
 
 KIB = 1024
+PORTABLE_CLUSTER = 8  # blocks, which every GPU with clusters runs
 _MOST = 10**12
 _PAIR = "two whole numbers such as (9, 0)"
 CAPABILITY = instance(tuple, accepted=_PAIR).but(
@@ -111,7 +112,12 @@ class Device:
     @property
     def max_cluster(self) -> int:
         """Blocks that can reduce together through each other's shared memory; 1 before compute capability 9."""
-        return 8 if self.cc >= (9, 0) else 1
+        return PORTABLE_CLUSTER if self.cc >= (9, 0) else 1
+
+    @property
+    def largest_cluster(self) -> int:
+        """Blocks of a cluster for a kernel that asks for more than all GPUs with clusters have: 16 on servers' GPUs."""
+        return 2 * self.max_cluster if (9, 0) <= self.cc < (12, 0) else self.max_cluster
 
     @property
     def is_high_bandwidth(self) -> bool:

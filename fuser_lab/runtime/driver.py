@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fuser_lab.codegen.kernel_ir import Phase
+from fuser_lab.cost.device import PORTABLE_CLUSTER
 from fuser_lab.runtime.launch_loop import Record, Row, loop
 
 _INVALID_CONTEXT = 201  # no context is current in this thread
@@ -89,6 +90,10 @@ class Function:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             (status,) = driver.cuFuncSetAttribute(function, attribute, phase.launch.shared)
             check(status, f"reserving {phase.launch.shared:,} bytes of shared memory a block for {phase.name}")
+        if phase.launch.cluster > PORTABLE_CLUSTER:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            (status,) = driver.cuFuncSetAttribute(function, attribute, 1)
+            check(status, f"allowing clusters of {phase.launch.cluster} blocks for {phase.name}")
         status, context = driver.cuCtxGetCurrent()
         check(status, f"loading {phase.name}")
         self.module, self.handle, self.context, self.device = module, int(function), int(context), device

@@ -114,7 +114,7 @@ def _fits_registers(space: Space, groups: int) -> bool:
 def _long_rows(space: Space) -> LoopSchedule:
     """Return the loops of rows too long for the registers of a block: so many blocks keep one that several fit."""
     parts = _power_of_two(-(-space.depth * max(space.input_bytes, 1) // PART_BYTES))
-    if space.online and not space.shifted and SMALL_PARTS <= parts <= space.device.max_cluster:
+    if space.online and not space.shifted and SMALL_PARTS <= parts <= space.device.largest_cluster:
         return _small_parts(space, parts)
     cluster = 1
     while cluster < space.device.max_cluster:

@@ -369,7 +369,7 @@ def _in_given_cluster(space: Space, chosen: LoopSchedule, given: Mapping[str, Va
 
 def _illegal_cluster(space: Space, cluster: int) -> str:
     """Return why blocks cannot share rows in clusters of a size, empty if they can."""
-    most = space.device.max_cluster
+    most = space.device.largest_cluster
     if cluster > 1 and most == 1:
         cc = ".".join(map(str, space.device.cc))
         return f"cluster = {cluster}: the {space.device.name} has no clusters, with compute capability {cc}"
@@ -487,7 +487,7 @@ def _grid(choice: NestChoice) -> list[dict[str, Value]]:
         sms = space.device.sms
         splits = (1, 2, 4, 8, 16, 32, 64, sms, 2 * sms, 4 * sms) if "split" in names else ()
         grid += [{"split": n} for n in splits]
-        clusters = [n for n in (1, 2, 4, 8, 16) if n <= space.device.max_cluster and "cluster" in names]
+        clusters = [n for n in (1, 2, 4, 8, 16) if n <= space.device.largest_cluster and "cluster" in names]
         grid += [{"cluster": n} for n in clusters if n > 1 or now.cluster > 1]
         grid += [{"cluster": n, "threads": t} for n in clusters if now.cluster > 1 for t in threads[2:]]
         grid += [{"resident": n} for n in (0, 1, 2, 3, 4, 8) if "resident" in names]

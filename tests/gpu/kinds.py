@@ -198,7 +198,7 @@ def _clusters() -> Iterator[Kind]:
         ("softmax", softmax, [(5, 4096)], D.BFloat16), ("softmax of odd rows", softmax, [(3, 20_001)], D.Float),
         ("norm", add_norm, [(3, 9000), (3, 9000), (9000,)], D.Half), ("row sums", totals(1), [(2, 9000)], D.Double),
     )
-    for cluster in (n for n in (2, 4, 8) if n <= _device().max_cluster):
+    for cluster in (n for n in (2, 4, 8, 16) if n <= _device().largest_cluster):
         for name, record, shapes, dtype in rows:
             scheduler = S.REDUCTION if record is not softmax and len(shapes) == 1 else S.INNER_PERSISTENT
             yield _changed("clusters", name, build(record, shapes, dtype), scheduler, (("cluster", cluster),))
