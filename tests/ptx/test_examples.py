@@ -111,11 +111,13 @@ def test_an_a100_runs_what_was_cut_for_an_h200() -> None:
     from fuser_lab.codegen.generate import generate
     from fuser_lab.cost.device import A100
     from fuser_lab.runtime.facts import launch_facts
+    from fuser_lab.schedule.parameters import LoopChange
 
     fusion = build(softmax, [(4096, 131_072)], D.BFloat16)
     (launch,) = launch_facts(generate(fusion, S.INNER_PERSISTENT, "cuda", device=A100), A100)
     assert 64 << 10 < launch.shared <= A100.shared_per_block
     assert launch.resident == 1
     assert not launch.spilled
-    (kept,) = launch_facts(generate(fusion, S.INNER_PERSISTENT, "cuda"))
+    alone = LoopChange(target="cuda", nest=0, values=(("cluster", 1),))
+    (kept,) = launch_facts(generate(fusion, S.INNER_PERSISTENT, "cuda", changes=(alone,)))
     assert kept.shared > A100.shared_per_block
