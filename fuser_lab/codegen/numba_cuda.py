@@ -51,22 +51,26 @@ from fuser_lab.targets.cuda_compiler import chosen_compiler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Imports:
-    """Where source for a compiler imports its names from: the module ``cuda``, types, libdevice, our functions."""
+    """Where source for a compiler imports its names from: the module ``cuda``, types, libdevice, our functions.
+
+    ``wide_shuffles`` says whether the compiler's own shuffles move 64 bits.
+    """
 
     cuda: str
     types: str
     libdevice: str
     functions: str
+    wide_shuffles: bool
 
 
 _IMPORTS = {
     "numba": _Imports(
         cuda="numba", types="numba", libdevice="numba.cuda",
-        functions="fuser_lab.runtime.cuda_compilers.numba_functions",
+        functions="fuser_lab.runtime.cuda_compilers.numba_functions", wide_shuffles=True,
     ),
     "mlir": _Imports(
         cuda="numba_cuda_mlir", types="numba_cuda_mlir.types", libdevice="numba_cuda_mlir.cuda",
-        functions="fuser_lab.runtime.cuda_compilers.mlir_functions",
+        functions="fuser_lab.runtime.cuda_compilers.mlir_functions", wide_shuffles=False,
     ),
 }
 _TYPES = (
@@ -87,6 +91,7 @@ _INTRINSICS = (
     "index32", "load_lasting", "load_shifted", "load_streamed", "load_vector",
     "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
     "philox_uniforms", "quotient", "small_to_float", "store_vector",
+    "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
     "cluster_arrive", "cluster_arrived", "cluster_expect", "cluster_rank", "cluster_wait", "send_in_cluster",
     *(f"{name}_among" for name in _PAIRED.values()),
     *(f"store_{name}" for name in _PAIRED.values()),
@@ -116,6 +121,7 @@ _ARRIVALS = "arrivals"  # of what blocks of a cluster send each other
 _LEAST_SENT = 4  # bytes
 _WORDS = 1 << 32  # indices below are computed with 32 bits
 WARP = 32
+WIDE = 8  # bytes of a value that takes two words
 FULL_MASK = "0xFFFFFFFF"
 
 
@@ -153,19 +159,6 @@ def _awaited(phase: Phase) -> dict[str, tuple[int, int]]:
 
 def _memory(phase: Phase) -> str:
     return f" and {phase.launch.shared} bytes of shared memory" if phase.launch.shared else ""
-
-
-def _exchanged(call: str, value: Var) -> str:
-    """Return what a shuffle gives a lane of another lane's value; ``call`` has braces where the value is sent."""
-    dtype, name = value.dtype, value.name
-    if dtype.is_complex:
-        parts = (f"cuda.{call.format(f'{name}.{part}')}" for part in ("real", "imag"))
-        return f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
-    carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
-    if carried is dtype:
-        return f"cuda.{call.format(name)}"
-    received = f"cuda.{call.format(f'{TYPE_NAMES[carried]}({name})')}"
-    return f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
 
 
 class CudaEmitter(Emitter):
@@ -399,10 +392,25 @@ class CudaEmitter(Emitter):
         if lanes == 1:
             return
         value = Var(statement.value.dtype, statement.name)
-        received = _exchanged(f"shfl_xor_sync({mask}, {{}}, {lanes // 2} >> step)", value)
+        received = self._exchanged(f"shfl_xor_sync({mask}, {{}}, {lanes // 2} >> step)", value)
         self._line(f"for step in range({lanes.bit_length() - 1}):", statement.origin)
         with self._indented():
             self._combined(statement, f"{statement.name}_other", received)
+
+    def _exchanged(self, call: str, value: Var) -> str:
+        """Return what a shuffle gives a lane of another lane's value; ``call`` has braces where the value is sent."""
+        dtype, name = value.dtype, value.name
+        carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
+        is_wide = carried.itemsize // (2 if dtype.is_complex else 1) == WIDE
+        own = is_wide and not _IMPORTS[self.compiler].wide_shuffles
+        shuffle = f"wide_{call}" if own else f"cuda.{call}"
+        if dtype.is_complex:
+            parts = (shuffle.format(f"{name}.{part}") for part in ("real", "imag"))
+            return f"{TYPE_NAMES[dtype]}(complex({', '.join(parts)}))"
+        if carried is dtype:
+            return shuffle.format(name)
+        received = shuffle.format(f"{TYPE_NAMES[carried]}({name})")
+        return f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
 
     def scan(self, statement: Scan) -> None:
         """Print running values of each thread, of the lanes of a warp by shuffles, of warps through shared memory."""
@@ -428,7 +436,7 @@ class CudaEmitter(Emitter):
             other = Var(dtype, f"{name}_other")
             self._line(f"for {name}_step in range({(count - 1).bit_length()}):", origin)
             with self._indented():
-                received = _exchanged(f"shfl_up_sync({mask}, {{}}, 1 << {name}_step)", value)
+                received = self._exchanged(f"shfl_up_sync({mask}, {{}}, 1 << {name}_step)", value)
                 self._line(f"{other.name} = {received}", origin)
                 self._line(f"if {lane} >= 1 << {name}_step:", origin)
                 self._line(f"    {value.name} = {folded(other, value)}", origin)
@@ -467,22 +475,23 @@ class CudaEmitter(Emitter):
         with self._indented():
             self._line(f"{start.name} = {name}", origin)
             if warps > 1:
-                earlier = _exchanged(f"shfl_sync({mask}, {{}}, {part.name} * {warps} + {warp} - 1)", everything)
+                earlier = self._exchanged(f"shfl_sync({mask}, {{}}, {part.name} * {warps} + {warp} - 1)", everything)
                 self._line(f"{name}_other = {earlier}", origin)
                 self._line(f"if {part.name} * {warps} + {warp} > 0:", origin)
                 self._line(f"    {start.name} = {folded(start, Var(dtype, f'{name}_other'))}", origin)
             if lanes > 1:
-                self._line(f"{name}_other = {_exchanged(f'shfl_up_sync({mask}, {{}}, 1)', mine)}", origin)
+                self._line(f"{name}_other = {self._exchanged(f'shfl_up_sync({mask}, {{}}, 1)', mine)}", origin)
                 self._line(f"if {lane} > 0:", origin)
                 self._line(f"    {start.name} = {folded(start, Var(dtype, f'{name}_other'))}", origin)
             self._line(f"for {place.name} in range({each}):", origin)
             self._line(f"    {self.term(element(place))} = {folded(start, element(place))}", origin)
             if warps == 1:
                 first = "0" if lanes == WARP else f"cuda.threadIdx.y * {lanes} % {WARP}"
-                last = _exchanged(f"shfl_sync({mask}, {{}}, {first} + {lanes - 1})", mine) if lanes > 1 else mine.name
+                end = f"shfl_sync({mask}, {{}}, {first} + {lanes - 1})"
+                last = self._exchanged(end, mine) if lanes > 1 else mine.name
                 self._line(f"{name} = {folded(statement.carry, Var(dtype, last))}", origin)
         if warps > 1:
-            last = _exchanged(f"shfl_sync({mask}, {{}}, {totals - 1})", everything)
+            last = self._exchanged(f"shfl_sync({mask}, {{}}, {totals - 1})", everything)
             self._line(f"{name} = {folded(statement.carry, Var(dtype, last))}", origin)
 
     def _combined(self, statement: Reduce, other: str, value: str) -> None:

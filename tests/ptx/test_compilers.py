@@ -65,6 +65,17 @@ def test_eight_bit_floats_are_converted_by_instructions_where_there_are_some(
         assert bool(re.search(r"cvt\.rn\.f16x2\.e\dm\dx2", phase.ptx)) is (cc == (9, 0))
 
 
+@pytest.mark.parametrize("dtype", [D.Double, D.Int, D.ComplexDouble], ids=lambda dtype: dtype.name)
+def test_values_of_two_words_are_exchanged_whole(dtype: D, monkeypatch: pytest.MonkeyPatch) -> None:
+    fusion = build(lambda fd, x: fd.ops.sum(x, [1]), [(9, 130)], dtype)
+    counts = set()
+    for kernel in by_both(monkeypatch, fusion, S.REDUCTION).values():
+        (phase,) = compile_phases(kernel)
+        assert "cvt.rn.f32.f64" not in phase.ptx
+        counts.add(phase.ptx.count("shfl.sync"))
+    assert len(counts) == 1
+
+
 def test_machine_code_is_kept_apart(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path_factory.mktemp("cache")))
     fusion = build(lambda fd, x: fd.ops.exp(x), [(64, 65)], D.Float)

@@ -11,6 +11,7 @@ from fuser_lab.runtime.cuda_compilers.language import Language, Library
 from fuser_lab.runtime.cuda_compilers.memory_functions import define_memory_functions
 from fuser_lab.runtime.cuda_compilers.number_functions import define_number_functions
 from fuser_lab.runtime.cuda_compilers.random_functions import define_random_functions
+from fuser_lab.runtime.cuda_compilers.shuffle_functions import define_shuffle_functions
 
 
 def functions_for(language: Language) -> Mapping[str, Any]:
@@ -23,4 +24,5 @@ def functions_for(language: Language) -> Mapping[str, Any]:
     define_integer_functions(library)
     define_random_functions(library)
     define_cluster_functions(library)
+    define_shuffle_functions(library)
     return library.functions

@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 from needs import needs
 
@@ -53,6 +54,22 @@ def test_the_source_is_for_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None
     ]
     rest = [[line for line in lines if "import" not in line] for lines in texts.values()]
     assert rest[0] == rest[1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "own"),
+    [("float64", True), ("int64", True), ("complex128", True), ("float32", False), ("complex64", False)],
+)
+def test_shuffles_move_all_of_a_value(dtype: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of numba-cuda-mlir move 32 bits; numba-cuda's move 64 as well."""
+    for name in COMPILERS:
+        monkeypatch.setenv(VARIABLE, name)
+        with fl.FusionDefinition() as fd:
+            x = fd.from_array(np.zeros((9, 130), dtype), static_sizes=True)
+            fd.add_output(fd.ops.sum(x, [1]))
+        source = fl.segment(fd).segments[0].source("cuda")
+        assert ("wide_shfl_xor_sync(" in source) is (own and name == "mlir")
+        assert ("cuda.shfl_xor_sync(" in source) is not ("wide_shfl_xor_sync(" in source)
 
 
 def test_the_key_on_disk_has_the_compiler_and_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
