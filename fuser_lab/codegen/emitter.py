@@ -75,9 +75,9 @@ REDUCED = {
 }
 # Integers that kernels compute with as int32.
 SMALL_INTEGERS = {DataType.Short: "int16", DataType.Char: "int8", DataType.Byte: "uint8"}
-CONVERSIONS = (
+TRUNCATIONS = ("float_to_int32", "float_to_int64", "float_to_uint64")
+CONVERSIONS = (  # of the floats in REDUCED
     "bf16_bits",
-    *(f"float_to_{kind}" for kind in ("int32", "int64", "uint64")),
     *(name for kind in REDUCED.values() for name in (f"{kind}_to_float", f"float_to_{kind}", f"round_{kind}")),
 )
 

@@ -2,7 +2,15 @@
 
 from itertools import chain
 
-from fuser_lab.codegen.emitter import COMPLEX_FUNCTIONS, CONVERSIONS, TYPE_NAMES, Emitter, storage_name, used_names
+from fuser_lab.codegen.emitter import (
+    COMPLEX_FUNCTIONS,
+    CONVERSIONS,
+    TRUNCATIONS,
+    TYPE_NAMES,
+    Emitter,
+    storage_name,
+    used_names,
+)
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
@@ -30,12 +38,13 @@ _TYPES = (
     "uintp",
 )
 _INTRINSICS = (
-    *CONVERSIONS, *COMPLEX_FUNCTIONS.values(), "e4m3_bits", "e5m2_bits",
+    *TRUNCATIONS, *COMPLEX_FUNCTIONS.values(),
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
     "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "running_product",
     "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc",
 )
+_NARROW_FLOATS = (*CONVERSIONS, "e4m3_bits", "e5m2_bits")
 _OWN = {  # vectorized, for float32
     "cos": "cos32", "erf": "erf32", "exp": "exp32", "exp2": "exp2_32", "expm1": "expm1_32", "log": "log32",
     "log10": "log10_32", "log1p": "log1p32", "log2": "log2_32", "pow": "pow32", "sin": "sin32", "tanh": "tanh32",
@@ -92,6 +101,7 @@ class CpuEmitter(Emitter):
         ours = {
             "cpu_kernels": ("kernel",),
             "intrinsics_cpu": used_names(body.replace("math.", "math_"), _INTRINSICS),
+            "narrow_floats_cpu": used_names(body, _NARROW_FLOATS),
             "polynomials": used_names(body, tuple(_OWN.values())),
             "threads": used_names(body, _THREADS),
         }

@@ -11,6 +11,7 @@ from fuser_lab.codegen.emitter import (
     COMPLEX_FUNCTIONS,
     CONVERSIONS,
     REDUCED,
+    TRUNCATIONS,
     TYPE_NAMES,
     Emitter,
     storage_name,
@@ -85,6 +86,7 @@ COMPLEX_INTRINSICS = tuple(name for name in _COMPLEX.values() if "." not in name
 _PAIRED = {DataType.Float8_e4m3fn: "e4m3", DataType.Float8_e5m2: "e5m2"}  # converted two at a time
 _INTRINSICS = (
     *CONVERSIONS,
+    *TRUNCATIONS,
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",

@@ -12,13 +12,13 @@ from heapq import heapify, heappop, heappush
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Answer, reason
 from fuser_lab.events import Attempt, Kind, Names, Outcome
-from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.ops.positions import indexed_axis
+from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation.asking import Asker
 from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping, bits
 from fuser_lab.segmentation.hints import has_hints
+from fuser_lab.segmentation.level_rounds import LevelRound
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.pieces import pieces
@@ -31,9 +31,8 @@ from fuser_lab.segmentation.privatization import (
     with_replicas,
     without,
 )
+from fuser_lab.segmentation.reduction_sets import ReductionSets
 from fuser_lab.segmentation.welford import in_fusion, welfords, written_out
-
-Signature = tuple[int, tuple[int, ...]]
 
 
 def bottom_up(
@@ -129,10 +128,6 @@ def _refused(phase: str, subjects: tuple[Names, ...], code: ReasonCode, **params
     )
 
 
-def _mask(groups: Iterable[GroupId]) -> int:
-    return sum(1 << group for group in groups)
-
-
 class _Finder:
     def __init__(
         self,
@@ -159,7 +154,7 @@ class _Finder:
         self._grouping = Grouping(fusion, [*fixed, *singles], recomputed)
         self._committed = set(range(len(fixed)))
         self._final = set(self._committed) if final else set()  # and the groups that contain them now
-        self._signed: dict[GroupId, frozenset[Signature]] = {}
+        self._reduction_sets = ReductionSets(fusion, self._grouping, self._committed)
         self._asker = Asker(fusion, oracle, options, recomputed)
         self._copies: dict[GroupId, list[Expr]] = {}
 
@@ -290,7 +285,7 @@ class _Finder:
         found = True
         while found:
             found = False
-            for mask in self._reduction_sets():
+            for mask in self._reduction_sets.masks():
                 if mask in tried or any(mask & core == core for core in hopeless):
                     continue
                 tried.add(mask)
@@ -307,74 +302,6 @@ class _Finder:
                 if found:
                     break
 
-    def _signatures(self) -> dict[GroupId, Signature]:
-        found = {}
-        for group, exprs in self._grouping.groups.items():
-            if group not in self._signed:
-                reductions = (e for e in exprs if e.kind is OpKind.REDUCTION)
-                self._signed[group] = frozenset(reduction_signature(e) for e in reductions)
-            if len(self._signed[group]) == 1 and group not in self._committed:
-                found[group] = next(iter(self._signed[group]))
-        return found
-
-    def _reduction_sets(self) -> Iterator[int]:
-        """Yield the convex sets that may be combined as bit masks, in nvFuser's order; some come twice."""
-        reach = self._grouping.reach()
-        signatures = self._signatures()
-        alike: dict[Signature, list[GroupId]] = {}
-        for group, signature in signatures.items():
-            alike.setdefault(signature, []).append(group)
-        if all(len(groups) < 2 for groups in alike.values()):
-            return
-        all_of = {signature: _mask(groups) for signature, groups in alike.items()}
-        committed, with_reduction = _mask(self._committed), _mask(signatures)
-        output_edges = self._grouping.output_edges()
-        siblings: list[tuple[GroupId, ...]] | None = None
-        for first, signature in signatures.items():
-            barred = committed | with_reduction & ~all_of[signature]
-            for second in alike[signature]:
-                if first == second:
-                    continue
-                if reach.leads(first, second):
-                    masks: Iterable[int] = (reach.between(first, second),)
-                elif first < second and not reach.leads(second, first):
-                    siblings = list(self._readers_of_inputs()) if siblings is None else siblings
-                    masks = self._beside(first, second, siblings, barred)
-                else:
-                    continue
-                for mask in masks:
-                    if not mask & barred and not any(mask & edge == edge for edge in output_edges):
-                        yield mask
-
-    def _beside(
-        self, first: GroupId, second: GroupId, siblings: Sequence[tuple[GroupId, ...]], barred: int,
-    ) -> Iterator[int]:
-        """Yield sets that lead from readers of a common source to two groups side by side, nearest first."""
-        grouping, reach = self._grouping, self._grouping.reach()
-        to_first, to_second = reach.above[first] | 1 << first, reach.above[second] | 1 << second
-        common = to_first & to_second
-        nearest = (grouping.consumers(g) for g in reversed(grouping.topological()) if common >> g & 1)
-        seen: set[int] = set()
-        for readers in (*nearest, *siblings):
-            left = [h for r in readers if to_first >> r & 1 and not (h := reach.between(r, first)) & barred]
-            right = [h for r in readers if to_second >> r & 1 and not (h := reach.between(r, second)) & barred]
-            for a in left:
-                for b in right:
-                    if a | b not in seen:
-                        seen.add(a | b)
-                        if reach.is_convex(a | b):
-                            yield a | b
-
-    def _readers_of_inputs(self) -> Iterator[tuple[GroupId, ...]]:
-        """Yield the sets of several groups that read the same input or forwarded value."""
-        readers: dict[TensorView, list[GroupId]] = {}
-        for group in self._grouping.groups:
-            for value in self._grouping.aux_values(group):
-                readers.setdefault(value, []).append(group)
-        for value in self._fusion.tensors.values():
-            if len(readers.get(value, ())) > 1:
-                yield tuple(readers[value])
-
     def _level_rounds(self) -> Iterator[Attempt]:
         """Rounds of pairs on adjacent levels (Herrmann et al., acyclic DAG partitioning, theorem 4.2)."""
         tried: set[tuple[GroupId, GroupId]] = set()
@@ -383,7 +310,7 @@ class _Finder:
             number += 1
             pairs: list[tuple[GroupId, GroupId]] = []
             phase = f"level round {number}"
-            yield from _Round(self._grouping, self._asker, phase, pairs, tried, self._final).run()
+            yield from LevelRound(self._grouping, self._asker, phase, pairs, tried, self._final).run()
             if not pairs:
                 return
             for pair in pairs:
@@ -533,108 +460,3 @@ def _changing_others(
                 found.add(owner)
             seen.add(into)
     return found
-
-
-class _Round:
-    """One round of level-based merging: pairs far enough apart that all can be contracted together."""
-
-    def __init__(
-        self,
-        grouping: Grouping,
-        asker: Asker,
-        phase: str,
-        pairs: list[tuple[GroupId, GroupId]],
-        tried: set[tuple[GroupId, GroupId]],
-        final: Collection[GroupId],
-    ) -> None:
-        self._grouping = grouping
-        self._asker = asker
-        self._phase = phase
-        self._pairs = pairs
-        self._tried = tried
-        self._final = final
-        self._partner: dict[GroupId, GroupId] = {}
-        self._level = grouping.levels()
-
-    def run(self) -> Iterator[Attempt]:
-        for producer, consumer in self._preferred():
-            if consumer in self._candidates(producer):
-                yield from self._pair(producer, consumer)
-        if self._pairs:
-            return
-        for group in list(self._grouping.groups):
-            for other in self._candidates(group):
-                yield from self._pair(group, other)
-                if group in self._partner:
-                    break
-
-    def _preferred(self) -> Iterator[tuple[GroupId, GroupId]]:
-        """Yield pairs to try first (PR #4297).
-
-        The producer of a lookup table (unless that is an input) with the single indexed read that reduces the axis to
-        one element; and a group that pads a tensor from outside with the reader of the padded tensor.
-        """
-        for group, exprs in list(self._grouping.groups.items()):
-            lookup = next(iter(exprs)) if len(exprs) == 1 else None
-            if lookup is not None and _leaves_one(lookup):
-                table = self._grouping.owner(lookup.tensor_inputs[0])
-                if table is not None:
-                    yield table, group
-            for expr in exprs:
-                if expr.op.name == "pad" and self._grouping.owner(expr.tensor_inputs[0]) != group:
-                    for a, tensor, b in self._grouping.edges(group):
-                        if a == group and tensor is expr.out:
-                            yield group, b
-
-    def _pair(self, group: GroupId, other: GroupId) -> Iterator[Attempt]:
-        grouping = self._grouping
-        producer, consumer = (group, other) if other in grouping.consumers(group) else (other, group)
-        if (producer, consumer) in self._tried:
-            return
-        self._tried.add((producer, consumer))
-        attempt, answer = self._asker.attempt(
-            self._phase,
-            Kind.MERGE,
-            (grouping.names(producer), grouping.names(consumer)),
-            (expr for member in (group, other) for expr in grouping.groups[member]),
-        )
-        if answer.chosen is not None:
-            self._partner[group], self._partner[other] = other, group
-            self._pairs.append((group, other))
-        yield attempt
-
-    def _near(self, a: GroupId, b: GroupId) -> bool:
-        return abs(self._level[a] - self._level[b]) <= 1
-
-    def _blocked(self, group: GroupId, towards: Iterable[GroupId]) -> bool:
-        """Whether a neighbour of ``group`` is already paired and it or its partner has a level near ``towards``."""
-        targets = tuple(towards)
-        for neighbour in self._grouping.neighbours(group):
-            partner = self._partner.get(neighbour)
-            if partner is not None and any(self._near(x, t) for x in (neighbour, partner) for t in targets):
-                return True
-        return False
-
-    def _candidates(self, group: GroupId) -> list[GroupId]:
-        if group in self._partner or self._blocked(group, (group,)):
-            return []
-        final = self._final if group in self._final else ()
-        return [
-            other
-            for other in self._grouping.proposals(group)
-            if other not in self._partner and other not in final
-            and self._near(other, group) and not self._blocked(other, (group, other))
-        ]
-
-
-def _leaves_one(expr: Expr) -> bool:
-    """Whether an expression reads one element of an axis at an index that is data."""
-    if expr.kind is not OpKind.INDEXING:
-        return False
-    return expr.op.name == "select" or expr.out.domain.axes[indexed_axis(dict(expr.attrs))].is_broadcast
-
-
-def reduction_signature(expr: Expr) -> Signature:
-    """Return rank and reduced positions of a reduction's result."""
-    logical = expr.out.domain.logical
-    return len(logical), tuple(i for i, axis in enumerate(logical) if axis.is_reduction)

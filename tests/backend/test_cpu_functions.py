@@ -11,7 +11,8 @@ from numba import float32, njit
 
 from fuser_lab.codegen.numba_cpu import FASTMATH
 from fuser_lab.runtime import cpu_kernels, polynomials
-from fuser_lab.runtime.intrinsics_cpu import (
+from fuser_lab.runtime.intrinsics_cpu import scratch
+from fuser_lab.runtime.narrow_floats_cpu import (
     bf16_to_float,
     e4m3_bits,
     e5m2_bits,
@@ -20,7 +21,6 @@ from fuser_lab.runtime.intrinsics_cpu import (
     half_to_float,
     round_e4m3,
     round_e5m2,
-    scratch,
 )
 from tests.processor import has, vector_instructions
 

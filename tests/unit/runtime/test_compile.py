@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 import weakref
@@ -16,7 +17,7 @@ from numba.core.registry import cpu_target
 
 from fuser_lab.codegen.generate import generate
 from fuser_lab.runtime import cpu_kernels, store
-from fuser_lab.runtime.compile import content_key, defined_in, functions_of, source_path
+from fuser_lab.runtime.compile import _MACHINE_CODE, content_key, defined_in, functions_of, source_path
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.storage import Lifetime, plan_storage
 from tests.memory_bound import resident
@@ -292,3 +293,15 @@ def test_a_file_of_a_source_is_not_what_is_executed(tmp_path: Path, monkeypatch:
     place.write_text("def answer():\n    return 25\n")
     assert functions_of(source, ("answer",))[0]() == 15
     assert place.read_text() == source
+
+
+def test_the_key_of_a_kernel_covers_every_module_whose_functions_it_inlines() -> None:
+    folder = Path(store.__file__).parent
+    waiting, found = ["intrinsics_cpu", "narrow_floats_cpu", "polynomials"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        found.add(f"{name}.py")
+        text = (folder / f"{name}.py").read_text(encoding="utf-8")
+        inner = re.findall(r"^from fuser_lab\.runtime\.(\w+) import", text, re.MULTILINE)
+        waiting += [one for one in inner if f"{one}.py" not in found and one not in {"cpu_kernels", "pipelines"}]
+    assert {"bits_cpu.py", "complex_functions.py"} < found <= set(_MACHINE_CODE)
