@@ -1,1 +1,1 @@
-"""The cost of segments, the devices, and schedulers' answers."""
+"""The cost of segments, devices, and schedulers' verdicts."""

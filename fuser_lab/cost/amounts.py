@@ -12,7 +12,7 @@ def bytes_label(count: float) -> str:
     return _bytes_label(count)
 
 
-@lru_cache(maxsize=1 << 12)  # pictures of large plans have thousands of labels, of few sizes
+@lru_cache(maxsize=1 << 12)  # pictures of large plans have thousands of labels with few distinct sizes
 def _bytes_label(count: float) -> str:
     names = ("B", "kB", "MB", "GB", "TB")
     size = abs(count)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fuser_lab.arguments import TEXT, instance, is_whole, number, optional, take_fields, whole
 
 KIB = 1024
-PORTABLE_CLUSTER = 8  # blocks, which every GPU with clusters runs
+PORTABLE_CLUSTER = 8  # blocks, supported by every GPU with clusters
 _MOST = 10**12
 _PAIR = "two whole numbers such as (9, 0)"
 CAPABILITY = instance(tuple, accepted=_PAIR).but(
@@ -33,7 +33,7 @@ class HostRates:
     low, high
         Factors on a prediction between which 80 % of measured times are expected.
     source
-        Their source, such as ``"95 measurements"``.
+        Where they come from, such as ``"95 measurements"``.
     """
 
     launch: float
@@ -69,10 +69,10 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A GPU by its data sheet.
+    """A GPU as described by its data sheet.
 
     Bandwidth is in GB/s, peak rates in TFLOP/s (dense), shared memory and L2 in bytes. If ``host`` has the rates of a
-    CPU, kernel times are predicted for that CPU; the other fields are the limits of the GPU that schedulers decide for.
+    CPU, kernel times are predicted for that CPU; the other fields are the limits of the GPU that schedulers plan for.
 
     Raises
     ------
@@ -116,7 +116,7 @@ class Device:
 
     @property
     def largest_cluster(self) -> int:
-        """Blocks of a cluster for a kernel that asks for more than all GPUs with clusters have: 16 on servers' GPUs."""
+        """Most blocks of a cluster for a kernel that requests a non-portable size: 16 on data-center GPUs."""
         return 2 * self.max_cluster if (9, 0) <= self.cc < (12, 0) else self.max_cluster
 
     @property

@@ -1,8 +1,8 @@
 """Rates of the model of a kernel's time, fitted to measurements by least squares.
 
 The residuals are logarithms of predicted over measured times, with a loss that grows linearly for outliers. A weak
-prior keeps each rate that no measurement depends on near the data sheet. Predictions are checked by cross-validation:
-those for a fusion use rates fitted without any kernel of it.
+prior keeps each rate that no measurement depends on near the data sheet. Predictions are cross-validated: those for a
+fusion use rates fitted without any kernel of that fusion.
 """
 
 import math
@@ -29,10 +29,10 @@ from fuser_lab.errors import InputError
 FEWEST = 30  # measurements
 FOLDS = 5  # folds of the cross-validation; no fusion is in both parts of a fold
 WITHIN = 0.2  # of the measured time
-_PRIOR = 3.0  # residuals are worth one where a rate is so many times the data sheet's
-_OUTLIER = 0.15  # residuals beyond it count linearly
-_MOST = 30.0  # factor by which a fitted rate may differ from the data sheet's
-_COVERED = 0.8  # share of the measurements in an interval
+_PRIOR = 3.0  # factor from the data sheet's rate at which the prior's residual is one
+_OUTLIER = 0.15  # residuals beyond this count linearly
+_MOST = 30.0  # largest factor by which a fitted rate may differ from the data sheet's
+_COVERED = 0.8  # share of the measurements inside an interval
 _OF_A_STYLE = 20  # minimum number of measurements for a style to have its own interval
 _WEIGHT = 0.3  # of the residual of a prior
 _GATHERED = 0.1  # largest share of bytes read at data-dependent indices, because the measured indices repeat a few rows
@@ -42,7 +42,7 @@ _CANDIDATES = 3  # minimum number of candidates of a segment whose ranks are com
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """A fitted model, and how well predictions of fusions that it was not fitted to agree with measurements.
+    """A fitted model, and how well its predictions for fusions that it was not fitted to agree with measurements.
 
     Attributes
     ----------
@@ -51,8 +51,8 @@ class Fit:
     count, fusions
         Number of measurements, and of fusions among them.
     within, chosen
-        Share of the cross-validated predictions within 20 % of the measured time: of all kernels, and of those with the
-        heuristics' parameters.
+        Share of the cross-validated predictions within 20 % of the measured time: for all kernels, and for those with
+        the heuristics' parameters.
     typical
         Median of the factor, at least 1, between predicted and measured time.
     rank
@@ -61,14 +61,15 @@ class Fit:
     covered
         Share of the measurements within the interval of their cross-validated prediction.
     concordant
-        Share of the pairs of candidates of one segment, apart by 10 % or more, that are predicted in the right order.
+        Share of the pairs of candidates of one segment, differing by 10 % or more, that are predicted in the right
+        order.
     best_of_heuristics, best_of_model
         Geometric means of the time of the heuristics' candidate, and of the one predicted to be fastest, over that of
         the fastest one measured.
     before
-        The share within 20 % of predictions from the data sheet.
+        The share of predictions from the data sheet that are within 20 %.
     worst
-        Measurements with the worst predictions, with predicted seconds.
+        Measurements with the worst predictions, with the predicted seconds.
     """
 
     model: KernelModel
@@ -102,7 +103,7 @@ class Fit:
             *(f"{name or 'all':>10}: {one.low:.2f} to {one.high:.2f} times the prediction"
               for name, one in (self.model.intervals or {}).items()),
             "",
-            "predicted worst:",
+            "worst predictions:",
             *(f"  {1e6 * seconds:9.1f} µs, measured {1e6 * row.median:9.1f} µs  {row.fusion} {row.params}"
               for row, seconds in self.worst),
         ]
@@ -121,7 +122,7 @@ def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     Raises
     ------
     InputError
-        If fewer than 30 kernels were measured, or all are of one fusion.
+        If fewer than 30 kernels were measured, or all belong to one fusion.
     """
     good = [row for row in rows if row.is_good and row.features.gathered <= _GATHERED * row.features.read]
     names = sorted({fusion_of(row) for row in good})
@@ -213,7 +214,7 @@ def _interval_of(model: KernelModel, row: Measurement) -> Interval:
 
 
 def _segments(rows: Sequence[Measurement]) -> list[npt.NDArray[np.int_]]:
-    """Return the numbers of the candidates of each segment that has several."""
+    """Return the indices of the candidates of each segment that has several."""
     groups: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
         groups.setdefault(row.fusion, []).append(number)

@@ -19,9 +19,9 @@ _COVERED = 0.8  # share of the measurements in an interval
 _CACHES = tuple(1 << power for power in range(18, 28))  # bytes
 _NAMES = ("launch", "memory", "cached", "simple", "dividing", "special", "reducing")
 _FIRST = (2e-6, 5e-11, 2e-11, 2e-10, 5e-10, 1e-9, 2e-10)  # seconds: the starting point of the search for the best rates
-_MOST = 100.0  # factor by which a fitted rate may differ from that
-_OUTLIER = 0.3  # residuals beyond it count linearly
-_WEIGHT = 0.05  # of the residual of a rate that differs from where the search begins
+_MOST = 100.0  # largest factor by which a fitted rate may differ from these
+_OUTLIER = 0.3  # residuals beyond this count linearly
+_WEIGHT = 0.05  # of the residual of a rate that differs from the starting point
 _Numbers = npt.NDArray[np.float64]
 
 
@@ -73,7 +73,7 @@ def fitted_host(samples: Sequence[HostSample], product: float) -> HostFit:
     Raises
     ------
     InputError
-        If there are fewer than 20 kernels, or all are of one form.
+        If there are fewer than 20 kernels, or all have one form.
     """
     forms = sorted({sample.form for sample in samples})
     if len(samples) < FEWEST or len(forms) < 2:
@@ -116,7 +116,7 @@ def _rows(samples: Sequence[HostSample]) -> tuple[_Numbers, _Numbers]:
 
 
 def _seconds(rows: _Numbers, moved: _Numbers, each: _Numbers, cache: int, overlaps: bool) -> _Numbers:
-    """Return predicted times by seconds per byte and operation, as `TimeModel.seconds` does."""
+    """Return predicted times for the given seconds per byte and per operation, as `TimeModel.seconds` does."""
     memory = moved * np.where(moved <= cache, each[2], each[1])
     arithmetic = rows @ each[3:]
     found: _Numbers = each[0] + (np.maximum(memory, arithmetic) if overlaps else memory + arithmetic)

@@ -27,15 +27,15 @@ Numbers = npt.NDArray[np.float64]
 Columns = Mapping[str, npt.NDArray[Any]]
 DATA_SHEET: Final = "its data sheet"
 STYLES: Final = ("elements", "rows", "columns", "tiles")
-_LANE_WORD: Final = 128  # bytes that a warp moves if each lane moves a word
-_MOST_BLOCKS: Final = 32  # of a multiprocessor
-_RESIDENT_THREADS: Final = 2048  # of a multiprocessor
-_REGISTERS: Final = 255  # of a thread at most
-_IN_REGISTERS: Final = 1.5  # words of a thread's arrays per register, up to which they fit in registers
+_LANE_WORD: Final = 128  # bytes that a warp moves if each lane moves one word
+_MOST_BLOCKS: Final = 32  # per multiprocessor
+_RESIDENT_THREADS: Final = 2048  # per multiprocessor
+_REGISTERS: Final = 255  # per thread at most
+_IN_REGISTERS: Final = 1.5  # words of a thread's arrays per register up to which they fit in registers
 _WORD: Final = 4
 # Assumptions for a device that was not measured: seconds, and fractions of a multiprocessor's cycle.
 _CLOCK: Final = 1.7e9
-_ISSUED: Final = 4  # instructions of a multiprocessor in a cycle
+_ISSUED: Final = 4  # instructions per cycle of a multiprocessor
 _SPECIAL: Final = 0.5
 _SHARPNESS: Final = 1.3
 
@@ -55,8 +55,8 @@ class KernelFeatures:
     read, written
         Bytes of global memory that are accessed at least once.
     fetched, near, gathered
-        Bytes of the sectors that warps request; those of buffers that fit into a multiprocessor's cache; those of
-        buffers read at data-dependent indices.
+        Bytes of the sectors that warps request; of these, those of buffers that fit into a multiprocessor's cache; and
+        those of buffers read at data-dependent indices.
     stored, partial
         Bytes of the sectors that warps write, and those of sectors that an access writes only partially.
     lines, shared_accesses, moves
@@ -183,7 +183,7 @@ class Rates:
 
     @classmethod
     def of(cls, device: Device) -> "Rates":
-        """Return the rates of a device by its data sheet; all others are assumed to be the same on all GPUs."""
+        """Return the rates of a device from its data sheet; the remaining rates are assumed equal on all GPUs."""
         memory, cycles = 0.9 * device.bandwidth * 1e9, _CLOCK * device.sms
         return cls(
             launch=3e-6, phase=3.5e-6, read=memory, write=memory, kept=device.l2 / 10, cache=40 * cycles,
@@ -206,9 +206,9 @@ class PlanRates:
     gap, phase
         Seconds between the end of a kernel and the start of the next one, and of each further phase of a kernel.
     held
-        Part of the L2 cache that holds what kernels have touched.
+        Share of the L2 cache that holds recently accessed tensors.
     source
-        What they are from, as ``"420 plans"``.
+        Where they come from, such as ``"420 plans"``.
     """
 
     gap: float = 0.5e-6
@@ -221,9 +221,9 @@ class PlanRates:
 class KernelModel:
     """Times of kernels on one device.
 
-    ``source`` says what the rates are from, as ``"its data sheet"`` or ``"614 measurements"``; ``intervals`` are by
-    style, and ``""`` is for styles that were not measured. ``together`` is for kernels that follow each other in a
-    plan.
+    ``source`` says where the rates come from, such as ``"its data sheet"`` or ``"614 measurements"``; ``intervals`` are
+    by style, with ``""`` for styles that were not measured. ``together`` has the rates of kernels that follow each
+    other in a plan.
     """
 
     device: Device
@@ -242,7 +242,7 @@ class KernelModel:
         return float(predicted_seconds(columns([kernel]), self.rates, self.device)[0])
 
     def predict(self, kernel: KernelFeatures, seconds: float | None = None) -> Prediction:
-        """Return the predicted time of a kernel, or one that it is known to take in a plan, with its bounds."""
+        """Return the predicted time of a kernel, or the given time of it in a plan, with its bounds."""
         seconds = self.seconds(kernel) if seconds is None else seconds
         known = self.intervals or {}
         interval = known.get(kernel.style) or known.get("") or Interval()
@@ -334,7 +334,7 @@ def model_from(record: Mapping[str, Any], device: Device) -> KernelModel:
 
 
 def keep_model(model: KernelModel) -> Path:
-    """Store a model in the package as that of its device, and return the path."""
+    """Store a model in the package as the model of its device, and return the path."""
     place = Path(str(files(__package__).joinpath("rates", f"{model.device.name}.json")))
     place.parent.mkdir(exist_ok=True)
     place.write_text(json_text(model_record(model), indent=1) + "\n", encoding="utf-8")
@@ -343,8 +343,8 @@ def keep_model(model: KernelModel) -> Path:
 
 @functools.cache
 def kernel_model(device: Device = DEFAULT) -> KernelModel:
-    """Return the model of a device: fitted to measurements that the package keeps, or by its data sheet."""
+    """Return the model of a device: fitted to measurements in the package, or derived from its data sheet."""
     place = files(__package__).joinpath("rates", f"{device.name}.json")
-    if device not in DEVICES or not place.is_file():  # others may have any name
+    if device not in DEVICES or not place.is_file():  # a user's device may have any name
         return KernelModel(device=device, rates=Rates.of(device))
     return model_from(json.loads(place.read_text(encoding="utf-8")), device)

@@ -19,15 +19,14 @@ class TimingRow:
     scheduler, ops
         The scheduler ("" for a whole plan) and the number of expressions.
     bytes_in, bytes_out, bytes_crossing
-        Bytes read, written, and those of both that pass between segments.
+        Bytes read, bytes written, and the bytes of both that pass between segments.
     median, iqr, low, high
         Seconds: median, interquartile range and the quartiles. Segments are timed inside runs of their plan; on a GPU
         the second-level cache is cold when a run starts.
     warm
-        Median in seconds with the cache as the previous run left it; NaN on the CPU, which is always measured in this
-        way.
+        Median in seconds with the cache as the previous run left it; NaN on the CPU, where every measurement is warm.
     kernels
-        Sum of the seconds of a plan's segments inside its runs; the rest of the median are gaps between them. Whole
+        Sum of the seconds of a plan's segments inside its runs; the rest of the median is gaps between them. Whole
         plans only.
     samples, seconds
         Number of measurements, and each of them in seconds, in the order in which they were made.
@@ -126,7 +125,7 @@ class Timings:
 def _against(row: TimingRow, base: TimingRow) -> TimingRow:
     if row.segment is not None:
         return row
-    # An event's clock may not advance while a small kernel runs.
+    # The clock of events may not advance while a small kernel runs.
     return replace(row, ratio=row.median / (base.median or math.nan), tie=row is not base and row.ties_with(base))
 
 

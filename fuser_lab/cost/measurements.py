@@ -1,4 +1,4 @@
-"""Measured kernels as text: one line each, with the features of the kernel and the quartiles of its time."""
+"""Measured kernels as text: one line per kernel, with its features and the quartiles of its time."""
 
 import csv
 import gzip
@@ -37,7 +37,7 @@ class Measurement:
 
     @property
     def is_good(self) -> bool:
-        """Whether it was measured."""
+        """Whether the kernel was measured."""
         return self.median > 0 and not self.note
 
 
@@ -81,7 +81,7 @@ def read(text: str) -> Measurements:
     facts = dict(line.removeprefix(_MARK).rstrip("\n").split(": ", 1) for line in head if ": " in line)
     table = csv.DictReader(line for line in lines if not line.startswith(_MARK))
     if tuple(table.fieldnames or ()) != _COLUMNS:
-        msg = "fit: FILE must be written by `python -m tests.benchmarks.measure_kernels`; its columns are others."
+        msg = "fit: FILE must be written by `python -m tests.benchmarks.measure_kernels`; its columns differ."
         raise InputError(msg)
     try:
         rows = tuple(map(_row, table))
@@ -109,7 +109,7 @@ def load(path: Path) -> Measurements:
 
 
 def save(measurements: Measurements, path: Path) -> None:
-    """Write measurements to a file, gzipped if its name ends in ``.gz``; equal ones give equal bytes."""
+    """Write measurements to a file, gzipped if its name ends in ``.gz``; equal measurements give equal bytes."""
     content = written(measurements).encode()
     path.write_bytes(gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content)
 

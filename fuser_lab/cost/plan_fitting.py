@@ -16,8 +16,8 @@ from fuser_lab.errors import InputError
 
 FEWEST: Final = 30  # plans
 _NAMES: Final = ("gap", "phase", "held")
-_MOST: Final = 8.0  # times by which a fitted rate may differ from the default
-_OUTLIER: Final = 0.1  # residuals beyond it count linearly
+_MOST: Final = 8.0  # largest factor by which a fitted rate may differ from the default
+_OUTLIER: Final = 0.1  # residuals beyond this count linearly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def read_plans(path: Path) -> tuple[MeasuredPlan, ...]:
 
 
 def predicted_plans(plans: Sequence[MeasuredPlan], model: KernelModel, together: PlanRates | None = None) -> Numbers:
-    """Return the predicted seconds of plans, by the model's own rates for kernels that follow each other or others."""
+    """Return the predicted seconds of plans, with the model's rates for consecutive kernels or the given ones."""
     rates = model.together if together is None else together
     features = columns([kernel.features for plan in plans for kernel in plan.kernels if kernel.features is not None])
     cache = rates.held * model.device.l2
@@ -65,7 +65,7 @@ def predicted_plans(plans: Sequence[MeasuredPlan], model: KernelModel, together:
 
 
 def fitted_plans(plans: Sequence[MeasuredPlan], model: KernelModel) -> PlanRates:
-    """Return the rates of kernels that follow each other which explain the times of plans best.
+    """Return the rates for consecutive kernels that best explain the times of plans.
 
     Raises
     ------

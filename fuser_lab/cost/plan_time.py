@@ -1,8 +1,8 @@
-"""Time of the kernels of a plan one after the other, which differs from that of each alone.
+"""Time of the kernels of a plan that run one after another, which differs from their times in isolation.
 
-A kernel alone begins with cold caches, and its time counts from before its launch. In a plan the next launch is ready
-while a kernel still runs, so that only a short gap is between two of them, and a kernel finds in the L2 cache what the
-kernels shortly before it have read or written.
+In isolation, a kernel begins with cold caches, and its time includes the launch. In a plan, the next launch is ready
+while a kernel still runs, so there is only a short gap between two kernels, and a kernel finds in the L2 cache what
+preceding kernels have recently read or written.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,15 @@ from fuser_lab.cost.kernel_time import (
 )
 
 Touched = tuple[tuple[str, int], ...]  # tensors in memory, with the bytes of each
-_OWN: Final = 0.5  # part of a tensor that displaces its own beginning before it is read again
+_OWN: Final = 0.5  # share of a tensor that evicts its own beginning before the tensor is read again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelInPlan:
-    """What a kernel's time depends on, and the tensors that it reads and writes.
+    """The features of a kernel and the tensors that it reads and writes.
 
-    ``features`` are None for what is no kernel of ours: then only its tensors matter, to the kernels after it.
+    ``features`` is None for segments that fuser_lab does not generate a kernel for; their tensors still affect the
+    cache of later kernels.
     """
 
     features: KernelFeatures | None
@@ -46,14 +47,14 @@ class KernelInPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """A tensor that a kernel reads and that one before it has touched: its bytes, and those that were moved since."""
+    """A tensor that a kernel reads after an earlier kernel accessed it: its bytes, and the bytes moved in between."""
 
     nbytes: int
     since: int
 
 
 def read_again(kernels: Sequence[KernelInPlan]) -> list[tuple[Again, ...]]:
-    """Return for each kernel which tensors it reads that kernels before it have touched."""
+    """Return, for each kernel, the tensors that it reads and that earlier kernels accessed."""
     touched: dict[str, int] = {}
     moved, found = 0, []
     for kernel in kernels:
@@ -66,7 +67,7 @@ def read_again(kernels: Sequence[KernelInPlan]) -> list[tuple[Again, ...]]:
 
 
 def shares_in_cache(kernels: Sequence[KernelInPlan], cache: float) -> list[float]:
-    """Return the part of the bytes that each kernel reads which it finds in a cache of a size."""
+    """Return the share of the bytes read by each kernel that a cache of the given size holds."""
     found = []
     for kernel, again in zip(kernels, read_again(kernels), strict=True):
         kept = sum(
@@ -80,7 +81,7 @@ def shares_in_cache(kernels: Sequence[KernelInPlan], cache: float) -> list[float
 def kernel_seconds(
     kernels: Sequence[KernelInPlan], rates: Rates, together: PlanRates, device: Device,
 ) -> Numbers:
-    """Return the seconds of each kernel of a plan; NaN for what is no kernel of ours."""
+    """Return the seconds of each kernel of a plan; NaN for segments without a generated kernel."""
     seconds = np.full(len(kernels), np.nan)
     places = [n for n, kernel in enumerate(kernels) if kernel.features is not None]
     if places:
@@ -94,7 +95,7 @@ def in_plan(
     features: Columns, shares: Numbers, later: Numbers, rates: Rates, together: PlanRates,
     device: Device,
 ) -> Numbers:
-    """Return times of kernels that find a share of what they read in the cache; ``later`` are not the first ones."""
+    """Return times of kernels with a share of their reads in the cache; ``later`` marks those that are not first."""
     cold = dict(features)
     cold["read"] = features["read"] * (1 - shares)
     further = features["launches"] - 1
@@ -104,5 +105,5 @@ def in_plan(
 
 
 def plan_seconds(kernels: Sequence[KernelInPlan], model: KernelModel) -> Numbers:
-    """Return the predicted seconds of each kernel of a plan on a model's device; NaN for what is no kernel of ours."""
+    """Return the predicted seconds of each kernel of a plan; NaN for segments without a generated kernel."""
     return kernel_seconds(kernels, model.rates, model.together, model.device)

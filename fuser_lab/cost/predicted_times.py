@@ -1,7 +1,7 @@
 """The predicted time of a kernel, from its launch, the bytes that it moves, and its arithmetic by class.
 
 A roofline (Williams, Waterman and Patterson, CACM 2009) with a launch: a kernel takes the longer of its memory time and
-its arithmetic time, or their sum on a processor that was found not to overlap them.
+its arithmetic time, or their sum on a processor that was measured not to overlap them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ class TimeModel:
     bandwidth
         Bytes per second that memory moves.
     cache, cache_bandwidth
-        Size of the last-level cache in bytes, and bytes per second for tensors that fit there; 0 for no such level.
+        Size of the last-level cache in bytes, and bytes per second for tensors that fit in it; 0 if there is none.
     simple, dividing, special, reducing
         Operations per second of each class of `Work`.
     product
@@ -65,7 +65,7 @@ class TimeModel:
     def of(cls, device: Device = DEFAULT, launch: float = LAUNCH_SECONDS) -> "TimeModel":
         """Return the model of a device: a CPU's fitted rates, or a GPU's data sheet.
 
-        There, a multiplication with an addition counts twice.
+        Data sheets count a fused multiply-add as two operations.
         """
         if device.host is not None:
             rates = {f.name: getattr(device.host, f.name) for f in fields(HostRates) if f.name != "source"}
@@ -145,9 +145,9 @@ class TimeBound:
 def time_bound(fusion: Fusion, model: TimeModel, seconds: float) -> TimeBound:
     """Return the predicted time of a plan of a fusion beside a bound for all plans, recomputation included.
 
-    Each input is read once and each output is written once, or every expression is computed once, whichever takes
-    longer; and there is one launch. A matrix product is a separate launch that reads its operands and writes its
-    result, unless it is fused.
+    The bound assumes one launch in which each input is read once and each output is written once, or every expression
+    is computed once, whichever takes longer. A matrix product is a separate launch that reads its operands and writes
+    its result, unless it is fused.
     """
     products = [expr for expr in fusion.tensor_exprs if _is_product(expr)]
     alone = sum(model.kernel([expr], _touched([expr])) for expr in products)

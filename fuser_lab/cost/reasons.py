@@ -127,7 +127,7 @@ class ReasonCode(enum.Enum):
     GREEDY_BLOCK = "greedy_block"
 
 
-# Reasons which say only that a scheduler is for another kind of fusion; texts omit them if there are others.
+# Reasons that say only that a scheduler is for another kind of fusion; texts omit them if there are other reasons.
 OTHER_KIND = frozenset(
     {
         *(ReasonCode.NOT_VIEWS, ReasonCode.CONCRETE_OUTPUT, ReasonCode.REDUCES_ELEMENTS, ReasonCode.NO_MATMUL),
@@ -147,7 +147,7 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.BEYOND: "one kernel of fuser_lab, beyond nvFuser's rules {rules}",
     ReasonCode.NOT_LOWERED: "fuser_lab has no kernel for this either: {why}",
     ReasonCode.READ_AGAIN: (
-        "the kernel of fuser_lab for this would read tensors again: it would move at least {moved} bytes, and its "
+        "fuser_lab's kernel for this would read tensors again: it would move at least {moved} bytes, and its "
         "inputs and outputs have {least}"
     ),
     ReasonCode.MATMUL_INSIDE: "{tensor} is made by {op}, which only the matmul scheduler may fuse",
@@ -356,9 +356,8 @@ TEXTS: dict[ReasonCode, str] = {
     ),
 }
 
-# Reasons that also hold for every larger set of expressions: axes that share a loop still do, and expressions inside
-# stay inside. Each is a promise of the scheduler that gives it; every larger set is refused too once all schedulers
-# promise it.
+# Reasons that also hold for every larger set of expressions, which contains the same expressions and shared loops. Each
+# is a guarantee by the scheduler that gives it; every larger set is refused too once all schedulers give such a reason.
 MONOTONE: frozenset[ReasonCode] = frozenset(
     {
         ReasonCode.SELF_MAPPED,

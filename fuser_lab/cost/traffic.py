@@ -1,4 +1,4 @@
-"""The cost of segments: the bytes that each reads and writes, and its launch, at a device's bandwidth.
+"""The cost of segments: the bytes that each reads and writes at a device's bandwidth, plus its launch.
 
 Costs are whole numbers of bytes (a launch counts as the bytes that memory moves in that time), so sums are exact and
 comparisons need no tolerance. Each segment is charged once for each tensor that it reads and for each that it writes: a
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.ir import Expr, Fusion
 
-LAUNCH_SECONDS = 4e-6  # of kernels in sequence on a stream, without CUDA graphs
+LAUNCH_SECONDS = 4e-6  # per kernel, in sequence on a stream without CUDA graphs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

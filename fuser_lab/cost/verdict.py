@@ -1,4 +1,4 @@
-"""Scheduler names, their answers, and the closed list of reasons."""
+"""Scheduler names, their verdicts, and the closed list of reasons."""
 
 import enum
 from dataclasses import dataclass
@@ -53,11 +53,11 @@ def reason(code: ReasonCode, **params: Param) -> Reason:
 class Verdict:
     """One scheduler's answer about one candidate.
 
-    A refusal has a reason and a ``core``: names of expressions that suffice for it. ``monotone`` promises that every
-    larger candidate is refused as well; it is set only for reasons on a short whitelist. An acceptance has the
+    A refusal has a reason and a ``core``: the names of expressions that alone cause it. ``monotone`` guarantees that
+    every larger candidate is refused as well; it is set only for reasons on a short whitelist. An acceptance has the
     parameters that the segmenter needs: whether values are ``persistent``, kept on chip across a reduction, and whether
-    the blocks of the whole grid do this together, ``cross_grid``. ``beyond`` are nvFuser's rules that the candidate
-    breaks if an open scheduler accepts it nevertheless.
+    the blocks of the whole grid do this together, ``cross_grid``. ``beyond`` lists the rules of nvFuser that the
+    candidate breaks if an open scheduler accepts it.
     """
 
     scheduler: SchedulerType
@@ -72,7 +72,7 @@ class Verdict:
     def __post_init__(self) -> None:
         """Require a reason for every refusal."""
         if not self.accepted and self.reason is None:
-            msg = f"{self.scheduler.value} refuses without a reason."
+            msg = f"a refusal by {self.scheduler.value} needs a reason."
             raise ValueError(msg)
 
     @property
@@ -105,12 +105,12 @@ def refuse(scheduler: SchedulerType, why: Reason, *core: str, monotone: bool = F
 class Answer:
     """The verdicts of all schedulers in the order in which they were asked, up to the first acceptance.
 
-    ``lasting`` is the reason why every larger candidate is refused too, if it follows from the rules of several
+    ``monotone`` is the reason why every larger candidate is refused too, if it follows from the rules of several
     schedulers.
     """
 
     verdicts: tuple[Verdict, ...]
-    lasting: Reason | None = None
+    monotone: Reason | None = None
 
     @property
     def chosen(self) -> SchedulerType | None:
@@ -130,7 +130,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The decisive refusals on one line, equal sentences once; for an acceptance its scheduler."""
+        """The decisive refusals on one line, without repeated sentences; for an acceptance, its scheduler."""
         decisive = self.decisive
         left = len(self.verdicts) - len(decisive)
         others = "the other scheduler is" if left == 1 else f"the other {left} schedulers are"

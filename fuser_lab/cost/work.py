@@ -1,4 +1,4 @@
-"""The arithmetic of expressions: element operations by class, counted from each op's own rule for one element."""
+"""The arithmetic of expressions: element operations by class, counted from each op's rule for one element."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from fuser_lab.ops import OPS
 # Divisions and square roots take a few cycles on every processor, other functions are evaluated by polynomials.
 _DIVIDING = frozenset({"div", "floordiv", "mod", "fmod", "remainder", "sqrt", "rsqrt"})
 _SIMPLE_MATH = frozenset({"ceil", "floor", "round", "trunc", "nextafter"})
-_FREE = frozenset({"cast", "real", "imag", "complex"})  # conversions of a register
+_FREE = frozenset({"cast", "real", "imag", "complex"})  # register conversions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Element operations: simple arithmetic, divisions and roots, other functions, and steps of reductions."""
+    """Numbers of element operations: simple arithmetic, divisions and roots, other functions, and reduction steps."""
 
     simple: int = 0
     dividing: int = 0
@@ -39,10 +39,10 @@ class Work:
 
 
 def work_of(exprs: Iterable[Expr]) -> Work:
-    """Return the arithmetic of expressions, each computed once for each element of its result.
+    """Return the arithmetic of expressions, each computed once per element of its result.
 
-    A reduction counts one step for each element that it reads. Views, factories, copies and ops of the array library
-    count nothing.
+    A reduction counts as one step per element that it reads. Views, factories, copies and ops of the array library
+    count as zero.
     """
     total = Work()
     for expr in exprs:
@@ -90,7 +90,7 @@ def _turns(user: Expr, operand: TensorView) -> int:
 
 
 def product_flops(exprs: Iterable[Expr]) -> int:
-    """Return the floating-point operations of the matrix products among expressions, two for each product."""
+    """Return the floating-point operations of the matrix products among expressions, two per multiplication."""
     return sum(
         2 * prod(expr.out.shape) * (expr.tensor_inputs[0].shape or (1,))[-1]
         for expr in exprs if expr.kind is OpKind.MATMUL
@@ -109,7 +109,7 @@ def _work(expr: Expr) -> Work:
 
 
 def _computed(tensor: TensorView) -> tuple[int, ...]:
-    """Return the extents that are computed: a broadcast axis has one element, however far it is expanded."""
+    """Return the extents that are computed: a broadcast axis counts as one element, however far it is expanded."""
     return tuple(
         1 if axis.is_broadcast else size for axis, size in zip(tensor.domain.axes, tensor.shape, strict=True)
     )

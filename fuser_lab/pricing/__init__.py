@@ -1,1 +1,1 @@
-"""What each rule of nvFuser costs: the plan of a fusion beside the one without the rule."""
+"""What each rule of nvFuser costs: the plan of a fusion compared with the plan without the rule."""

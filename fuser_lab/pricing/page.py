@@ -61,12 +61,12 @@ def prices_markdown(prices: Prices, pattern: str = "*") -> str:
 
 
 def _issues(prices: Prices) -> list[str]:
-    """Return the text of an issue for each rule with an example, as lines."""
+    """Return, as lines, the text of an issue for each rule with an example."""
     rules = [row.rule for row in prices.rows if row.example is not None]
     if not rules:
         return []
     about = (
-        "Each rule that costs some fusion something has the text of an issue for nvFuser's developers, ready to be "
+        "Each rule that costs any fusion something has the text of an issue for nvFuser's developers, ready to be "
         "pasted. The script is the example with the largest gain, reduced to the smallest fusion found that still "
         "gains if only this rule is lifted."
     )

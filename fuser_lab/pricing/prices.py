@@ -1,4 +1,4 @@
-"""What each rule of nvFuser costs: the plan of a fusion beside the one without the rule."""
+"""What each rule of nvFuser costs: the plan of a fusion compared with the plan without the rule."""
 
 import math
 from collections import Counter
@@ -31,7 +31,7 @@ from fuser_lab.version import __version__
 
 ALL = "all together"
 _OTHER_KIND = frozenset(code.value for code in OTHER_KIND)
-_NOT_LIFTED = "every kernel of fuser_lab needs it"
+_NOT_LIFTED = "every kernel of fuser_lab needs this rule"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +141,9 @@ class Prices(View):
         """
         found = next((one for one in (*self.rows, self.together) if one.rule == rule), None)
         if found is None:
-            names = ", ".join(one.rule for one in self.rows) or "no rule refused a merge"
-            msg = f"Prices: the rule {shown(rule)} refused no merge here; there are: {names}."
+            names = ", ".join(one.rule for one in self.rows)
+            known = f"choose from {names}" if names else "no rule did"
+            msg = f"Prices: the rule {shown(rule)} refused no merge here; {known}."
             raise InputError(msg)
         return found
 
@@ -173,7 +174,7 @@ class Prices(View):
         return self.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table for JSON; times in microseconds, None where nothing was measured."""
+        """Return the table for JSON; times in microseconds, None if not measured."""
         found = self._records()
         rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows]
         plain = [{key: None if isinstance(v, float) and math.isnan(v) else v for key, v in row.items()} for row in rows]
@@ -238,10 +239,10 @@ def price(
     options: SegmenterOptions | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Prices:
-    """Return what each rule of nvFuser costs that refused a merge: the gain if this rule alone were lifted.
+    """Return the cost of each rule of nvFuser that refused a merge: the gain if this rule alone were lifted.
 
-    A scheduler without a rule accepts everything that passes its other rules and that our lowering turns into one
-    kernel (`OPEN_SCHEDULERS`). The fusion is segmented with all rules, and again without each of them.
+    A scheduler without a rule accepts everything that passes its other rules and that fuser_lab lowers to one kernel
+    (`OPEN_SCHEDULERS`). The fusion is segmented with all rules, and again without each of them.
 
     Parameters
     ----------
@@ -265,7 +266,7 @@ def price(
     make = partial(segment, strategy=strategy, target=target, options=options)
     entries = (fd,) if isinstance(fd, CorpusEntry) else tuple(fd) if isinstance(fd, Corpus) else ()
     if entries and inputs is not None:
-        msg = "price: entries of the corpus have inputs of their own; leave out inputs."
+        msg = "price: entries of the corpus have their own inputs; omit inputs."
         raise InputError(msg)
     sums = _Sums()
     if not entries:
@@ -297,7 +298,7 @@ class _Sums:
         self._seconds += predicted_seconds(before)
         self._target = before.target
         refusals, sentences = _refusals(before.decisions)
-        if len(before.segments) < 2:  # refusals on the way that separate nothing in the end do not count
+        if len(before.segments) < 2:  # refusals that separate nothing in the final plan do not count
             return
         inputs = tuple(before.inputs if given is None else given)
 
@@ -339,7 +340,7 @@ def _added(row: RulePrice, example: PricedExample, refusals: int) -> RulePrice:
 
 
 def _refusals(log: DecisionLog) -> tuple[Counter[str], dict[str, str]]:
-    """Return how many attempts each rule refused, and the sentence of the first."""
+    """Return how many attempts each rule refused, and the first refusal's sentence."""
     counts: Counter[str] = Counter()
     sentences: dict[str, str] = {}
     for attempt in log:
@@ -417,7 +418,7 @@ launches.
 
 
 def _named(example: PricedExample | None) -> str:
-    """Return the name of an example, or which segments a fusion without a name has before and after."""
+    """Return the name of an example, or for a fusion without a name its segments before and after."""
     if example is None:
         return ""
     return example.name or f"{len(example.before.segments)} to {plural(len(example.after.segments), 'segment')}"

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
     from fuser_lab.schedule.base import Scheduler
 
-LIFTABLE: Final = {code.value: code for code in open_rules.LIFTABLE}  # the rules that some kernel does not need
+LIFTABLE: Final = {code.value: code for code in open_rules.LIFTABLE}  # the rules that not every kernel needs
 
 
 def liftable(plan: object) -> tuple[str, ...]:
-    """Return the codes of the rules that `without_rule` can lift; none if the plan has other schedulers."""
+    """Return the codes of the rules that `without_rule` can lift; none if the plan was made with other schedulers."""
     by_rules = isinstance(plan, Plan) and plan.oracle.schedulers == SCHEDULERS
     return tuple(LIFTABLE) if by_rules else ()
 
 
 def without_rule(plan: Plan, code: str) -> Plan:
-    """Return the plan that the strategy of ``plan`` makes of its definition if one of nvFuser's rules is lifted.
+    """Return the plan that ``plan.strategy`` makes of its definition if one of nvFuser's rules is lifted.
 
-    Edits of the partition are dropped. The plan is that from which `fl.price` computes the price of the rule.
+    Edits of the partition are dropped. `fl.price` computes the price of the rule from this plan.
 
     Raises
     ------

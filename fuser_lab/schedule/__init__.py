@@ -1,1 +1,1 @@
-"""Schedulers, which decide whether a candidate can be one kernel, and the choice of a segment's loops."""
+"""Schedulers, which decide whether a candidate can be one kernel and choose the loops of a segment."""

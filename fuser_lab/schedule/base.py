@@ -1,4 +1,4 @@
-"""The scheduler protocol: a type, an answer about a candidate, and the kernel of one that is accepted."""
+"""The scheduler protocol: a type, a verdict on a candidate, and the kernel of an accepted candidate."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from fuser_lab.schedule.templates import KernelSchedule, schedule_of
 
 
 class Heuristics:
-    """How a scheduler makes the kernel of a segment that it accepts; a scheduler of your own may override `propose`.
+    """How a scheduler makes the kernel of a segment that it accepts; a user-defined scheduler may override `propose`.
 
-    Legality is decided by `Scheduler.can_schedule` alone: no choice here changes a result. A scheduler without these
-    methods has the default.
+    Only `Scheduler.can_schedule` decides legality: no choice here changes a result. A scheduler without these methods
+    gets the defaults.
     """
 
     __slots__ = ()
@@ -33,7 +33,7 @@ class Heuristics:
     def apply(self, fusion: Fusion, nests: Sequence[NestChoice], taken: Collection[str] = ()) -> KernelSchedule:
         """Return the schedule of a kernel with these nests, as transforms over its fusion.
 
-        ``taken`` are names that no new tensor may have.
+        ``taken`` contains the names that no new tensor may have.
         """
         return schedule_of(fusion, nests, taken)
 
@@ -99,5 +99,5 @@ class RuledScheduler(Heuristics):
 
 
 def heuristics_of(scheduler: Scheduler | None) -> Heuristics:
-    """Return how a scheduler makes kernels; the default for one that only decides legality."""
+    """Return how a scheduler makes kernels; the default if it only decides legality."""
     return scheduler if isinstance(scheduler, Heuristics) else Heuristics()

@@ -1,8 +1,9 @@
 """Forms of loops as transforms: what a user would write by hand for a fusion, with some parameters.
 
 They follow csrc/scheduler/{pointwise,reduction,normalization_inner,normalization_outer,transpose}.cpp in their simplest
-forms. A scheduler has several forms, the preferred one first: where merged loops do not fit every tensor, the next form
-keeps apart what some tensor broadcasts. `fuser_lab.schedule.templates` writes the kernels of plans in these forms.
+forms. A scheduler has several forms, the preferred one first: if merged loops do not fit every tensor, the next form
+does not merge axes that some tensor broadcasts with others. `fuser_lab.schedule.templates` writes the kernels of plans
+in these forms.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from fuser_lab.ir.transform import GLOBAL, MemoryType, ParallelType
 from fuser_lab.schedule.state import Style
 
 THREADS = 128
-TILE, ROWS = 32, 8  # elements of a tile's side, and rows of it that threads move at a time
+TILE, ROWS = 32, 8  # elements per side of a tile, and rows of it that the threads move at a time
 ACCESS_BYTES = 16
 _GRID = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
 
@@ -28,7 +29,7 @@ class HandParams:
 
     ``vector`` is the number of elements of a memory access; ``threads`` and ``rows`` are the threads of a block in x
     and y; ``unroll`` is the number of accesses of a thread before the next index is computed; ``parts`` is the number
-    of blocks that share a reduction. ``full`` writes splits by 1 too, so that each number is there to be changed.
+    of blocks that share a reduction. ``full`` writes splits by 1 as well, so that every number can be changed.
     """
 
     vector: int = 1
@@ -40,7 +41,7 @@ class HandParams:
 
 
 class NumberedSchedule(HandSchedule):
-    """A schedule that remembers which parameter each factor is: by the number of the transform."""
+    """A schedule that records which parameter each split factor is, by the index of the transform."""
 
     def __init__(self, fusion: Fusion, taken: Callable[[], Sequence[str]] = tuple) -> None:
         super().__init__(lambda: fusion, taken=taken)
@@ -82,23 +83,23 @@ def apply_schedule(hand: HandSchedule, scheduler: SchedulerType, params: HandPar
 
 
 def forms_of(scheduler: SchedulerType) -> "tuple[LoopForm, ...]":
-    """Return the forms of a scheduler's schedule, the preferred one first.
+    """Return the forms of a scheduler's schedules, the preferred one first.
 
     Raises
     ------
     UnsupportedError
-        If there is none; the sentence says what transforms lack.
+        If there are none; the message says what transforms cannot express.
     """
     if scheduler not in _FORMS:
         known = ", ".join(s.value for s in _FORMS)
-        why = _LACKING.get(scheduler, "no transforms express what it does")
-        msg = f"schedule: {scheduler.value} is not supported as transforms: {why}. Supported are {known}."
+        why = _LACKING.get(scheduler, "no transforms express its kernels")
+        msg = f"schedule: {scheduler.value} cannot be written as transforms: {why}. Supported schedulers: {known}."
         raise UnsupportedError(msg)
     return _FORMS[scheduler]
 
 
 def _cached(hand: HandSchedule, fusion: Fusion) -> list[str]:
-    """Copy inputs to registers, and outputs from there; return the copies of inputs."""
+    """Cache inputs and outputs in registers; return the copies of inputs."""
     copies = [
         hand.add_made("cache_after", tensor.name, cached_uses=()).name
         for tensor in fusion.tensor_inputs if tensor.ndim and _is_read_in_place(hand, tensor)
@@ -112,14 +113,14 @@ def _cached(hand: HandSchedule, fusion: Fusion) -> list[str]:
 
 
 def _read_elsewhere(hand: HandSchedule) -> list[str]:
-    """Return the tensors between inputs and outputs of which readers read other elements than those they compute."""
+    """Return the intermediate tensors whose readers read elements at positions other than those they compute."""
     exprs = [e for e in hand.scheduled.fusion.tensor_exprs if e.kind in _ELSEWHERE]
     found = dict.fromkeys(tv.name for expr in exprs for tv in expr.tensor_inputs)
     return [name for name in found if hand.scheduled.tensors[name].memory is MemoryType.local]
 
 
 def _is_read_in_place(hand: HandSchedule, tensor: TensorView) -> bool:
-    """Whether every reader of a tensor reads the element that it computes, so that a copy has the reader's loops."""
+    """Whether every reader of a tensor reads it at the position it computes, so that a copy has the reader's loops."""
     readers = hand.scheduled.consumers(tensor.name)
     return bool(readers) and all(expr.kind not in _ELSEWHERE for expr in readers)
 
@@ -144,7 +145,7 @@ def _parallel(hand: HandSchedule, name: str, types: Mapping[int, ParallelType]) 
 
 
 def _vectorized(hand: HandSchedule, reference: str, names: Sequence[str]) -> None:
-    """Make the innermost loops of copies memory accesses, where they are the reference's and that is legal."""
+    """Vectorize the innermost loops of copies that are mapped to the reference's innermost loop, if legal."""
     matched = mapped_positions(hand.scheduled, reference, RULES)
     innermost = len(hand.scheduled.tensors[reference].loop) - 1
     for name in names:
@@ -160,12 +161,12 @@ def _finished(hand: HandSchedule) -> None:
     hand.add("inline_most", "", selected_tensors=())
 
 
-def _arranged(hand: HandSchedule, name: str, positions: Sequence[Sequence[int]], *, apart: bool) -> list[int]:
-    """Reorder a tensor's loops into sections and merge each; return how many loops each section has then.
+def _arranged(hand: HandSchedule, name: str, positions: Sequence[Sequence[int]], *, separate: bool) -> list[int]:
+    """Reorder a tensor's loops into sections and merge each section; return the number of loops left in each.
 
-    ``apart`` keeps those loops of a section apart of which some tensor broadcasts only one.
+    ``separate`` does not merge two loops of a section if some tensor broadcasts only one of them.
     """
-    runs = [_runs(hand, name, section) if apart else [list(section)] for section in positions]
+    runs = [_runs(hand, name, section) if separate else [list(section)] for section in positions]
     order = [position for section in runs for run in section for position in run]
     if order != list(range(len(order))):
         hand.add("reorder", name, order=tuple((old, new) for new, old in enumerate(order)))
@@ -180,7 +181,7 @@ def _arranged(hand: HandSchedule, name: str, positions: Sequence[Sequence[int]],
 
 
 def _runs(hand: HandSchedule, name: str, positions: Sequence[int]) -> list[list[int]]:
-    """Return loops in runs of neighbours that every tensor has alike: all of them broadcast, or none."""
+    """Return loops in runs of neighbours such that every tensor broadcasts all loops of a run or none of them."""
     tensors = hand.scheduled.tensors
     alike: dict[int, tuple[object, ...]] = {}
     matched = mapped_positions(hand.scheduled, name, RULES)
@@ -200,16 +201,16 @@ def _runs(hand: HandSchedule, name: str, positions: Sequence[int]) -> list[list[
 
 
 def _blocks(count: int) -> dict[int, ParallelType]:
-    """Return what runs the outermost loops: dimensions of the grid, the innermost of them x; others are serial."""
+    """Return the grid dimensions of the outermost loops, innermost first from x; further loops are serial."""
     return {count - 1 - number: kind for number, kind in enumerate(_GRID[:count])}
 
 
 def _pointwise(
-    hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False, shared: bool = False,
+    hand: HandSchedule, fusion: Fusion, params: HandParams, *, separate: bool = False, shared: bool = False,
 ) -> None:
     """``[i, j, ...] -> [unroll, BIDx, TIDx, V]``, all tensors alike.
 
-    ``shared`` keeps what slices, pads and concatenations read in shared memory, where other threads find it.
+    ``shared`` puts the operands of slices, pads and concatenations in shared memory, where other threads can read them.
     """
     _without_reductions(fusion)
     copies = _cached(hand, fusion)
@@ -220,12 +221,12 @@ def _pointwise(
     count = len(hand.scheduled.tensors[reference].loop)
     if not count:
         return
-    (last,) = (n - 1 for n in _arranged(hand, reference, [range(count)], apart=apart))
+    (last,) = (n - 1 for n in _arranged(hand, reference, [range(count)], separate=separate))
     _split(hand, reference, last, params.vector, "vector")
     _split(hand, reference, last, params.threads * params.rows, "threads")
     types = {**_blocks(last + 1), last + 1: ParallelType.block_x}
     if params.unroll > 1 or params.full:
-        # What a thread visits lies a whole grid apart.
+        # Successive accesses of a thread are a whole grid separate.
         _split(hand, reference, last, params.unroll, "unroll", inner_split=False)
         outer = {place: kind for place, kind in types.items() if place < last}
         types = {
@@ -268,9 +269,9 @@ def _reduced(tensor: TensorView) -> tuple[int, ...]:
 
 
 def _sections(hand: HandSchedule, fusion: Fusion) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """Return a reference that has the axes of the reductions, with its loops that are kept and that are reduced.
+    """Return a reference that has the axes of the reductions, with its kept and its reduced loops.
 
-    The reference is an output that has all axes, where there is one; otherwise the first reduction.
+    The reference is an output that has all axes if there is one, otherwise the first reduction.
     """
     reductions = _reductions(hand.scheduled.fusion)
     name = reductions[0].out.name
@@ -279,7 +280,7 @@ def _sections(hand: HandSchedule, fusion: Fusion) -> tuple[str, tuple[int, ...],
     matched = mapped_positions(hand.scheduled, largest, RULES).get(name, {})
     wanted = [i for i, axis in enumerate(logical) if axis.is_reduction]
     if largest != name and set(wanted) <= matched.keys():
-        # Kept axes may be split or merged by a reshape on the way; its loops then are those of the others too.
+        # A reshape may split or merge kept axes on the way; the loops of its result then also serve the other tensors.
         reduced = tuple(sorted(matched[i] for i in wanted))
         count = len(hand.scheduled.tensors[largest].loop)
         return largest, tuple(i for i in range(count) if i not in reduced), reduced
@@ -288,21 +289,22 @@ def _sections(hand: HandSchedule, fusion: Fusion) -> tuple[str, tuple[int, ...],
 
 
 def _is_inner(fusion: Fusion) -> bool:
-    """Whether the fastest axis of what is reduced is reduced."""
+    """Whether the fastest axis of the operand is reduced."""
     logical = [axis for axis in _reductions(fusion)[0].out.domain.logical if not axis.is_broadcast]
     return bool(logical) and logical[-1].is_reduction
 
 
-def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False) -> None:
-    """``[i, r] -> [BIDx, TIDy, r, unroll, TIDx, V]``: the threads of a row share its reductions, and keep it.
+def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams, *, separate: bool = False) -> None:
+    """``[i, r] -> [BIDx, TIDy, r, unroll, TIDx, V]``: the threads of a row share its reductions and keep the row.
 
-    Where blocks share a row, ``r`` is divided among them, ``[r, BIDy]``, and a second phase adds up what they have.
+    If several blocks share a row, ``r`` is divided among them, ``[r, BIDy]``, and a second phase combines their
+    results.
     """
     copies = _cached(hand, fusion)
     reference, kept, reduced = _sections(hand, fusion)
-    # A single reduction, whose result nobody needs along with its operand: each thread first adds its own elements.
+    # A single reduction whose result is not needed along with its operand: each thread first reduces its own elements.
     alone = len(_reductions(fusion)) == 1 and bool(_reduced(hand.scheduled.tensors[reference].tensor))
-    outer, inner = _arranged(hand, reference, [kept, reduced], apart=apart)
+    outer, inner = _arranged(hand, reference, [kept, reduced], separate=separate)
     last = outer + inner - 1
     _split(hand, reference, last, params.vector, "vector")
     _split(hand, reference, last, params.threads, "threads")
@@ -330,15 +332,15 @@ def _rows(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool
 
 
 def _later(types: Mapping[int, ParallelType], first: int, count: int) -> dict[int, ParallelType]:
-    """Return parallel types after loops were added in front of the one at a position."""
+    """Return parallel types after ``count`` loops were inserted in front of the loop at position ``first``."""
     return {place + count if place >= first else place: kind for place, kind in types.items()}
 
 
-def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False) -> None:
-    """``[i, r] -> [BIDx, TIDx, r, unroll, TIDy, V]``: threads side by side have columns, or share them with others."""
+def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams, *, separate: bool = False) -> None:
+    """``[i, r] -> [BIDx, TIDx, r, unroll, TIDy, V]``: threads in y share a column."""
     copies = _cached(hand, fusion)
     reference, kept, reduced = _sections(hand, fusion)
-    outer, inner = _arranged(hand, reference, [kept, reduced], apart=apart)
+    outer, inner = _arranged(hand, reference, [kept, reduced], separate=separate)
     if not outer:
         msg = "all axes are reduced."
         raise ScheduleError(msg)
@@ -359,7 +361,7 @@ def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: b
     _split(hand, reference, outer - 1, params.threads, "threads")
     types = {outer: ParallelType.block_x, **_later(types, outer, 1), **_blocks(outer)}
     if params.full:
-        # A vector's elements are the innermost loop.
+        # The elements of a vector form the innermost loop.
         count = len(hand.scheduled.tensors[reference].loop)
         order = [place for place in range(count) if place != outer + 1] + [outer + 1]
         hand.add("reorder", reference, order=tuple((old, new) for new, old in enumerate(order) if old != new))
@@ -376,10 +378,10 @@ def _columns(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: b
     _finished(hand)
 
 
-def _reduction(hand: HandSchedule, fusion: Fusion, params: HandParams, *, apart: bool = False) -> None:
-    """Rows where the fastest axis is reduced, columns where it is kept."""
+def _reduction(hand: HandSchedule, fusion: Fusion, params: HandParams, *, separate: bool = False) -> None:
+    """Rows if the fastest axis is reduced, columns if it is kept."""
     whole = all(axis.is_reduction or axis.is_broadcast for axis in _reductions(fusion)[0].out.domain.logical)
-    (_rows if whole or _is_inner(fusion) else _columns)(hand, fusion, params, apart=apart)
+    (_rows if whole or _is_inner(fusion) else _columns)(hand, fusion, params, separate=separate)
 def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     """``[i, j] -> [BIDx, BIDy, tile, TIDy, TIDx]``: tensors in the other memory order go through shared memory."""
     _without_reductions(fusion)
@@ -405,7 +407,7 @@ def _transpose(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
     hand.add("transform_like", reference, selected_tensors=())
     rest = {0: ParallelType.grid_z} if order else {}
     _parallel(hand, reference, {**rest, first: ParallelType.grid_x, first + 1: ParallelType.grid_y})
-    # Threads walk along the fastest axis of what each tensor is read from or written to.
+    # Threads walk along the fastest axis of the memory that each tensor is read from or written to.
     for name in transposed:
         hand.add("reorder", name, order=((first + 2, first + 3), (first + 3, first + 2)))
         _tile(hand, name, first + 2)
@@ -431,47 +433,47 @@ def _fastest(hand: HandSchedule, name: str, reference: str) -> int | None:
     return mapped_positions(scheduled, reference, RULES).get(name, {}).get(own)
 
 
-def _pointwise_apart(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    _pointwise(hand, fusion, params, apart=True)
+def _pointwise_separate(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    _pointwise(hand, fusion, params, separate=True)
 
 
 def _pointwise_shared(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    _pointwise(hand, fusion, params, apart=True, shared=True)
+    _pointwise(hand, fusion, params, separate=True, shared=True)
 
 
-def _rows_apart(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    _rows(hand, fusion, params, apart=True)
+def _rows_separate(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    _rows(hand, fusion, params, separate=True)
 
 
-def _columns_apart(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    _columns(hand, fusion, params, apart=True)
+def _columns_separate(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    _columns(hand, fusion, params, separate=True)
 
 
-def _reduction_apart(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
-    _reduction(hand, fusion, params, apart=True)
+def _reduction_separate(hand: HandSchedule, fusion: Fusion, params: HandParams) -> None:
+    _reduction(hand, fusion, params, separate=True)
 
 
 LoopForm = Callable[[HandSchedule, Fusion, HandParams], None]
 
-# Ops that read other elements of their operand than the one that they compute.
+# Ops that read their operand at positions other than the one that they compute.
 _ELSEWHERE = frozenset({OpKind.RESIZE, OpKind.INDEXING})
 _FORMS: Mapping[SchedulerType, tuple[LoopForm, ...]] = {
-    SchedulerType.POINTWISE: (_pointwise, _pointwise_apart),
-    SchedulerType.REDUCTION: (_reduction, _reduction_apart),
-    SchedulerType.INNER_PERSISTENT: (_rows, _rows_apart),
-    SchedulerType.OUTER_PERSISTENT: (_columns, _columns_apart),
-    SchedulerType.TRANSPOSE: (_transpose, _pointwise, _pointwise_apart),
-    SchedulerType.RESIZE: (_pointwise, _pointwise_apart, _pointwise_shared),
+    SchedulerType.POINTWISE: (_pointwise, _pointwise_separate),
+    SchedulerType.REDUCTION: (_reduction, _reduction_separate),
+    SchedulerType.INNER_PERSISTENT: (_rows, _rows_separate),
+    SchedulerType.OUTER_PERSISTENT: (_columns, _columns_separate),
+    SchedulerType.TRANSPOSE: (_transpose, _pointwise, _pointwise_separate),
+    SchedulerType.RESIZE: (_pointwise, _pointwise_separate, _pointwise_shared),
 }
 FORMS_OF_STYLES: Mapping[Style, tuple[LoopForm, ...]] = {
-    Style.ELEMENTS: (_pointwise, _pointwise_apart), Style.ROWS: (_rows, _rows_apart),
-    Style.COLUMNS: (_columns, _columns_apart),
+    Style.ELEMENTS: (_pointwise, _pointwise_separate), Style.ROWS: (_rows, _rows_separate),
+    Style.COLUMNS: (_columns, _columns_separate),
 }
-"""The forms in which the kernels of plans are written, by style; tiles have none."""
+"""The forms in which the kernels of plans are written, by style; there is none for tiles."""
 _LACKING: Mapping[SchedulerType, str] = {
-    SchedulerType.INNER_OUTER_PERSISTENT: "sums of columns meet across blocks, and transforms do not reduce there",
-    SchedulerType.MATMUL: "there are no tensor cores, and the array library evaluates it",
+    SchedulerType.INNER_OUTER_PERSISTENT: "column sums are combined across blocks, and no transform expresses that",
+    SchedulerType.MATMUL: "tensor cores are not used; the array library evaluates it",
     SchedulerType.EXPR_EVAL: "the array library evaluates it",
     SchedulerType.NO_OP: "nothing is computed",
-    SchedulerType.GREEDY: "transforms do not carry values along an axis, and sorts have no rule for one element",
+    SchedulerType.GREEDY: "no transform carries values along an axis, and sorts have no rule for a single element",
 }

@@ -26,7 +26,7 @@ class ExprEval:
         found = facts.not_view
         if found is None:
             return accept(self.type, _VIEWS)
-        # What computes keeps a larger candidate from being views; a reshape may become one behind a permutation.
+        # A computing op also rules out every larger candidate; a reshape may become a view behind a permutation.
         why = reason(ReasonCode.NOT_VIEWS, tensor=found.name, op=found.op.name)
         return refuse(self.type, why, found.name, monotone=not found.kind.is_view)
 

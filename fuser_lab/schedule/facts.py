@@ -15,7 +15,7 @@ from fuser_lab.segmentation.oracle import Candidate
 
 Refusal = tuple[Reason, tuple[str, ...]]
 
-# Facts that depend on no rule, and are the same whichever rules are lifted.
+# Facts that do not depend on rules and are the same whichever rules are lifted.
 _INDEPENDENT = (
     "inputs", "exact", "patterns", "flow", "buffers", "not_view", "inexact_gather", "gather", "indexed", "index_input",
     "indexed_before_reduction", "indexed_innermost", "unique_broadcasts", "reference", "pattern_mismatch",
@@ -24,7 +24,7 @@ _INDEPENDENT = (
 
 
 class CandidateFacts:
-    """A candidate with facts about it; a refusal is a reason with the names of expressions that suffice for it."""
+    """A candidate with facts about it; a refusal is a reason with the names of expressions that alone cause it."""
 
     def __init__(
         self, candidate: Candidate, fusion_links: FusionLinks, *, memory_promotion: bool = False,
@@ -51,11 +51,11 @@ class CandidateFacts:
         self.attention = first.get(OpKind.ATTENTION)
 
     def lifting(self, rules: frozenset[ReasonCode]) -> "CandidateFacts":
-        """Return the facts about the same candidate for schedulers that ignore some rules; it has its own record.
+        """Return the facts about the same candidate for schedulers that ignore some rules, with its own ``exceeded``.
 
-        Of what only the array library evaluates, a gather alone can be in a kernel: sorts and scatters have no element
-        that a kernel could compute, scans have kernels of their own, and an embedding has its index first, which the
-        other rules do not expect.
+        Of the ops that only the array library evaluates, a kernel can contain only gathers: sorts and scatters have no
+        rule for a single element, scans need kernels of their own, and the first operand of an embedding is its index,
+        which the other rules do not expect.
         """
         if self.reserved is not None or any(link.op == "embedding_fwd" for link in self.links):
             rules -= {ReasonCode.EVALUATED_ONLY}
@@ -69,7 +69,7 @@ class CandidateFacts:
         return other
 
     def first_broken(self, rules: Iterable[Refusal | None]) -> Refusal | None:
-        """Return the first refusal whose rule is not lifted; ``exceeded`` collects the broken rules that are."""
+        """Return the first refusal whose rule is not lifted; ``exceeded`` collects lifted rules that are broken."""
         for refusal in rules:
             if refusal is None:
                 continue
@@ -95,7 +95,7 @@ class CandidateFacts:
 
     @property
     def reductions(self) -> tuple[Link, ...]:
-        """All results of reductions in order; those of a Welford count one by one."""
+        """All results of reductions in order; a Welford reduction has several."""
         return tuple(link for link in self.links if link.kind is OpKind.REDUCTION)
 
     @cached_property
@@ -129,12 +129,12 @@ class CandidateFacts:
 
     @cached_property
     def gather(self) -> Link | None:
-        """An indexed read of one element for each of the result's."""
+        """An indexed read of one element per element of the result."""
         return next((link for link in self.links if link.op in {"gather", "take_along_axis"}), None)
 
     @cached_property
     def gate(self) -> Refusal | None:
-        """Why no kernel at all may hold these expressions, or None (nvFuser: checkCanSchedule)."""
+        """Why no kernel may contain these expressions, or None (nvFuser: checkCanSchedule)."""
         matmul = self.matmul
         if matmul is not None:
             return reason(ReasonCode.MATMUL_INSIDE, tensor=matmul.name, op=matmul.op), (matmul.name,)
@@ -146,7 +146,7 @@ class CandidateFacts:
 
     @cached_property
     def greedy_gate(self) -> Refusal | None:
-        """Why not even a kernel with sorts, scans and scatters may hold these expressions, or None."""
+        """Why not even a kernel with sorts, scans and scatters may contain these expressions, or None."""
         if self.matmul is not None:
             return self.gate
         alone = self.attention or self.inexact_gather
@@ -156,7 +156,7 @@ class CandidateFacts:
 
     @cached_property
     def shape_gate(self) -> Refusal | None:
-        """Why no kernel has loops for these expressions, whatever their ops compute, or None."""
+        """Why no loops fit these expressions, whatever their ops compute, or None."""
         return self.first_broken(self._shape_gates())
 
     def _shape_gates(self) -> Iterator[Refusal | None]:
@@ -178,7 +178,7 @@ class CandidateFacts:
 
     @cached_property
     def reshapes(self) -> Refusal | None:
-        """Why reshapes contradict each other, or None."""
+        """Why reshapes conflict, or None."""
         if self.reshape is None:
             return None
         cyclic = cyclic_reshape(self.exact)
@@ -212,10 +212,10 @@ class CandidateFacts:
         return None
 
     def _reads_memory(self, link: Link) -> bool:
-        """Whether nvFuser wants an expression's operand in memory.
+        """Whether nvFuser requires an expression's operand in memory.
 
-        A cat has no resize of its own: its pads have. With memory promotion, nvFuser stores the operand of a
-        take_along_axis, a slice or a pad in the middle of a kernel; here its element is computed again instead.
+        A cat does not resize; its pads do. With memory promotion, nvFuser stores the operand of a take_along_axis, a
+        slice or a pad in the middle of a kernel; fuser_lab computes the element again instead.
         """
         if self.memory_promotion and (link.kind is OpKind.RESIZE or link.op == "take_along_axis"):
             return False
@@ -223,7 +223,7 @@ class CandidateFacts:
 
     @cached_property
     def indexed(self) -> frozenset[int]:
-        """Classes of axes that are read at data-dependent positions: no loop has to run over them."""
+        """Classes of axes that are read at data-dependent positions, so that no loop has to run over them."""
         return frozenset(
             self.exact.classes[link.operands[0]][indexed_axis(dict(link.expr.attrs))]
             for link in self.links if link.kind is OpKind.INDEXING
@@ -233,8 +233,8 @@ class CandidateFacts:
     def indexed_before_reduction(self) -> Refusal | None:
         """Why an indexed read leaves too few axes for the loops of a reduction behind it, or None.
 
-        The one element that is read is not an obstacle where its axis is one of those that the first reduction reads,
-        or meets one (nvFuser: SchedulerTopologyChecker::hasGatherToBroadcastBeforeReduction).
+        Reading a single element is not an obstacle if its axis is an axis of the first reduction's operand or is mapped
+        to one (nvFuser: SchedulerTopologyChecker::hasGatherToBroadcastBeforeReduction).
         """
         if self.indexing is None or self.reduction is None:
             return None
@@ -259,7 +259,7 @@ class CandidateFacts:
 
     @cached_property
     def indexed_innermost(self) -> Refusal | None:
-        """Why an indexed read keeps tiles of its operand from being transposed, or None."""
+        """Why an indexed read prevents tiles of its operand from being transposed, or None."""
         for link in self.links if self.indexing is not None else ():
             if link.kind is not OpKind.INDEXING:
                 continue
@@ -287,9 +287,9 @@ class CandidateFacts:
 
     @cached_property
     def reference(self) -> TensorView | Refusal:
-        """The output whose loops reach every axis of all inputs and outputs, or why there is none.
+        """The output whose loops cover every axis of all inputs and outputs, or why there is none.
 
-        Slices, pads and cats may stand between (nvFuser: DomainMap::areAllTargetIdsCoveredBy).
+        Slices, pads and cats in between are allowed (nvFuser: DomainMap::areAllTargetIdsCoveredBy).
         """
         concrete = {tv.name: self.exact.concrete(tv) for tv in (*self.outputs, *self.inputs)}
         sizes = {tv.name: _size(self.exact, concrete[tv.name]) for tv in self.outputs}
@@ -315,7 +315,7 @@ class CandidateFacts:
 
     @cached_property
     def resize_between_outputs(self) -> Refusal | None:
-        """Why a slice, a pad or a cat stands between the reference and another output, or None."""
+        """Why a slice, pad or cat between the reference and another output rules out common loops, or None."""
         reference = self.reference
         if self.resize is None or not isinstance(reference, TensorView):
             return None
@@ -364,7 +364,7 @@ class CandidateFacts:
     def expanded_after(self) -> Refusal | None:
         """Why an output behind a reduction has an axis that only repeats elements, or None.
 
-        nvFuser stores such an axis with stride 0; here the expansion is left to be a view of the stored result.
+        nvFuser stores such an axis with stride 0; fuser_lab makes the expansion a view of the stored result.
         """
         after = self.flow.after
         for output in self.outputs:
@@ -400,8 +400,8 @@ class CandidateFacts:
     def inner_tensors(self) -> dict[int, list[TensorView]]:
         """Innermost axes of the inputs and outputs that have all axes of the reference, with these tensors.
 
-        Two entries mean a transpose: whatever is innermost in the loops, one of the tensors is read or written across
-        its rows.
+        Two entries mean a transpose: whichever loop is innermost, one of the tensors is read or written across its
+        rows.
         """
         reference = self.reference
         if not isinstance(reference, TensorView):
@@ -421,9 +421,9 @@ class CandidateFacts:
         return found
 
     def _innermost(self, tensor: TensorView) -> int | None:
-        """Return the axis of a tensor that is innermost in memory, None if it is a broadcast axis that meets none.
+        """Return the innermost axis of a tensor in memory; None if it is a broadcast axis mapped to no other axis.
 
-        Axes are classes joined through views; a broadcast axis counts as the axis that it meets.
+        Axes are classes joined through views; a broadcast axis counts as the axis that it is mapped to.
         """
         exact = self.exact
         numbers = exact.classes.get(tensor.name)

@@ -8,8 +8,9 @@ from fuser_lab.schedule.facts import CandidateFacts, Refusal
 def common_gate(facts: CandidateFacts, *, reshapes: bool = True) -> Refusal | None:
     """Return why no kernel can contain the candidate, or None.
 
-    No matrix product, connected through values and shared tensor inputs, no tensor with two axes in one loop, and,
-    unless ``reshapes`` is False, no two reshapes that take one axis apart in different ways.
+    A kernel requires that the candidate has no matrix product, is connected through values and shared tensor inputs,
+    has no tensor with two axes in one loop, and, unless ``reshapes`` is False, has no two reshapes that split one axis
+    in different ways.
     """
     return facts.first_broken(_gates(facts, reshapes=reshapes))
 

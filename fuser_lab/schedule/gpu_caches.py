@@ -1,13 +1,14 @@
-"""Choice of the data that a GPU's L2 cache evicts first while a kernel runs.
+"""Choice of the data that the L2 cache of a GPU evicts first while a kernel runs.
 
-On an H200 kernels that read and write much more than the cache holds are faster by up to 4 in a hundred if what they
-read has the higher priority (docs/benchmarks.md): what they write then leaves for memory soon, in the order in which it
-came. What is read once and answered by a few numbers has the lower one: the cache keeps what others wrote.
+On an H200, kernels that read and write much more than the cache holds are up to 4 % faster if their inputs have the
+higher priority (docs/benchmarks.md): outputs are then written back to memory soon, in the order in which they were
+stored. Inputs that are read once and reduced to a few numbers have the lower priority: the cache keeps what other
+kernels wrote.
 """
 
 from fuser_lab.schedule.state import Evict, Space
 
-STREAMED_BYTES = 384 << 20  # several times the L2 cache, which then keeps what others wrote
+STREAMED_BYTES = 384 << 20  # several times the L2 cache, which then keeps what other kernels wrote
 HINTS_FROM = (8, 0)  # compute capability
 
 
@@ -22,7 +23,7 @@ def eviction(space: Space) -> Evict:
 
 
 def why(evict: Evict) -> tuple[str, ...]:
-    """Return the reason of a choice, if it is one."""
+    """Return the reason of a choice; nothing for the normal priority."""
     if evict is Evict.LAST:
-        return ("the outputs exceed the L2 cache: it keeps inputs and evicts outputs first",)
+        return ("the outputs exceed the L2 cache, so it keeps inputs and evicts outputs first",)
     return ()

@@ -1,4 +1,4 @@
-"""Choose the loops of GPU nests without reductions, by extents and sizes only."""
+"""Choice of the loops of GPU nests without reductions, by extents and sizes only."""
 
 from collections.abc import Sequence
 from math import prod
@@ -7,23 +7,23 @@ from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
 WARP = 32
-LOOKUPS = 4  # chunks of a thread whose positions are data: a position and the element there are two waits in a row
-LOOKUP_BLOCKS = 16  # of each multiprocessor, from which on threads have several such chunks
-THREADS = 128  # of a block: enough of them fit a multiprocessor, and what ends early makes room soonest
-BLOCKS = (1 << 31) - 1  # of one launch
+LOOKUPS = 4  # chunks per thread if positions are data: loading a position and then its element is two waits in a row
+LOOKUP_BLOCKS = 16  # per multiprocessor, from which threads have several such chunks
+THREADS = 128  # per block: enough blocks fit on a multiprocessor, and small blocks that end make room soon
+BLOCKS = (1 << 31) - 1  # per launch
 TILE_THREADS = 512
-TILE_BYTES = 128  # of a row of a tile: a cache line, of large tensors two
-LARGEST_TILE = 64  # elements along both sides, of large tensors twice as many
+TILE_BYTES = 128  # per row of a tile: one cache line, for large tensors two
+LARGEST_TILE = 64  # elements along both sides, for large tensors twice as many
 SMALLEST_TILE = 16
-TILES = 8  # of each multiprocessor, from which on they may be large
-LARGE_TILE_BYTES = 64 << 10  # of shared memory, so that a few blocks have room
+TILES = 8  # per multiprocessor, from which tiles may be large
+LARGE_TILE_BYTES = 64 << 10  # of shared memory, so that a few blocks fit
 
 
 def element_loops(space: Space) -> LoopSchedule:
-    """Return the loops of a nest in which every element is computed alone.
+    """Return the loops of a nest in which every element is computed separately.
 
     Each thread processes one vector and ends, so that new blocks keep the memory busy while others end. If inputs
-    repeat, a thread processes the vectors that share them.
+    repeat, a thread processes the vectors that read the same elements.
     """
     if space.transposed != (0, 0):
         return _tiles(space)
@@ -35,7 +35,7 @@ def element_loops(space: Space) -> LoopSchedule:
     reasons = [
         f"{space.vector} adjacent elements per thread: the fewest memory accesses of at most 16 bytes"
         if space.vector > 1
-        else "one element per thread: wider accesses would not be fewer",
+        else "one element per thread: wider accesses would not reduce their number",
     ]
     if space.looked_up and unroll > 1:
         reasons.append(f"{unroll} chunks per thread: their positions are loaded together, then the elements there")
@@ -49,7 +49,7 @@ def element_loops(space: Space) -> LoopSchedule:
 
 
 def tile_sides(tile: int, extents: Sequence[int]) -> tuple[int, ...]:
-    """Return the sides of tiles over axes of these extents: an axis that is shorter makes its side shorter."""
+    """Return the sides of tiles over axes of these extents; a side is at most as long as its axis needs."""
     return tuple(min(tile, 1 << (extent - 1).bit_length()) for extent in extents)
 
 

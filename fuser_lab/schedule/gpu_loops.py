@@ -12,33 +12,33 @@ from fuser_lab.schedule.gpu_caches import eviction, why
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
 WARP = 32
-SHORT_THREADS = 1536  # of a multiprocessor, where each has a single access on its way: registers are limited for them
-LEAST_THREADS = 64  # of a block
-MOST_THREADS = 512  # of a block, so that others load while it stores
+SHORT_THREADS = 1536  # per multiprocessor if each has a single access in flight: registers are limited for them
+LEAST_THREADS = 64  # per block
+MOST_THREADS = 512  # per block, so that other blocks load while one stores
 ALL_THREADS = 1024
-WAVE = 4  # blocks of 256 threads that read together, of each multiprocessor
-FEW_PARTS = 4  # of a row: one block reads so few as soon as a second phase begins
-FEW_ROWS = 2  # of each multiprocessor
-LONG_ROW = 3 << 17  # bytes that one block reads so slowly that several passes over them are launches of all blocks
-WARP_ELEMENTS = 32  # elements of a row for each lane of a warp that has the row for itself
-ELEMENTS = 32  # elements of a row for each thread, all in flight together
-IN_FLIGHT = 8  # loads of a thread that are on their way together
-COLUMN_WORDS = 40  # registers of a thread for loads of columns that are on their way and for what it has added up
+WAVE = 4  # blocks of 256 threads per multiprocessor that read at the same time
+FEW_PARTS = 4  # of a row: one block reads so few parts before a second phase would begin
+FEW_ROWS = 2  # per multiprocessor
+LONG_ROW = 3 << 17  # bytes that a single block reads so slowly that each of several passes is a launch of all blocks
+WARP_ELEMENTS = 32  # elements of a row per lane if a warp has a row to itself
+ELEMENTS = 32  # elements of a row per thread, all in flight at once
+IN_FLIGHT = 8  # loads of a thread that are in flight at once
+COLUMN_WORDS = 40  # registers of a thread for loads of columns in flight and for running sums
 CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
-CLUSTER_RESIDENT = 2  # blocks of a multiprocessor that clusters share rows for
-PART_BYTES = 32 << 10  # of a row, in each block of a cluster that finds a maximum and a sum of exponentials
-PART_THREADS = 256  # of such a block
-SMALL_PARTS = 4  # blocks from which such clusters are faster than blocks that keep more
-BUSY = 0.9  # share of the multiprocessors that have a block where clusters share few rows
-CACHED = 32 << 10  # bytes that one block leaves to the first-level cache
+CLUSTER_RESIDENT = 2  # blocks per multiprocessor for which clusters share rows
+PART_BYTES = 32 << 10  # of a row per block of a cluster that computes a maximum and a sum of exponentials
+PART_THREADS = 256  # per such block
+SMALL_PARTS = 4  # blocks per cluster from which such clusters are faster than blocks that keep more
+BUSY = 0.9  # share of the multiprocessors that have a block if clusters share few rows
+CACHED = 32 << 10  # bytes that a single block leaves to the L1 cache
 BACKWARD_WORDS = 64  # registers of a thread for column sums and the row that adds to them
-MEETING_BYTES = 40 << 10  # of shared memory in which the threads of a block meet
-MEETING_BUFFER = 16 << 10  # of them for the values of one reduction: shared memory that the kernel's text sizes
+MEETING_BYTES = 40 << 10  # of shared memory through which the threads of a block combine results
+MEETING_BUFFER = 16 << 10  # of them for the values of one reduction, in statically sized shared memory
 SHORT = 16  # elements of a column that one thread reduces by itself
-MANY = 256  # threads of each multiprocessor from which these need no others beside them
-LINE_BYTES = 128  # of memory that threads side by side read together
-BLOCK_BYTES = 4 << 10  # that a block reads and writes at least: a multiprocessor starts one in about 140 cycles
+MANY = 256  # threads per multiprocessor from which no more threads per result are needed
+LINE_BYTES = 128  # of memory that adjacent threads read together
+BLOCK_BYTES = 4 << 10  # that a block reads and writes at least: a multiprocessor takes about 140 cycles to start one
 SMALL = 1 << 22  # elements up to which one more launch costs more than idle memory
 
 
@@ -47,9 +47,9 @@ def row_loops(space: Space) -> LoopSchedule:
     if space.shifted:
         found = _row_loops(space)
         if found.split == 1:
-            reason = f"rows of {space.depth} begin anywhere in an access: their first and last are taken in part"
+            reason = f"rows of {space.depth} begin anywhere in an access: their first and last accesses are partial"
             return replace(found, reasons=(*found.reasons, reason))
-        # Blocks that share a row take single elements.
+        # Blocks that share a row access single elements.
         space = replace(space, vector=1, shifted=False)
     return _row_loops(space)
 
@@ -71,7 +71,7 @@ def _row_loops(space: Space) -> LoopSchedule:
         together = _rows_of_block(lanes, depth * space.read_bytes + space.stored_bytes // space.rows)
         reasons = [f"{depth} elements fit {lanes} lanes, which need no barrier"]
         if together * lanes > LEAST_THREADS:
-            reasons.append(f"{together} rows per block: with fewer, blocks would end sooner than others start")
+            reasons.append(f"{together} rows per block: with fewer, blocks would end faster than others start")
         return LoopSchedule(
             style=Style.ROWS, threads=(lanes, together), vector=width, unroll=min(steps, IN_FLIGHT),
             persistent=space.passes > 1, registers=steps, evict=eviction(space), reasons=tuple(reasons),
@@ -82,7 +82,7 @@ def _row_loops(space: Space) -> LoopSchedule:
         )
     if space.passes == 1:
         few = max(2 // space.streams, 1)
-        # One block takes as long with some lanes idle, and many lengths of the only row then share a kernel.
+        # A single block is as fast with some lanes idle, and many lengths of its row then share a kernel.
         least = min(max(-(-groups // few), WARP), MOST_THREADS)
         lanes = _lanes(groups, few) if space.rows > 1 else _power_of_two(least)
         steps = -(-groups // lanes)
@@ -101,7 +101,7 @@ def _row_loops(space: Space) -> LoopSchedule:
 
 def _steps_in_registers(space: Space) -> int:
     """Return the steps over a row that the registers of a thread keep."""
-    # Two inputs double the loads in flight; values that are expensive to recompute are kept with the row.
+    # A second input doubles the loads in flight; values that are expensive to recompute are kept with the row.
     elements = ELEMENTS // 2 if space.streams > 1 or space.value_bytes > space.input_bytes else ELEMENTS
     return max(elements // space.vector, 1)
 
@@ -112,7 +112,7 @@ def _fits_registers(space: Space, groups: int) -> bool:
 
 
 def _long_rows(space: Space) -> LoopSchedule:
-    """Return the loops of rows too long for the registers of a block: so many blocks keep one that several fit."""
+    """Return the loops of rows too long for the registers of one block; several blocks fit on a multiprocessor."""
     parts = _power_of_two(-(-space.depth * max(space.input_bytes, 1) // PART_BYTES))
     if space.online and not space.shifted and SMALL_PARTS <= parts <= space.device.largest_cluster:
         return _small_parts(space, parts)
@@ -126,9 +126,9 @@ def _long_rows(space: Space) -> LoopSchedule:
 
 
 def _small_parts(space: Space, cluster: int) -> LoopSchedule:
-    """Return the loops of rows of which each block of a cluster keeps a few KiB in shared memory.
+    """Return the loops of rows that a cluster shares, each block keeping a few KiB in shared memory.
 
-    A softmax waits for two results of all blocks; with several small blocks, a multiprocessor loads meanwhile.
+    A softmax waits twice for results of all blocks; with several small blocks, a multiprocessor loads in the meantime.
     """
     part = replace(space, reduced=(-(-space.depth // cluster),))
     steps = -(-part.groups(space.vector) // PART_THREADS)
@@ -141,7 +141,7 @@ def _small_parts(space: Space, cluster: int) -> LoopSchedule:
 
 
 def in_cluster(space: Space, cluster: int) -> LoopSchedule:
-    """Return the loops of rows that the blocks of a cluster keep between passes, each a part of them."""
+    """Return the loops of rows of which each block of a cluster keeps a part between passes."""
     part = replace(space, reduced=(-(-max(space.depth, 1) // cluster),))
     groups = max(part.groups(space.vector), 1)
     found = _in_registers(part, groups) if _fits_registers(part, groups) else _in_shared(part, groups)
@@ -153,7 +153,7 @@ def in_cluster(space: Space, cluster: int) -> LoopSchedule:
 
 
 def _going_by(space: Space, groups: int) -> LoopSchedule:
-    """Return the loops of long rows of which only a maximum and a sum of exponentials are wanted: nothing is kept."""
+    """Return the loops of long rows that are reduced to a maximum and a sum of exponentials only: nothing is kept."""
     few = max(2 // space.streams, 1)
     lanes = _lanes(groups, few)
     unroll = min(-(-groups // lanes), max(IN_FLIGHT // 2 // space.streams, 1))
@@ -168,9 +168,9 @@ def _going_by(space: Space, groups: int) -> LoopSchedule:
 
 
 def _rows_of_block(lanes: int, nbytes: int) -> int:
-    """Return the rows of ``nbytes`` that a block takes: as few as keep the multiprocessors busy.
+    """Return how many rows of ``nbytes`` a block processes: as few as keep the multiprocessors busy.
 
-    The first of small blocks to end make room for others, but each takes time to start, whatever it reads.
+    Small blocks that end early make room for others, but every block takes time to start, however little it reads.
     """
     threads, nbytes = LEAST_THREADS, max(nbytes, 1)
     while threads < MOST_THREADS // 2 and threads // lanes * nbytes < BLOCK_BYTES:
@@ -183,7 +183,7 @@ def _parts(space: Space, groups: int) -> LoopSchedule:
     while threads > WARP and threads * unroll * 2 > groups:
         threads //= 2
     split = max(1, min(WAVE * space.device.sms // max(space.rows, 1), groups // (threads * unroll)))
-    adds = "a second phase adds" if space.passes == 1 else f"each of {space.passes} passes is a launch, which adds"
+    adds = "a second phase adds up" if space.passes == 1 else f"each of {space.passes} passes is a launch that adds up"
     reason = f"{space.rows} rows give too few blocks: {split} blocks read each row, and {adds} their results"
     return LoopSchedule(
         style=Style.ROWS, threads=(threads, 1), vector=space.vector, unroll=unroll, split=split, reasons=(reason,),
@@ -196,8 +196,8 @@ def _in_registers(space: Space, groups: int) -> LoopSchedule:
     inputs = steps * space.vector * space.input_bytes // 4
     constants = steps * space.vector * space.constant_bytes // 4
     evict = eviction(space)
-    # Values kept until the end of a row occupy registers and reduce the number of blocks, which matters if the cache
-    # has its hint.
+    # Values kept until the end of a row occupy registers and reduce the number of blocks, which matters if loads carry
+    # a cache hint.
     early = constants > 0 and inputs + constants <= CONSTANT_WORDS and evict is not Evict.LAST
     reason = f"the row stays in registers: {steps * space.vector} elements for each of {lanes} threads"
     return LoopSchedule(
@@ -208,7 +208,7 @@ def _in_registers(space: Space, groups: int) -> LoopSchedule:
 
 
 def _in_shared(space: Space, groups: int) -> LoopSchedule:
-    """Return the loops of rows too long for registers: shared memory holds them, as far as they fit."""
+    """Return the loops of rows too long for registers: as much of them as fits is kept in shared memory."""
     width, size = space.vector, max(space.input_bytes, 1)
     lanes, resident, registers = MOST_THREADS, 3, 0
     steps = -(-groups // lanes)
@@ -221,21 +221,23 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
             steps = -(-groups // lanes)
     nbytes = row_room(device, resident)
     room = nbytes // (lanes * width * size)
-    online = space.online and resident < 3  # where blocks are few, each pass counts
+    online = space.online and resident < 3  # with few blocks, each pass counts
     unroll = max(4 // space.streams, 1)
     registers = min(registers, steps)
     shared = min(steps - registers, room)
     again = steps - registers - shared
-    # The rest is read again in rounds of several loads, whose total may be slightly larger.
+    # The rest is read again in rounds of several loads, which may read slightly past it.
     extra = min(-again % unroll, shared)
     shared, again = shared - extra, again + extra
-    reasons = [f"of {steps} steps of {lanes} threads over a row, shared memory holds {shared}, registers {registers}"]
+    reasons = [
+        f"{shared} of {steps} steps of {lanes} threads over a row stay in shared memory, {registers} in registers",
+    ]
     if again:
         reasons.append(
             f"a block of the {device.name} has {nbytes >> 10} KiB for a row of {space.depth * size >> 10} KiB: {again} "
             "steps are read again, latest first, while they are in the L2 cache",
         )
-    # For 8.0, ptxas does not have registers for both the next row and the loads of this one, and spills.
+    # For 8.0, ptxas runs out of registers for both the next row and the loads of this one, and spills.
     walks = resident == 1 and registers and space.rows > device.sms and device.cc >= (9, 0) and not space.shifted
     blocks = device.sms if walks else 0
     if blocks:
@@ -251,12 +253,12 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
 
 
 def shared_room(device: Device, resident: int) -> int:
-    """Return the bytes of shared memory that a block may take if so many of them are to fit a multiprocessor."""
+    """Return the bytes of shared memory that a block may use if so many of them are to fit on a multiprocessor."""
     return max(min((device.shared_per_sm - RESERVED) // resident, device.shared_per_block - RESERVED // 2), 0)
 
 
 def row_room(device: Device, resident: int) -> int:
-    """Return the bytes of shared memory that rows may take of a block if so many blocks are to fit a multiprocessor."""
+    """Return the bytes of shared memory that a block may use for rows if so many are to fit on a multiprocessor."""
     return max(min(shared_room(device, resident), shared_room(device, 1) - CACHED), 0)
 
 
@@ -293,7 +295,7 @@ def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSche
     if lanes > MOST_THREADS or not fits or nbytes > shared_room(space.device, resident):
         return None
     keeps = per_thread * (sum(sums[shared:]) + space.input_bytes + constant) // 4 <= BACKWARD_WORDS
-    # In a single pass nothing but the next row hides the wait for this one.
+    # In a single pass, only loads of the next row hide the latency of this one.
     next_row = per_thread * (sum(sums[shared:]) + 2 * space.input_bytes + constant * keeps) // 4
     ahead = ahead or (space.passes == 1 and next_row <= BACKWARD_WORDS)
     blocks = space.device.sms * resident
@@ -312,7 +314,7 @@ def backward_loops(space: Space, sums: Sequence[int], constant: int) -> LoopSche
 
 
 def _lanes(groups: int, steps: int) -> int:
-    """Return threads for one row: enough for ``steps`` steps over it, the fewest of them idle in the last."""
+    """Return the threads for a row: enough for ``steps`` steps over it, as few as possible idle in the last."""
     first = min(max(-(-groups // steps), WARP), MOST_THREADS)
     first = -(-first // WARP) * WARP
     choices = range(first, min(2 * first, MOST_THREADS) + 1, WARP)
@@ -320,14 +322,14 @@ def _lanes(groups: int, steps: int) -> int:
 
 
 def column_loops(space: Space) -> LoopSchedule:
-    """Return the loops of a nest whose kept axis is the fastest in memory: threads side by side, looping over rows."""
+    """Return the loops of a nest whose kept axis is the fastest in memory: adjacent threads that loop over rows."""
     width, depth = space.vector, max(space.depth, 1)
     small = space.rows * depth <= SMALL and space.rows >= ALL_THREADS
     while small and width > 1 and space.rows // width < WARP * FEW_ROWS * space.device.sms:
         width //= 2
     online = space.online and space.passes > 1
     if online and width > 1:
-        width //= 2  # maximum, sum and what they were relative to: twice the registers
+        width //= 2  # maximum, sum and the maximum that they are relative to: twice the registers
     groups = -(-space.rows // width)
     alone = space.passes == 1 and depth <= SHORT and groups >= MANY * space.device.sms
     lanes = _power_of_two(min(WARP * (4 if alone else 2 if online else 1), groups))
@@ -336,21 +338,21 @@ def column_loops(space: Space) -> LoopSchedule:
     while height < most and height * 2 <= depth and height * 2 * lanes * width * space.sum_bytes <= MEETING_BYTES:
         height *= 2
     blocks = max(-(-groups // lanes), 1)
-    # A power of two where few rows are all loaded together: there are fewer kernels for all numbers of them.
+    # A power of two if few rows are all loaded at once, so that fewer kernels cover all numbers of rows.
     unroll = max(min(IN_FLIGHT // space.streams, _power_of_two(-(-depth // height))), 1)
     if space.window > 1:  # one load reads a line of a window
         unroll = space.window * max(min(IN_FLIGHT // space.streams, depth // space.window), 1)
     words = -(-width * space.read_bytes // 4)
     room = COLUMN_WORDS - width * space.sum_bytes // 4 * (2 if online else 1)
-    # What is stored is a formula whose values each element of a round takes registers for.
+    # A stored formula needs registers for its values for each element of a round.
     most_elements = ELEMENTS if space.stored_bytes else ELEMENTS * 2
     while space.window == 1 and unroll > 1 and (unroll * words > room or unroll * width > most_elements):
         unroll //= 2
     split = 1 if small else max(1, min(WAVE * space.device.sms // blocks, depth // (height * unroll * 2)))
-    reasons = [f"{lanes} threads side by side read {lanes * width} adjacent elements, {height} rows at a time"]
+    reasons = [f"{lanes} adjacent threads read {lanes * width} adjacent elements, {height} rows at a time"]
     if alone:
         reasons = [f"each thread reduces the {depth} elements of {width} neighbouring results by itself"]
-    # Blocks that divide rows run together: with more registers, some would wait for others to end.
+    # Blocks that divide rows run concurrently: with more registers, some would wait for others to end.
     resident = WAVE * 256 // (lanes * height) if split > 1 and unroll * words <= room else 0
     if split > 1:
         reasons.append(f"{blocks} blocks of columns are too few: {split} blocks divide the rows of each")
@@ -364,13 +366,13 @@ def column_loops(space: Space) -> LoopSchedule:
 
 
 def kept_column_loops(space: Space) -> LoopSchedule | None:
-    """Return the loops of columns that a block keeps in registers between passes; None where they do not fit."""
-    # Clusters would keep longer ones; they are left to choices by hand.
+    """Return the loops of columns that a block keeps in registers between passes; None if they do not fit."""
+    # Clusters would keep longer columns; they are used only if parameters set by hand ask for them.
     return columns_in_cluster(space, 1)
 
 
 def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
-    """Return the loops of columns that the blocks of a cluster keep together; None where they do not fit."""
+    """Return the loops of columns that the blocks of a cluster keep together; None if they do not fit."""
     width, depth = space.vector, -(-max(space.depth, 1) // cluster)
     each = width * space.streams  # elements of a row that a thread keeps
     groups = -(-space.rows // width)
@@ -379,7 +381,7 @@ def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
     lanes, height = _power_of_two(min(WARP * 4, groups)), 1
     if depth * each > ELEMENTS or cluster > 1:
         height = _power_of_two(-(-depth * each // ELEMENTS))
-        # Whole lines of memory, or two of the four sectors of each where a block then has the threads it needs.
+        # Whole lines of memory, or two of the four sectors of each if a block then has the threads it needs.
         lanes = min(_power_of_two(max(LINE_BYTES * space.streams // (width * space.input_bytes), 1)), WARP)
         if lanes * height > MOST_THREADS and lanes > 1:
             lanes //= 2
@@ -394,7 +396,7 @@ def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
         return None
     if height > 1 and lanes * height * width * space.widest_sum > MEETING_BUFFER:
         return None
-    registers = 64 if kept <= ELEMENTS else 128  # one for each element, which is not converted again, and as many more
+    registers = 64 if kept <= ELEMENTS else 128  # one per element, which is not converted again, and as many more
     reason = f"columns stay in registers: {steps} rows of {width} columns for each of {lanes} x {height} threads"
     if cluster > 1:
         reason += f" of a cluster of {cluster} blocks"

@@ -1,17 +1,17 @@
-"""Choice of the loops of a nest with scans on a GPU: threads along the scanned axis, and elements of each."""
+"""Choice of the loops of a nest with scans on a GPU: threads along the scanned axis, and elements per thread."""
 
 from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
-WARP = 32  # also the most totals, of the warps of a block and their parts, that one warp combines
-ELEMENTS = 16  # of a thread along a row, for each scan: all in flight together
-COLUMN_ELEMENTS = 32  # of a thread in all of its columns
-MOST_ROWS = 8  # of a column, one below the other, for each thread
-ROW_THREADS = 128  # of a block whose rows have a warp or less each
-COLUMN_THREADS = 256  # of a block that walks down columns
-RESIDENT = 1024  # threads of each multiprocessor that walk down columns together
-SHARED = 40 << 10  # bytes of shared memory in which the threads of a block meet
-LINE_BYTES = 64  # side by side in memory, at least, of a block that walks down columns
+WARP = 32  # also the most totals of the warps of a block, and of their parts, that one warp combines
+ELEMENTS = 16  # per thread along a row, for each scan, all in flight at once
+COLUMN_ELEMENTS = 32  # per thread, in all of its columns
+MOST_ROWS = 8  # of a column per thread, one below the other
+ROW_THREADS = 128  # per block if a row has at most a warp
+COLUMN_THREADS = 256  # per block that walks down columns
+RESIDENT = 1024  # threads per multiprocessor that walk down columns concurrently
+SHARED = 40 << 10  # bytes of shared memory through which the threads of a block combine results
+LINE_BYTES = 64  # contiguous in memory, at least, for a block that walks down columns
 
 
 def scan_loops(space: Space) -> LoopSchedule:
@@ -25,10 +25,10 @@ def _rows(space: Space) -> LoopSchedule:
     unroll = max(ELEMENTS // (width * space.scans), 1)
     if groups <= WARP * unroll and space.rows > 1:
         lanes = power_of_two(min(groups, WARP))
-        reason = f"{lanes} lanes run along each row, which need no barrier"
+        reason = f"{lanes} lanes run along each row and need no barrier"
         height, unroll = max(ROW_THREADS // lanes, 1), -(-groups // lanes)
     else:
-        # As few rounds as there may be, all of the same size: few threads are idle in the last.
+        # As few rounds as possible, all of the same size, so that few threads are idle in the last.
         most = WARP * WARP // unroll
         rounds = -(-groups // (most * unroll))
         lanes = min(-(-groups // (rounds * unroll * WARP)) * WARP, most)
@@ -54,7 +54,7 @@ def _columns(space: Space) -> LoopSchedule:
         and (lanes * height < WARP or groups * height < sms * RESIDENT)
     ):
         height *= 2
-    reason = f"{lanes} threads side by side walk down {lanes * width} columns"
+    reason = f"{lanes} adjacent threads walk down {lanes * width} columns"
     if height > 1:
         reason += f", {height * unroll} rows at a time: {height} threads share each column"
     return LoopSchedule(
@@ -64,23 +64,23 @@ def _columns(space: Space) -> LoopSchedule:
 
 
 def power_of_two(number: int) -> int:
-    """Return the least power of two that is not smaller."""
+    """Return the smallest power of two that is not below a number."""
     return 1 << max(number - 1, 0).bit_length()
 
 
 def illegal_scan(space: Space, schedule: LoopSchedule) -> str:
-    """Return why given parameters are illegal for scans on a GPU, empty if they are not."""
+    """Return why given parameters are illegal for scans on a GPU; empty if they are legal."""
     x, y = schedule.threads
     if x < WARP and x & (x - 1):
-        return f"threads = {schedule.threads}: fewer than {WARP} must be a power of two"
+        return f"threads = {schedule.threads} must be a multiple of {WARP}, or a power of two below it"
     if schedule.style is Style.COLUMNS:
         nbytes = x * y * schedule.vector * max(space.sum_bytes, 1)
         why = f"{x * y} threads exchange {nbytes} bytes in shared memory, more than {SHARED}"
         return why if y > 1 and nbytes > SHARED else ""
     if x > WARP and x % WARP:
-        return f"threads = {schedule.threads}: more than {WARP} must be a multiple of it"
+        return f"threads = {schedule.threads} must be a multiple of {WARP}, or a power of two below it"
     if y > 1 and x > WARP:
-        return f"threads = {schedule.threads}: rows share a block only if each has one warp"
+        return f"threads = {schedule.threads}: rows can share a block only if each has one warp"
     if x > WARP and x // WARP * schedule.unroll > WARP:
-        return f"{x // WARP} warps of {schedule.unroll} parts are more than the {WARP} totals that a warp combines"
+        return f"{x // WARP} warps of {schedule.unroll} parts have more than the {WARP} totals that a warp can combine"
     return ""

@@ -1,4 +1,4 @@
-"""Choice of the loops of reductions on a GPU whose inputs are fast in memory along different axes."""
+"""Choice of the loops of reductions on a GPU whose inputs are contiguous along different axes."""
 
 from math import prod
 
@@ -6,16 +6,16 @@ from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.gpu_elements import SMALLEST_TILE, tile_sides
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
-TILE_BYTES = 256  # of a row of a tile
+TILE_BYTES = 256  # per row of a tile
 LARGEST_TILE = 64  # elements along both sides
 THREADS = 256
-MEETING_BYTES = 32 << 10  # of shared memory in which the threads of a block meet, beside the tiles
-MEETING_BUFFER = 16 << 10  # of them for the values of one reduction
-RESIDENT = 4  # blocks of a multiprocessor: while some wait at a barrier, others load
+MEETING_BYTES = 32 << 10  # of shared memory, besides the tiles, through which the threads of a block combine results
+MEETING_BUFFER = 16 << 10  # of these for the values of one reduction
+RESIDENT = 4  # blocks per multiprocessor: while some wait at a barrier, others load
 
 
 def tile_sum_loops(space: Space) -> LoopSchedule | None:
-    """Return the loops of reductions that walk tiles of two axes; None where the threads of a block cannot meet."""
+    """Return the loops of reductions over tiles of two axes; None if shared memory is too small to combine results."""
     tile = min(max(TILE_BYTES // space.itemsize, SMALLEST_TILE), LARGEST_TILE)
     (across, along), sides = space.transposed, tile_sides(tile, space.transposed)
     threads = THREADS
@@ -34,7 +34,7 @@ def tile_sum_loops(space: Space) -> LoopSchedule | None:
         f"each block reduces {sides[1]} results, from tiles of {sides[1]} x {sides[0]} in shared memory",
     ]
     if space.mirrored:
-        reasons.append("tiles that are read straight and transposed are read at about the same time, once from memory")
+        reasons.append("tiles that are read both straight and transposed are read at the same time, once from memory")
     if split > 1:
         reasons.append(f"{bands} blocks are too few: {split} blocks divide the tiles of each")
     return LoopSchedule(
@@ -44,6 +44,6 @@ def tile_sum_loops(space: Space) -> LoopSchedule | None:
 
 
 def tile_sums_meet(space: Space, threads: int) -> bool:
-    """Whether shared memory beside the tiles has room for what the threads of a block found."""
+    """Whether shared memory has room for the results of the threads of a block besides the tiles."""
     each = threads * space.vector
     return each * space.sum_bytes <= MEETING_BYTES and each * space.widest_sum <= MEETING_BUFFER

@@ -1,7 +1,7 @@
-"""Greedy: sorts, scans and scatters with the pointwise ops around them, one block for each of their rows.
+"""Greedy: sorts, scans and scatters with the pointwise ops around them, one block per row.
 
-Scans with outputs that line up with them become a kernel. fuser_lab has none yet with a sort or a scatter: the array
-library evaluates such segments op by op.
+Scans become a kernel if the outputs have one element per element of the scans. fuser_lab has no kernels yet with a sort
+or a scatter: the array library evaluates such segments op by op.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ AROUND = frozenset(
         OpKind.SCALAR,
     },
 )
-REGISTERS_OF_ADDRESSES = 40  # of each thread, for anything but the elements
-MOST_REGISTERS = 255  # of one thread
+REGISTERS_OF_ADDRESSES = 40  # per thread, for everything but the elements
+MOST_REGISTERS = 255  # per thread
 INDEX_BYTES = 8
 
 
@@ -88,25 +88,25 @@ def _dim(link: Link) -> int:
 
 
 def _extent(link: Link) -> int:
-    """Return the number of elements that an op runs along."""
+    """Return the number of elements along the axis that an op sorts, scans or scatters."""
     tensors = link.tensors[:2] if link.kind is OpKind.SCATTER else link.tensors[:1]
-    # A tensor without axes is a row of one element.
+    # A tensor without axes counts as a row of one element.
     return max(tensor.shape[_dim(link)] if tensor.ndim else 1 for tensor in tensors)
 
 
 def _bytes(link: Link) -> int:
-    """Return the bytes that a thread holds of each element: a sort moves its index along."""
+    """Return the bytes that a thread holds per element; a sort also moves the index."""
     return link.tensors[0].dtype.itemsize + (INDEX_BYTES if link.kind is OpKind.SORT else 0)
 
 
 def _shape(extent: int, device: Device) -> tuple[int, int]:
-    """Return threads of a block and elements of each."""
+    """Return the threads per block and the elements per thread."""
     threads = min(max(-(-extent // 32) * 32, 32), device.max_threads_per_block)
     return threads, max(-(-extent // threads), 1)
 
 
 def _lines_up(facts: CandidateFacts, along: list[Link]) -> bool:
-    """Whether there are only scans, and all that depends on them has one element for each of theirs."""
+    """Whether there are only scans, and everything that depends on them has one element per element of theirs."""
     if any(link.kind is not OpKind.SCAN for link in along):
         return False
     behind = {link.name for link in along}
@@ -136,7 +136,7 @@ def _scattered(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
 
 
 def _other_axes(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
-    """Return two ops whose rows are not shared out among blocks in the same way, or None."""
+    """Return two ops whose rows are not distributed over blocks in the same way, or None."""
     first = held[0]
     for other in held[1:]:
         if _free(facts, other) != _free(facts, first):
@@ -145,7 +145,7 @@ def _other_axes(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
 
 
 def _held(link: Link) -> frozenset[int]:
-    """Return the places of the axes that one block holds whole: those that an op runs along, or that a pad widens."""
+    """Return the positions of the axes that one block holds whole: those that an op runs along or a pad extends."""
     if link.op != "pad":
         return frozenset({_dim(link)})
     domain = link.out.domain
@@ -154,13 +154,13 @@ def _held(link: Link) -> frozenset[int]:
 
 
 def _free(facts: CandidateFacts, link: Link) -> frozenset[int]:
-    """Return the classes of the axes that blocks share out."""
+    """Return the classes of the axes that are distributed over blocks."""
     numbers, broadcast, held = facts.exact.classes[link.operands[0]], facts.exact.broadcast, _held(link)
     return frozenset(c for place, c in enumerate(numbers) if place not in held and not broadcast[c])
 
 
 def _merged(facts: CandidateFacts, held: list[Link]) -> Refusal | None:
-    """Return a reshape that merges an axis held by one block with one that blocks share out, or None."""
+    """Return a reshape that merges an axis held by one block with one that is distributed over blocks, or None."""
     exact = facts.exact
     kinds: dict[int, set[bool]] = {}
     for link in held:

@@ -53,7 +53,7 @@ class InnerOuterPersistent(Heuristics):
             for link in facts.reductions if link.name in sums_of
         )
         registers = device.register_file // 8 * 7
-        # The rest of shared memory is for the threads of a block to add up what each of them found.
+        # The threads of a block use the rest of shared memory to add up their results.
         workspace = MOST_THREADS * len(inner) * max(link.out.dtype.itemsize for link in facts.reductions)
         shared = max(device.shared_per_block - KIB - workspace, 0)
         moved = max(size + sums - registers, 0)
@@ -118,12 +118,12 @@ def _mismatch(code: ReasonCode, first: ReductionPattern, other: ReductionPattern
 
 
 def _reduced_axes(pattern: ReductionPattern) -> str:
-    """Return the places of the reduced axes among those that are not broadcast axes, as text."""
+    """Return the positions of the reduced axes among all axes that are not broadcast axes, as text."""
     return f"{[i for i, (_, reduced) in enumerate(pattern.axes) if reduced]} of {len(pattern.axes)} axes"
 
 
 def _no_shared_input(facts: CandidateFacts) -> Refusal | None:
-    """Return why no kernel would read anything only once, or None."""
+    """Return why the reductions share no read of an input, or None."""
     below = _Closure(facts.links)
     inner, outer = _operands(facts, inner=True), _operands(facts, inner=False)
     read = {tensor.name for tensor in facts.inputs}
@@ -139,7 +139,7 @@ def _operands(facts: CandidateFacts, *, inner: bool) -> set[str]:
 
 
 def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
-    """Return where inner and outer reductions are tied by more than what outer reductions add up, or None."""
+    """Return where inner and outer reductions are connected other than through the operands of outer ones, or None."""
     inner = {p.name for p in facts.patterns if p.inner}
     outer = {p.name for p in facts.patterns if not p.inner}
     after_outer: dict[str, str] = {}
@@ -152,7 +152,7 @@ def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
         if summed is not None and rowed is not None:
             return reason(ReasonCode.SHARED_CONSUMER, user=link.name, inner=rowed, outer=summed), facts.names
         if link.name in outer:
-            after_outer[link.name] = link.name  # an outer reduction is free to add up what follows an inner one
+            after_outer[link.name] = link.name  # an outer reduction may add up values that follow an inner one
         elif summed is not None:
             after_outer[link.name] = summed
         elif link.name in inner:
@@ -163,10 +163,10 @@ def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
 
 
 def _connected_besides(facts: CandidateFacts) -> Refusal | None:
-    """Return what connects reductions besides the values that inner and outer ones are both computed from, or None.
+    """Return what connects reductions apart from the values that inner and outer ones are both computed from, or None.
 
-    These values stop a flood from all inner reductions and one from each outer reduction, which may not meet (nvFuser:
-    isConnectedOnlyThroughReductionProducer). A value that follows a reduction does not count.
+    These values stop a flood fill from all inner reductions and one from each outer reduction, which may not meet
+    (nvFuser: isConnectedOnlyThroughReductionProducer). A value that follows a reduction is not such a value.
     """
     kind = {p.name: p.inner for p in facts.patterns}
     inner = {link.name for link in facts.reductions if kind[link.name]}
@@ -191,7 +191,7 @@ def _connected_besides(facts: CandidateFacts) -> Refusal | None:
 
 
 def _widened(facts: CandidateFacts, row: ReductionPattern) -> Refusal | None:
-    """Return why a row's result is broadcast to other axes, or a column's result to rows again, or None."""
+    """Return where a row's result is broadcast to other axes, or a column's result to rows again, or None."""
     exact, after = facts.exact, facts.flow.after
     columns = sum(1 << i for i, p in enumerate(facts.patterns) if not p.inner)
     for name, new in facts.flow.broadcasts_after():
@@ -207,7 +207,7 @@ def _widened(facts: CandidateFacts, row: ReductionPattern) -> Refusal | None:
 
 
 class _Closure:
-    """What tensors are computed from and connected with, within some expressions."""
+    """The tensors that others are computed from and connected with, within some expressions."""
 
     def __init__(self, links: Iterable[Link]) -> None:
         self._operands = {link.name: link.operands for link in links}
@@ -218,7 +218,7 @@ class _Closure:
                 self._beside.setdefault(operand, set()).add(name)
 
     def flooded(self, start: Iterable[str], stops: set[str]) -> set[str]:
-        """Return tensors with all that is connected with them, up or down, without passing ``stops``."""
+        """Return tensors with everything connected to them, upstream or downstream, without passing ``stops``."""
         found = set(start)
         stack = list(found)
         while stack:
@@ -229,7 +229,7 @@ class _Closure:
         return found
 
     def ancestors(self, names: Iterable[str]) -> set[str]:
-        """Return tensors with all that they are computed from."""
+        """Return tensors with everything that they are computed from."""
         found = set(names)
         stack = list(found)
         while stack:

@@ -11,24 +11,24 @@ from fuser_lab.schedule.gpu_tile_sums import tile_sum_loops
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from fuser_lab.targets import target_of
 
-CPU_PARALLEL_FROM = 1 << 17  # elements; below, waking the other cores costs more than it saves
-CPU_TILE = 512  # columns that are traversed several times, whole: few enough for all of them to stay in caches
-CPU_LEAST_TILE = 32  # columns, where a few are all that there are
-CPU_WIDE_TILE = 4096  # columns that are traversed once: long ranges of rows, and sums that fit the first-level cache
-CPU_TRANSPOSED = 64  # elements along both sides of a tile that is transposed in the first-level cache
+CPU_PARALLEL_FROM = 1 << 17  # elements; below this number, waking the other cores costs more than it saves
+CPU_TILE = 512  # columns that are traversed several times over all rows: few enough for all of them to stay in caches
+CPU_LEAST_TILE = 32  # columns, if there are only a few
+CPU_WIDE_TILE = 4096  # columns that are traversed once: long contiguous ranges, and sums that fit in the L1 cache
+CPU_TRANSPOSED = 64  # elements along both sides of a tile that is transposed in the L1 cache
 CPU_SPLIT = 16  # parts of a reduction with too few results to keep the cores busy
-CPU_SUMS_BYTES = 256 << 10  # of running column sums: half of a core's second-level cache
+CPU_SUMS_BYTES = 256 << 10  # of running column sums: half of a core's L2 cache
 CPU_FEW_UNITS = 8
 PARTIAL_ROWS = 256
 PARTIAL_ELEMENTS = 4096
 SPECIALIZED = (
-    "specialized for all sizes: several passes over rows take a fifth longer if LLVM does not know their number"
+    "specialized for all sizes: several passes over rows take 20 % longer if LLVM does not know their number"
 )
 
 
 
 def choose_loops(space: Space, target: str) -> LoopSchedule:
-    """Return the loops for a nest on a target, by its name; correct for any extents."""
+    """Return the loops of a nest on the named target; correct for any extents."""
     return _gpu(space) if target_of(target).has_blocks else _cpu(space)
 
 
@@ -46,7 +46,7 @@ def _cpu(space: Space) -> LoopSchedule:
         few = space.rows < CPU_FEW_UNITS and space.passes == 1
         split = CPU_SPLIT if parallel and few and space.depth >= CPU_PARALLEL_FROM // 4 else 1
         # A few rows per iteration amortize its scratch memory; enough iterations remain to balance the cores.
-        # Where rows are short, one is as a few, so that kernels for few and many rows are the same.
+        # With short rows, one row is treated as a few, so that kernels for few and many rows are the same.
         short = PARTIAL_ELEMENTS // max(space.depth, 1)
         grain = max(min(2, short, space.rows), min(space.rows // 64, short), 1)
         return LoopSchedule(
@@ -67,7 +67,7 @@ def _cpu(space: Space) -> LoopSchedule:
 def _cpu_scans(space: Space, *, parallel: bool) -> LoopSchedule:
     if space.inner_reduced:
         return LoopSchedule(style=Style.ROWS, parallel=parallel and space.rows > 1)
-    # Narrow where columns would otherwise be too few to share, but no narrower than lines of memory.
+    # Narrow if there would otherwise be too few tiles to distribute, but no narrower than a line of memory.
     outer, run, tile = space.rows // max(space.kept_run, 1), max(space.kept_run, 1), CPU_TILE
     while parallel and tile > CPU_LEAST_TILE and outer * -(-run // tile) < CPU_FEW_UNITS:
         tile //= 2
@@ -92,7 +92,7 @@ def _gpu_loops(space: Space) -> LoopSchedule:
         return kept
     if not space.inner_reduced and space.is_one_pass:
         return column_loops(space)
-    # Lanes that share a column do not read neighbours: the lowering traverses columns once for each result instead.
+    # Lanes that share a column do not read adjacent elements: the lowering traverses columns once per result instead.
     return row_loops(space if space.inner_reduced else replace(space, vector=1))
 
 
@@ -117,5 +117,5 @@ def describe(schedule: LoopSchedule, space: Space) -> str:
     if schedule.threads != (1, 1):
         text += f", blocks of {schedule.threads[0]} x {schedule.threads[1]} threads"
     elif schedule.parallel:
-        text += ", shared among cores"
+        text += ", distributed over cores"
     return "; ".join((text, *schedule.reasons))

@@ -85,7 +85,7 @@ def _alone(facts: CandidateFacts) -> Refusal | None:
 
 
 def _around(facts: CandidateFacts, product: Link, device: Device) -> Refusal | None:
-    """Return why something before or after the product cannot be in its kernel, or None."""
+    """Return why an expression before or after the product cannot be in its kernel, or None."""
     makers = {link.name: link for link in facts.links}
     before: set[str] = set()
     stack = list(product.operands[:2])

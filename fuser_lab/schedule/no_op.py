@@ -19,7 +19,7 @@ class NoOp:
     type: SchedulerType = SchedulerType.NO_OP
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
-        """Return the acceptance, or which output has elements."""
+        """Return the acceptance, or an output that has elements."""
         if not facts.candidate.exprs:
             return accept(self.type, _NOTHING)
         empty = True

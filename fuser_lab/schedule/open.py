@@ -1,4 +1,4 @@
-"""Open schedulers: nvFuser's with some of its rules lifted, where a lowering can do without them."""
+"""Open schedulers: nvFuser's schedulers with some rules lifted that a lowering does not need."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.state import LoopSchedule, Space
 from fuser_lab.segmentation.oracle import Candidate
 
-# Rules of nvFuser's schedulers with kernels that say what a kernel of nvFuser cannot do, or does not do because it
-# would be slow. The others say what a scheduler is for, or hold for every kernel: matrix products, hints and cuts.
+# Rules of nvFuser's schedulers that state what its kernels cannot do, or do not do because it would be slow. The other
+# rules state what a scheduler is for, or apply to every kernel: matrix products, hints and cuts.
 LIFTABLE: tuple[ReasonCode, ...] = (
     ReasonCode.EVALUATED_ONLY, ReasonCode.SELF_MAPPED, ReasonCode.RESIZE_AND_INDEXING, ReasonCode.CYCLIC_RESHAPE,
     ReasonCode.CONFLICTING_RESHAPES, ReasonCode.INDEX_INPUT, ReasonCode.INDEXED_BEFORE_REDUCTION,
@@ -31,7 +31,7 @@ LIFTABLE: tuple[ReasonCode, ...] = (
 
 
 class Lowering(Protocol):
-    """What an open scheduler asks whether a candidate can be one kernel."""
+    """The lowering that an open scheduler asks whether a candidate can be one kernel."""
 
     def refusal(self, candidate: Candidate, scheduler: SchedulerType, device: Device) -> Reason | None:
         """Return why the candidate cannot be one kernel of a scheduler's kind on a device, or None."""
@@ -39,10 +39,10 @@ class Lowering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenScheduler(Heuristics):
-    """Accepts what a scheduler accepts without the rules ``lifted``, if the lowering makes one kernel of it.
+    """Accepts what a scheduler would accept without the rules ``lifted``, if the lowering makes one kernel of it.
 
-    The acceptance names the rules that it goes beyond. A candidate that the scheduler itself accepts, or refuses for
-    another rule, is refused with the reason of the scheduler.
+    The acceptance names the rules that were lifted. A candidate that the scheduler accepts by itself, or refuses
+    because of another rule, is refused with the scheduler's reason.
     """
 
     scheduler: Scheduler
@@ -59,7 +59,7 @@ class OpenScheduler(Heuristics):
         return heuristics_of(self.scheduler).propose(space, target)
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
-        """Return the acceptance with the rules that it goes beyond, or the refusal with its reason."""
+        """Return the acceptance with the lifted rules that it breaks, or the refusal with its reason."""
         opened = facts.lifting(frozenset(self.lifted))
         verdict = self.scheduler.can_schedule(opened, device)
         beyond = tuple(opened.exceeded)
@@ -79,18 +79,18 @@ class OpenScheduler(Heuristics):
 def opened(
     schedulers: tuple[Scheduler, ...], lifted: tuple[ReasonCode, ...], lowering: Lowering,
 ) -> tuple[Scheduler, ...]:
-    """Return nvFuser's schedulers, followed by those with kernels without the rules ``lifted``.
+    """Return nvFuser's schedulers, followed by open versions of those with kernels, without the rules ``lifted``.
 
-    What nvFuser accepts is accepted by the same scheduler as before. Of the open ones, those that keep rows are asked
-    before the one that keeps nothing. There is no open Transpose: what it can hold, PointWise can, and the lowering
-    chooses tiles where they are faster.
+    A candidate that nvFuser accepts is accepted by the same scheduler as before. Among the open schedulers, those that
+    keep rows are asked before the one that keeps nothing. There is no open Transpose, because an open PointWise accepts
+    the same candidates and the lowering chooses tiles where they are faster.
     """
     by_type = {scheduler.type: scheduler for scheduler in schedulers}
     return (*schedulers, *(OpenScheduler(by_type[kind], _lifted_of(kind, lifted), lowering) for kind in _ORDER))
 
 
 def rules_lifted(schedulers: Sequence[Scheduler], closed: tuple[Scheduler, ...]) -> tuple[ReasonCode, ...]:
-    """Return the rules without which `opened` makes these schedulers of closed ones; nothing for any others."""
+    """Return the rules that `opened` lifted to make these schedulers; empty for schedulers from elsewhere."""
     rest = [one for one in schedulers[len(closed) :] if isinstance(one, OpenScheduler)]
     rules = tuple(code for code in LIFTABLE if any(code in one.lifted for one in rest))
     return rules if rest and tuple(schedulers) == opened(closed, rules, rest[0].lowering) else ()
@@ -99,7 +99,8 @@ def rules_lifted(schedulers: Sequence[Scheduler], closed: tuple[Scheduler, ...])
 def _lifted_of(kind: SchedulerType, lifted: tuple[ReasonCode, ...]) -> tuple[ReasonCode, ...]:
     """Return the rules that are lifted for a scheduler.
 
-    Rows and columns are one walk whether rows are kept or not; what else keeps nothing is a Reduction.
+    Rows and columns are traversed in the same way whether rows are kept or not; everything else that keeps nothing is a
+    Reduction.
     """
     if kind is SchedulerType.INNER_OUTER_PERSISTENT:
         return lifted

@@ -9,11 +9,11 @@ from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.persistent import LARGE_REDUCTION, kept_bytes, refusal_of_any_size, vector_width
 
-LANES = 8  # fewest threads of a block side by side along the kept axes
-LEAST_VECTOR = 4  # elements of an access that make it worth while to go across blocks
+LANES = 8  # minimum number of adjacent threads of a block along the kept axes
+LEAST_VECTOR = 4  # elements per access from which sharing columns across blocks is worthwhile
 BLOCK_THREADS = 256
-REGISTERS_OF_ADDRESSES = 40  # of each thread, for anything but kept values
-MOST_REGISTERS = 255  # of one thread
+REGISTERS_OF_ADDRESSES = 40  # per thread, for everything but kept values
+MOST_REGISTERS = 255  # per thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class OuterPersistent(Heuristics):
         return self._across(facts, device, size, names, vector)
 
     def _across(self, facts: CandidateFacts, device: Device, size: int, names: str, vector: int) -> Verdict:
-        """Return whether blocks can keep columns together: they meet at a barrier of the whole grid."""
+        """Return whether blocks can keep columns together; they synchronize at a barrier of the whole grid."""
         columns = vector * LANES
         needed = -(-size * columns // device.register_file)
         plain = next((link for link in facts.reductions if link.op != "welford"), None)

@@ -1,7 +1,8 @@
-"""Kernel parameters set by hand: those that a loop nest has, their legal values, and their consequences.
+"""Kernel parameters set by hand: which parameters a loop nest has, their legal values, and their consequences.
 
 Heuristics choose fast values; no legal value can make a result wrong. Parameters that are not set keep the heuristics'
-choice unless they depend on one that is: with other threads, a row takes a different number of steps.
+choice unless they depend on one that is set: with a different number of threads, a row takes a different number of
+steps.
 """
 
 import operator
@@ -21,14 +22,14 @@ Value = int | bool | tuple[int, int]
 Values = tuple[tuple[str, Value], ...]
 
 _WARP = 32
-_RESIDENT_THREADS = 2048  # of a multiprocessor, for the compute capabilities of `DEVICES`
-_REGISTER_WORDS = 160  # of a thread, for what it keeps of a row
-_MEETING = 40 << 10  # bytes of shared memory in which the lines of a block meet
+_RESIDENT_THREADS = 2048  # per multiprocessor, for the compute capabilities of `DEVICES`
+_REGISTER_WORDS = 160  # per thread, for the part of a row that it keeps
+_MEETING = 40 << 10  # bytes of shared memory through which the rows of threads of a block combine results
 _UNROLLED = 64
 _ROWS_AHEAD = 2
 _MOST_BLOCKS = (1 << 31) - 1
 _MOST_PARTS = 1 << 16
-_SPLIT_FROM = 2  # elements behind each result
+_SPLIT_FROM = 2  # elements reduced per result
 
 MEANINGS: Mapping[str, str] = {
     "threads": "threads of a block, in x and y", "blocks": "blocks of the grid", "unroll": "steps in flight together",
@@ -36,10 +37,10 @@ MEANINGS: Mapping[str, str] = {
     "cluster": "blocks that share each row through each other's shared memory",
     "persistent": "rows stay on chip between passes",
     "resident": "blocks per multiprocessor for which registers are limited", "tile": "columns, or sides of a tile",
-    "grain": "rows of one parallel iteration", "parallel": "shared among cores",
+    "grain": "rows of one parallel iteration", "parallel": "distributed over cores",
     "partial": "additions before a subtotal", "shared": "column sums in shared memory, the others in registers",
     "constants": "values that all rows share are loaded once",
-    "specialized": "all sizes are constants of the kernel, none is an argument",
+    "specialized": "all sizes are constants of the kernel, not arguments",
 }
 _NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
     (Form.BLOCKS, Style.ELEMENTS): ("threads", "blocks", "unroll", "vector", "specialized"),
@@ -55,9 +56,9 @@ _NAMES: Mapping[tuple[Form, Style], tuple[str, ...]] = {
 }
 
 
-_BITS = 63  # of a whole number
+_BITS = 63  # of an integer
 _FLAGS = ("constants", "parallel", "persistent", "specialized")
-# Of rows that add to column sums on the way, on a GPU and on a CPU.
+# For rows that also accumulate column sums, on a GPU and on a CPU.
 BACKWARD_NAMES = ("threads", "blocks", "unroll", "vector", "shared", "constants", "resident", "specialized")
 TILE_SUM_NAMES = ("threads", "tile", "split", "resident", "specialized")
 KEPT_COLUMN_NAMES = ("threads", "vector", "cluster", "specialized")
@@ -72,7 +73,7 @@ BANDS_NAMES = ("grain", "parallel", "specialized")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopChange:
-    """Values given by hand for one nest of loops of a segment, by the names of parameters, sorted."""
+    """Values set by hand for one nest of loops of a segment, sorted by the names of the parameters."""
 
     target: str
     nest: int
@@ -83,7 +84,7 @@ class LoopChange:
 class NestChoice:
     """The loops of one nest of a kernel: the heuristics' choice, the actual loops, and the parameters set by hand.
 
-    ``names`` are the parameters that may be set by hand; ``problem`` says why those given were rejected.
+    ``names`` are the parameters that may be set by hand; ``problem`` says why the given values were rejected.
     """
 
     number: int
@@ -96,16 +97,16 @@ class NestChoice:
 
     @property
     def values(self) -> dict[str, Value]:
-        """The parameters that may be given by hand, with their values."""
+        """The parameters that may be set by hand, with their values."""
         return {name: getattr(self.schedule, name) for name in self.names}
 
     @property
     def is_changed(self) -> bool:
-        """Whether some parameter is set by hand."""
+        """Whether any parameter is set by hand."""
         return replace(self.schedule, reasons=()) != replace(self.chosen, reasons=())
 
     def __str__(self) -> str:
-        """Return how the nest is looped, why, and its parameters, a line each."""
+        """Return the nest's loops, the reasons for them, and its parameters, one per line."""
         lines = [f"nest {self.number} on {self.target}: {describe(self.schedule, self.space)}"]
         for name, value in self.values.items():
             before = getattr(self.chosen, name)
@@ -115,12 +116,12 @@ class NestChoice:
 
 
 class Chooser:
-    """Applies parameters set by hand to the loops that heuristics choose for a kernel's nests, and keeps both."""
+    """Applies parameters set by hand to the loops that heuristics choose for a kernel's nests, and records both."""
 
     def __init__(
         self, changes: Sequence[LoopChange] = (), propose: Callable[[Space, str], LoopSchedule] | None = None,
     ) -> None:
-        """Take the changes of one segment for one target, and what proposes parameters instead of the writers."""
+        """Take the changes of one segment for one target, and a scheduler that proposes parameters or None."""
         self._propose = propose
         self._changes = {change.nest: change.values for change in changes}
         self._choices: dict[int, NestChoice] = {}
@@ -129,7 +130,7 @@ class Chooser:
     def with_given(
         self, number: int, target: str, space: Space, chosen: LoopSchedule, names: tuple[str, ...] | None = None,
     ) -> LoopSchedule:
-        """Return chosen loops with what was given by hand, where that is legal; the choice keeps why it is not."""
+        """Return chosen loops with the values set by hand if they are legal; the choice records why they are not."""
         if names is None:
             names = _names(space, target, chosen)
         if self._propose is not None:
@@ -144,7 +145,7 @@ class Chooser:
         return schedule
 
     def note(self, reason: str) -> None:
-        """Keep why the next nest is not of another form."""
+        """Record why the next nest does not have another form."""
         self._notes.append(reason)
 
     def choices(self, count: int, *, strict: bool) -> tuple[NestChoice, ...]:
@@ -153,13 +154,13 @@ class Chooser:
         Raises
         ------
         ScheduleError
-            If strict, and what was given by hand is illegal or for a nest that is not there.
+            If strict, and a value set by hand is illegal or is for a nest that does not exist.
         """
         found = tuple(self._choices[number] for number in range(count) if number in self._choices)
         problem = next((choice.problem for choice in found if choice.problem), "")
         beyond = next((number for number in self._changes if number not in {c.number for c in found}), None)
         if beyond is not None:
-            problem = f"the kernel has {len(found)} nest{'s' if len(found) != 1 else ''} of loops, no nest {beyond}"
+            problem = f"the kernel has {len(found)} nest{'s' if len(found) != 1 else ''} of loops, given nest {beyond}"
         if strict and problem:
             msg = f"with_params: {problem}."
             raise ScheduleError(msg)
@@ -169,7 +170,7 @@ class Chooser:
 def _proposed(
     space: Space, target: str, chosen: LoopSchedule, names: tuple[str, ...], proposal: LoopSchedule,
 ) -> LoopSchedule:
-    """Return loops with the parameters that a scheduler of the user's proposes.
+    """Return loops with the parameters that a user-defined scheduler proposes.
 
     Raises
     ------
@@ -190,7 +191,7 @@ def _proposed(
 
 
 def _names(space: Space, target: str, chosen: LoopSchedule) -> tuple[str, ...]:
-    """Return the parameters that may be given by hand."""
+    """Return the parameters that may be set by hand."""
     if chosen.keeps_columns:
         return KEPT_COLUMN_NAMES
     if chosen.style is Style.TILES and space.reduces:
@@ -202,11 +203,11 @@ def _names(space: Space, target: str, chosen: LoopSchedule) -> tuple[str, ...]:
 def changed(
     space: Space, target: str, chosen: LoopSchedule, values: Values, names: Sequence[str],
 ) -> tuple[LoopSchedule, str]:
-    """Return loops with some values given, and an empty text; or the loops as they were, and why not, in a sentence."""
+    """Return loops with some values set and an empty text, or the loops unchanged and the reason as a sentence."""
     where = f"a nest of {chosen.style.value} on {target}"
     for name, _ in values:
         if name not in names:
-            has = ", ".join(names) or "none that may be given"
+            has = ", ".join(names) or "none that can be set"
             return chosen, f"{name} is not a parameter of {where}; it has {has}"
     given = {name: (value, 1) if name == "threads" and isinstance(value, int) else value for name, value in values}
     has_blocks = target_of(target).has_blocks
@@ -214,24 +215,24 @@ def changed(
     problem = _illegal(space, chosen, given) if has_blocks else _illegal_on_cpu(space, chosen, given)
     if problem:
         return chosen, f"{problem}, for {where}"
-    # mypy cannot know the types of fields by name; they were looked at above.
+    # mypy cannot know the types of fields by name; they were checked above.
     reasons = (*chosen.reasons, f"set by hand: {_listed(given)}")
     schedule = replace(chosen, **given, reasons=reasons)  # type: ignore[arg-type]
     return (_followed(space, chosen, schedule, given), "") if has_blocks else (schedule, "")
 
 
 def checked(values: Mapping[str, object]) -> Values:
-    """Return values given by hand, sorted by name.
+    """Return values set by hand, sorted by name.
 
     Raises
     ------
     ArgumentTypeError
-        If a name is no parameter's, or a value is of a type that it does not have.
+        If a name is not that of a parameter, or a value has the wrong type.
     """
     found: list[tuple[str, Value]] = []
     for name, value in sorted(values.items()):
         if name not in MEANINGS:
-            msg = f"with_params: {name!r} is not a parameter; choose from {', '.join(MEANINGS)}."
+            msg = f"with_params: unknown parameter {name!r}; choose from {', '.join(MEANINGS)}."
             raise ArgumentTypeError(msg)
         if name == "threads" and isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_int, value)):
             found.append((name, (operator.index(value[0]), operator.index(value[1]))))
@@ -239,7 +240,7 @@ def checked(values: Mapping[str, object]) -> Values:
             found.append((name, value if isinstance(value, bool) else operator.index(value)))  # type: ignore[arg-type]
         else:
             if isinstance(value, int) and value.bit_length() > _BITS:
-                msg = f"with_params: {name} must be in {_BITS} bits, given {shown(value)}."
+                msg = f"with_params: {name} must fit in {_BITS} bits, given {shown(value)}."
                 raise ScheduleError(msg)
             kinds = {"threads": "an int or a pair of ints", **dict.fromkeys(_FLAGS, "a bool")}
             msg = f"with_params: {name} must be {kinds.get(name, 'an int')}, given {shown(value)}."
@@ -248,7 +249,7 @@ def checked(values: Mapping[str, object]) -> Values:
 
 
 def _is_int(value: object) -> bool:
-    """Whether a value is a whole number of a usual size: Python's, or one of NumPy's or another library's."""
+    """Whether a value is an integer that fits: Python's, or one of NumPy or another library."""
     try:
         return not isinstance(value, bool) and operator.index(value).bit_length() <= _BITS  # type: ignore[arg-type]
     except TypeError:
@@ -260,7 +261,7 @@ def _listed(given: Mapping[str, Value]) -> str:
 
 
 def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> str:
-    """Return why values are illegal on a GPU, empty if they are not."""
+    """Return why values are illegal on a GPU; empty if they are legal."""
     schedule = replace(chosen, **given)  # type: ignore[arg-type]
     x, y = schedule.threads
     vector, style = schedule.vector, chosen.style
@@ -274,7 +275,7 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
     if "blocks" in given and not 1 <= schedule.blocks <= _MOST_BLOCKS:
         return f"blocks = {schedule.blocks} must be between 1 and {_MOST_BLOCKS}"
     if "resident" in given and not 0 <= schedule.resident * x * y <= _RESIDENT_THREADS:
-        return f"resident = {schedule.resident} blocks of {x * y} threads are more than a multiprocessor holds"
+        return f"resident = {schedule.resident} blocks of {x * y} threads exceed the capacity of a multiprocessor"
     if space.column_sums:
         return _illegal_backward(space, schedule)
     if space.scans:
@@ -298,9 +299,9 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
             return problem
         nbytes = x * (y + (schedule.cluster if schedule.cluster > 1 else 0)) * vector * max(space.sum_bytes, 1)
         if y > 1 and nbytes > _MEETING:
-            return f"{x * y} threads meet in {nbytes} bytes of shared memory, more than {_MEETING}"
+            return f"{x * y} threads combine results in {nbytes} bytes of shared memory, more than {_MEETING}"
         if schedule.persistent and y > 1 and x * y * vector * space.widest_sum > MEETING_BUFFER:
-            return f"{x * y} threads meet in more than {MEETING_BUFFER} bytes of shared memory for one reduction"
+            return f"{x * y} threads combine one reduction in more than {MEETING_BUFFER} bytes of shared memory"
         words = steps_of_columns(space, schedule) * vector * space.input_bytes // 4
         if schedule.persistent and words > _REGISTER_WORDS:
             return f"{x * y} threads would each keep {words} registers of columns, more than {_REGISTER_WORDS}"
@@ -308,20 +309,20 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
 
 
 def steps_of_columns(space: Space, schedule: LoopSchedule) -> int:
-    """Return the rows that each thread keeps of its columns: a power of two, so that few kernels serve all depths."""
+    """Return how many rows of its columns each thread keeps: a power of two, so that few kernels serve all depths."""
     rows = -(-max(space.depth, 1) // (schedule.threads[1] * schedule.cluster))
     return 1 << max(rows - 1, 0).bit_length()
 
 
 def _illegal_tile_sum(space: Space, schedule: LoopSchedule) -> str:
-    """Return why the threads of a block cannot add up tiles, empty if they can."""
+    """Return why the threads of a block cannot add up tiles; empty if they can."""
     x, vector = schedule.threads[0], schedule.vector
     if x & (x - 1) or x < schedule.tile:
         least = f"{schedule.tile}, a side of the tiles"
         return f"threads = {schedule.threads} must be a power of two from {least}, in x only"
     if not tile_sums_meet(space, x):
         nbytes = x * vector * space.sum_bytes
-        return f"{x} threads meet in {nbytes} bytes of shared memory, more than they have beside the tiles"
+        return f"{x} threads combine results in {nbytes} bytes of shared memory, more than the tiles leave"
     return ""
 
 
@@ -334,17 +335,15 @@ def _illegal_tile(schedule: LoopSchedule, chosen: LoopSchedule) -> str:
 
 def _illegal_row(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> str:
     x, y = schedule.threads
-    if x < _WARP and x & (x - 1):
-        return f"threads = {schedule.threads}: fewer than {_WARP} must be a power of two"
-    if x > _WARP and x % _WARP:
-        return f"threads = {schedule.threads}: more than {_WARP} must be a multiple of it"
+    if (x > _WARP and x % _WARP) or (x < _WARP and x & (x - 1)):
+        return f"threads = {schedule.threads} must be a multiple of {_WARP}, or a power of two below it"
     problem = _illegal_cluster(space, schedule.cluster)
     if problem:
         return problem
     if schedule.cluster > 1 and (x < _WARP or y > 1 or schedule.split > 1):
-        return f"cluster = {schedule.cluster}: blocks share a row that is not split, each with a warp or more for it"
+        return f"cluster = {schedule.cluster}: blocks share only rows that are not split, each with at least one warp"
     if y > 1 and (x > _WARP or schedule.split > 1):
-        return f"threads = {schedule.threads}: rows share a block only if each has one warp and is not split"
+        return f"threads = {schedule.threads}: rows can share a block only if each has one warp and is not split"
     if schedule.persistent and not chosen.persistent:
         return "persistent = True: there is only one pass over the row, so there is nothing to keep"
     if schedule.persistent and not chosen.shared:
@@ -356,7 +355,7 @@ def _illegal_row(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> 
 
 
 def _in_given_cluster(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> LoopSchedule:
-    """Return the loops that other choices by hand start from where the number of blocks that share a row is given."""
+    """Return the loops to which the other values set by hand are applied if the blocks that share a row are given."""
     cluster = given.get("cluster", chosen.cluster)
     if not isinstance(cluster, int) or cluster == chosen.cluster or _illegal_cluster(space, cluster):
         return chosen
@@ -368,23 +367,23 @@ def _in_given_cluster(space: Space, chosen: LoopSchedule, given: Mapping[str, Va
 
 
 def _illegal_cluster(space: Space, cluster: int) -> str:
-    """Return why blocks cannot share rows in clusters of a size, empty if they can."""
+    """Return why blocks cannot share rows in clusters of a size; empty if they can."""
     most = space.device.largest_cluster
     if cluster > 1 and most == 1:
         cc = ".".join(map(str, space.device.cc))
-        return f"cluster = {cluster}: the {space.device.name} has no clusters, with compute capability {cc}"
+        return f"cluster = {cluster}: the {space.device.name} has compute capability {cc} and no clusters"
     if not 1 <= cluster <= most or cluster & (cluster - 1):
         return f"cluster = {cluster} must be a power of two, at most {most}"
     return ""
 
 
 def _steps(space: Space, schedule: LoopSchedule) -> int:
-    """Return the steps that the threads of a row take over it."""
+    """Return the number of steps that the threads of a row take over it."""
     return -(-max(space.groups(schedule.vector), 1) // (schedule.threads[0] * schedule.cluster))
 
 
 def _illegal_backward(space: Space, schedule: LoopSchedule) -> str:
-    """Return why rows that add to column sums cannot be processed so, empty if they can."""
+    """Return why values are illegal for rows that also accumulate column sums; empty if they are legal."""
     (x, y), sums, shared = schedule.threads, space.column_sums, schedule.shared
     if x % _WARP or y != 1:
         return f"threads = {schedule.threads} must be a multiple of {_WARP}, in x only"
@@ -410,7 +409,7 @@ def _illegal_backward(space: Space, schedule: LoopSchedule) -> str:
 def _followed(
     space: Space, chosen: LoopSchedule, schedule: LoopSchedule, given: Mapping[str, Value],
 ) -> LoopSchedule:
-    """Return loops with what follows from the values given."""
+    """Return loops with the parameters that follow from the given values."""
     x, _ = schedule.threads
     if schedule.style is Style.ELEMENTS and "blocks" not in given:
         chunks = -(-space.rows // schedule.vector)
@@ -433,12 +432,12 @@ def _followed(
     held = min(chosen.registers * before // step, steps)
     room = row_room(space.device, max(schedule.resident, 1)) // (step * max(space.input_bytes, 1))
     shared = min(chosen.shared * before // step, steps - held, room)
-    # Blocks that walk rows need registers for the next one.
+    # Blocks that iterate over rows need registers for the next one.
     return replace(schedule, registers=held, shared=shared, blocks=schedule.blocks if held else 0)
 
 
 def _illegal_on_cpu(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> str:
-    """Return why values are illegal on a CPU, empty if they are not."""
+    """Return why values are illegal on a CPU; empty if they are legal."""
     schedule = replace(chosen, **given)  # type: ignore[arg-type]
     rows = max(space.rows, 1)
     if not 1 <= schedule.grain <= rows:
@@ -446,7 +445,7 @@ def _illegal_on_cpu(space: Space, chosen: LoopSchedule, given: Mapping[str, Valu
     if schedule.split != 1 and (space.passes > 1 or space.depth < _SPLIT_FROM):
         return f"split = {schedule.split} requires a reduction whose result the kernel does not use"
     if schedule.split != 1 and not schedule.parallel:
-        return f"split = {schedule.split} is for several cores; parallel is False"
+        return f"split = {schedule.split} requires several cores, but parallel is False"
     if not 1 <= schedule.split <= min(_MOST_PARTS, max(space.depth, 1)):
         return f"split = {schedule.split} must be between 1 and {min(_MOST_PARTS, max(space.depth, 1))}"
     most = max(space.kept_run, 1) if chosen.style is Style.COLUMNS else 512

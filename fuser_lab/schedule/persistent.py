@@ -16,15 +16,15 @@ LARGE_REDUCTION = 8192  # 4 rounds of 2048 threads
 KEEP_EXP_BYTES = 24 * KIB
 KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
 ACCESS_BYTES = 16  # of the widest access of one thread
-INPUTS_OF_WIDE_ACCESSES = 4  # with more inputs accesses get narrower, so that registers suffice
+INPUTS_OF_WIDE_ACCESSES = 4  # with more inputs, accesses get narrower to save registers
 
 
 def refusal_of_any_size(
     scheduler: SchedulerType, facts: CandidateFacts, kind: Callable[[CandidateFacts], Refusal | None],
 ) -> Verdict | None:
-    """Return the refusal by the first broken rule that does not depend on how much is kept, or None.
+    """Return the refusal by the first broken rule that does not depend on the bytes kept, or None.
 
-    ``kind`` is the rule about which axes are reduced.
+    ``kind`` is the rule about the axes that are reduced.
     """
     if facts.reduction is None:
         return no(scheduler, ReasonCode.NO_REDUCTION)
@@ -51,12 +51,12 @@ def _rules(
 
 
 def keep_exp_up_to(device: Device) -> int:
-    """Return the bytes up to which a row of exponentials is kept rather than computed again."""
+    """Return the size in bytes up to which a row of exponentials is kept rather than computed again."""
     return KEEP_EXP_BYTES_HIGH_BANDWIDTH if device.is_high_bandwidth else KEEP_EXP_BYTES
 
 
 def kept_bytes(flow: ReductionFlow, exp_up_to: int = 0) -> tuple[int, Sequence[str]]:
-    """Return the bytes that each row keeps and of which tensors: the buffers, or the inputs that give them again."""
+    """Return the bytes kept per row and the tensors: the buffers, or the inputs that they are recomputed from."""
     buffers = flow.buffers()
     size = flow.peak_bytes(buffers)
     projection = flow.projection(buffers)
@@ -66,7 +66,7 @@ def kept_bytes(flow: ReductionFlow, exp_up_to: int = 0) -> tuple[int, Sequence[s
 
 
 def needs_buffer(facts: CandidateFacts) -> Refusal | None:
-    """Return why nothing has to be kept, or None."""
+    """Return why no buffer is needed, or None."""
     if facts.buffers:
         return None
     return reason(ReasonCode.NO_PERSISTENT_BUFFER, tensor=facts.patterns[0].name), facts.names
@@ -88,10 +88,10 @@ def broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
 
 
 def vector_width(facts: CandidateFacts) -> int:
-    """Return how many neighbouring elements of kept axes one access can take, a power of two.
+    """Return how many adjacent elements of kept axes one access can have, a power of two.
 
-    An access has at most 16 bytes of the widest dtype, less with many inputs; the innermost kept axes must be one
-    range of memory in every input and output that has them innermost, and its length a multiple.
+    An access has at most 16 bytes of the widest dtype, fewer with many inputs. The innermost kept axes must be one
+    contiguous range in every input and output that has them innermost, and its length must be a multiple of the width.
     """
     exact, pattern = facts.exact, facts.patterns[0]
     run: list[int] = []

@@ -1,4 +1,4 @@
-"""Reduction: one pass over the operand, nothing kept."""
+"""Reduction: one pass over the operand, without a persistent buffer."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
 
 
 def reshape_mixes(facts: CandidateFacts) -> Refusal | None:
-    """Return why a reshape stands in the way of the first reduction's loops, or None."""
+    """Return why a reshape is incompatible with the first reduction's loops, or None."""
     if facts.reshape is None:
         return None
     pattern = facts.patterns[0]

@@ -19,8 +19,8 @@ from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.greedy import Greedy
 from fuser_lab.schedule.inner_outer_persistent import InnerOuterPersistent
 from fuser_lab.schedule.inner_persistent import InnerPersistent
-from fuser_lab.schedule.lasting import lasting_reason
 from fuser_lab.schedule.matmul import Matmul
+from fuser_lab.schedule.monotone import monotone_reason
 from fuser_lab.schedule.no_op import NoOp
 from fuser_lab.schedule.open import OpenScheduler
 from fuser_lab.schedule.outer_persistent import OuterPersistent
@@ -51,10 +51,10 @@ SCHEDULER_LIST = listed(
     "a list of schedulers", lazy=True,
 )
 
-# Schedulers that may accept candidates which the common gate refuses for all others.
+# Schedulers that may accept candidates that the common gate refuses for all others.
 _EXEMPT = {ReasonCode.MATMUL_INSIDE: SchedulerType.MATMUL, ReasonCode.EVALUATED_ONLY: SchedulerType.GREEDY}
 
-MAX_FUSIONS = 8  # fusions whose answers are remembered
+MAX_FUSIONS = 8  # fusions whose answers are cached
 
 
 _Key = tuple[frozenset[str], tuple[TensorView, ...]]
@@ -62,10 +62,10 @@ _Key = tuple[frozenset[str], tuple[TensorView, ...]]
 
 @dataclass(slots=True)
 class _Known:
-    """The cached answers about one complete fusion; the reference to the fusion keeps its id in use.
+    """The cached answers about one complete fusion; holding the fusion keeps its id from being reused.
 
-    ``before`` is the fusion that this one is a rewrite of, as far as is known, and ``unchanged`` names the expressions
-    that both have: what was answered about these alone holds for both.
+    ``before`` is the fusion that this one is a rewrite of, if known, and ``unchanged`` names the expressions that both
+    have: an answer about these alone holds for both.
     """
 
     fusion: Fusion
@@ -75,7 +75,7 @@ class _Known:
     answers: dict[_Key, Answer] = field(default_factory=dict)
 
     def answer(self, key: _Key) -> Answer | None:
-        """Return what was answered about a candidate, or about an equal one before a rewrite."""
+        """Return the cached answer about a candidate, or about an equal one before a rewrite."""
         known: _Known | None = self
         while known is not None:
             found = known.answers.get(key)
@@ -86,7 +86,7 @@ class _Known:
 
 
 def _after(before: _Known | None, fusion: Fusion) -> _Known:
-    """Return what is known at first of a fusion that is asked about after another one."""
+    """Return the initial cache of a fusion that is asked about after another one."""
     if before is None or not _is_rewrite(before.fusion, fusion):
         return _Known(fusion, FusionLinks(fusion))
     old = {expr.name: expr for expr in before.fusion.exprs}
@@ -94,7 +94,7 @@ def _after(before: _Known | None, fusion: Fusion) -> _Known:
         expr.name for expr in fusion.exprs if expr.name in old and _is_same(old[expr.name], expr, before.fusion, fusion)
     )
     if before.before is not None:
-        before.before = replace(before.before, before=None)  # two rewrites back is far enough
+        before.before = replace(before.before, before=None)  # one rewrite back is enough
     return _Known(fusion, FusionLinks(fusion, before.links, unchanged), before, unchanged)
 
 
@@ -103,7 +103,7 @@ def _is_rewrite(before: Fusion, fusion: Fusion) -> bool:
 
 
 def _is_same(old: Expr, new: Expr, before: Fusion, fusion: Fusion) -> bool:
-    """Whether an expression is the same before and after a rewrite, and made of results of the same ops."""
+    """Whether an expression is the same before and after a rewrite, with operands from the same ops."""
     if old is not new and old != new:
         return False
     makers = [(before.producers.get(value), fusion.producers.get(value)) for value in new.inputs]
@@ -117,7 +117,7 @@ def _without_rules(scheduler: Scheduler) -> Scheduler:
 
 
 def _checked(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
-    """Return schedulers as a tuple, or raise ArgumentTypeError for what is none."""
+    """Return schedulers as a tuple, or raise ArgumentTypeError for an entry that is not a scheduler."""
     given = tuple(SCHEDULER_LIST.of(schedulers, "", "schedulers"))
     for scheduler in given:
         if not isinstance(scheduler.type, SchedulerType):
@@ -133,7 +133,7 @@ def _checked(schedulers: Iterable[Scheduler]) -> tuple[Scheduler, ...]:
 
 
 class SchedulerRegistry:
-    """The oracle of the segmenter: asks each scheduler, remembers acceptances and refusals.
+    """The segmenter's oracle: asks the schedulers in order and caches their acceptances and refusals.
 
     Parameters
     ----------
@@ -143,9 +143,10 @@ class SchedulerRegistry:
         Schedulers that refuse everything.
     memory_promotion
         Whether the operand of take_along_axis, a slice or a pad may be computed in the same segment (nvFuser's option
-        of this name).
+        of the same name).
     fuse_matmul
-        Whether the Matmul scheduler may accept matrix products with other expressions (nvFuser's option of this name).
+        Whether the Matmul scheduler may accept matrix products with other expressions (nvFuser's option of the same
+        name).
     schedulers
         Schedulers to ask, in this order; nvFuser's by default.
 
@@ -169,7 +170,7 @@ class SchedulerRegistry:
         self._refuses_as_nvfuser = all(s in SCHEDULERS or isinstance(s, OpenScheduler) for s in plain)
         self._lifted = frozenset(code for s in plain if isinstance(s, OpenScheduler) for code in s.lifted)
         self._known: OrderedDict[int, _Known] = OrderedDict()
-        self._lock = threading.Lock()  # the explorer looks ahead in a thread
+        self._lock = threading.Lock()  # the explorer computes previews in a thread
 
     @cached_property
     def closed(self) -> "SchedulerRegistry":
@@ -192,11 +193,11 @@ class SchedulerRegistry:
         return answer
 
     def heuristics(self, kind: SchedulerType) -> Heuristics:
-        """Return how kernels of a type are made: by the first scheduler of that type."""
+        """Return how kernels of a type are made, as the first scheduler of that type defines it."""
         return heuristics_of(next((one for one in self.schedulers if one.type is kind), None))
 
     def proposer(self, kind: SchedulerType) -> Propose | None:
-        """Return what proposes parameters for kernels of a type; None for the default."""
+        """Return the scheduler that proposes parameters for kernels of a type; None for the default."""
         first: object = next((one for one in self.schedulers if one.type is kind), None)
         while isinstance(first, RuledScheduler | OpenScheduler):
             first = first.scheduler
@@ -243,19 +244,19 @@ class SchedulerRegistry:
         elif not self._refuses_as_nvfuser:
             return Answer(tuple(verdicts))
         elif (gate := self._gate(facts)) is not None and gate[0].code in MONOTONE:
-            # All schedulers with kernels apply the gate, so its monotone refusals hold for each of them, whatever
-            # reason they gave first; an exempt scheduler has to promise that itself.
+            # All schedulers with kernels apply the gate, so its monotone refusals hold for each of them, whichever
+            # reason they gave first; an exempt scheduler has to declare its refusals monotone itself.
             core, exempt = gate[1], _EXEMPT.get(gate[0].code)
             return Answer(
                 tuple(
                     v if v.monotone or v.scheduler is exempt else replace(v, core=core, monotone=True) for v in verdicts
                 ),
             )
-        lasting = lasting_reason(facts) if len(exprs) > 1 and not self._lifted else None
-        if lasting is not None:
-            return Answer(tuple(replace(v, monotone=True) for v in verdicts), lasting)
+        monotone = monotone_reason(facts) if len(exprs) > 1 and not self._lifted else None
+        if monotone is not None:
+            return Answer(tuple(replace(v, monotone=True) for v in verdicts), monotone)
         return Answer(tuple(verdicts))
 
     def _gate(self, facts: CandidateFacts) -> Refusal | None:
-        """Return why no scheduler of these may hold a candidate, not even an open one, or None."""
+        """Return why none of these schedulers may accept a candidate, not even an open one, or None."""
         return facts.lifting(self._lifted).gate if self._lifted else facts.gate

@@ -58,7 +58,7 @@ def _resized_broadcast(facts: CandidateFacts) -> Refusal | None:
 
 
 def _resized_with_broadcast(facts: CandidateFacts) -> Refusal | None:
-    """Return a resized axis that a broadcast axis meets: the broadcast axis could not be resized along with it."""
+    """Return a resized axis that is mapped to a broadcast axis, which cannot be resized along with it, or None."""
     exact = facts.exact
     resized = {d.sources[0]: d.expr for d in exact.derivations if d.name == "resize"}
     for source, targets in exact.concretized.items():

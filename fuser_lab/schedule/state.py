@@ -1,4 +1,4 @@
-"""The loops of a segment: the data between a scheduler's choice and the lowering."""
+"""The loops of a segment: the data that a scheduler's choice passes to the lowering."""
 
 import enum
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Style(enum.Enum):
 
 
 class Evict(enum.Enum):
-    """What the L2 cache of a GPU evicts first: the kernel's inputs, or other data."""
+    """What the L2 cache of a GPU evicts first: the kernel's inputs or other data."""
 
     NORMAL = "normal"
     FIRST = "first"  # inputs are evicted before data of other kernels
@@ -29,36 +29,35 @@ class Space:
     """Extents of one loop nest, slowest axis first.
 
     ``kept_run`` and ``reduced_run`` are the lengths of the innermost ranges that every access traverses with one
-    stride, so that they can be one loop. ``reduces`` is False for a nest without reductions (``reduced`` may be empty
-    even where there are some: sums over axes of size 1). ``vector`` is how many neighbours a thread of a GPU may take
-    at a time along the fastest axis of the longest walk.
+    stride, so that each can be one loop. ``reduces`` is False for a nest without reductions (``reduced`` may be empty
+    even with reductions: sums over axes of size 1). ``vector`` is how many adjacent elements a GPU thread may access at
+    a time along the fastest axis of the longest loop.
 
-    GPU: ``shifted`` says that rows begin anywhere in an access of ``vector`` elements: a thread takes what lies in one,
-    and of the first and the last access of a row only a part belongs to it.
+    GPU: ``shifted`` says that rows may begin anywhere in an access of ``vector`` elements: threads access aligned
+    vectors, and only part of the first and of the last access of a row belongs to it.
 
     GPU: ``stored_bytes`` is the total size in bytes of the outputs that have one element per point of the nest.
 
     GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats;
-    ``looked_up`` says that inputs are read at positions that are data.
+    ``looked_up`` says that inputs are read at data-dependent positions.
 
-    ``transposed`` are the extents of two axes of which some tensors are fast along the first, the others along the
-    second, (0, 0) if all agree; with reductions, the first is a reduced axis. ``itemsize`` is that of the widest to be
-    transposed, ``transposed_bytes`` what an element of all of them takes. ``mirrored`` says whether both axes are as
-    long, and one tensor is read along both that the L2 cache does not hold.
+    ``transposed`` contains the extents of two axes such that some tensors are contiguous along the first and the others
+    along the second; (0, 0) if all agree. With reductions, the first is a reduced axis. ``itemsize`` is that of the
+    widest tensor to be transposed, ``transposed_bytes`` the bytes per element of all of them. ``mirrored`` says whether
+    both axes have the same extent and a tensor that does not fit in the L2 cache is read along both.
 
-    GPU, with reductions: ``streams`` is how many inputs are read element by element, ``read_bytes`` what an element
-    of all of them takes; ``input_bytes`` what an element of
-    a row takes that stays on chip between passes as inputs, ``value_bytes`` the same with what is expensive to compute
-    again, ``constant_bytes`` what only later passes read, ``sum_bytes`` the running values of one result,
-    ``widest_sum`` the widest of them; ``online``
-    says whether a maximum and the sum of exponentials relative to it are all that the first two passes compute.
-    ``column_sums`` are the bytes of one column's running value, for each sum of columns that rows add to on the way;
-    empty where rows do not. ``window`` is how many elements of a result lie side by side in memory, those of the next
-    result beside them, where a thread reduces windows by itself.
+    GPU, with reductions: ``streams`` is how many inputs are read element by element, ``read_bytes`` the bytes per
+    element of all of them. ``input_bytes`` is the bytes per element of a row that stay on chip between passes if inputs
+    are kept, ``value_bytes`` the same if values that are expensive to recompute are kept as well, ``constant_bytes``
+    the bytes that only later passes read, ``sum_bytes`` the running values of one result, ``widest_sum`` the widest of
+    them. ``online`` says whether the first two passes compute only a maximum and the sum of exponentials relative to
+    it. ``column_sums`` has the bytes of one column's running value for each column sum that rows add to; empty if there
+    are none. ``window`` is how many elements of a result are adjacent in memory, followed by those of the next result,
+    if a thread reduces whole windows.
 
-    ``scans`` is how many scans run along ``reduced``, an axis whose elements are all results; 0 where there are none.
+    ``scans`` is how many scans run along ``reduced``, an axis whose elements are all results; 0 if there are none.
 
-    ``device`` is the GPU whose multiprocessors, registers and shared memory loops are chosen for.
+    ``device`` is the GPU for whose multiprocessors, registers and shared memory the loops are chosen.
     """
 
     kept: tuple[int, ...]
@@ -92,29 +91,29 @@ class Space:
 
     @property
     def rows(self) -> int:
-        """Number of results of a reduction, or of elements where there is none."""
+        """Number of results of a reduction, or of elements if there is no reduction."""
         return prod(self.kept)
 
     @property
     def is_walked_again(self) -> bool:
-        """Whether columns are needed again after a result of them is known."""
+        """Whether columns are read again after one of their results is known."""
         return bool(self.reduced) and not self.inner_reduced and not self.is_one_pass
 
     @property
     def reduces_outermost(self) -> bool:
-        """Whether the outermost axis in memory is a reduced one, so that a result's elements grow with it."""
+        """Whether the outermost axis in memory is reduced, so that the elements per result grow with it."""
         if not self.reduced:
             return False
         return self.rows == 1 or (self.depth > self.reduced_run if self.inner_reduced else self.rows == self.kept_run)
 
     @property
     def is_one_pass(self) -> bool:
-        """Whether no element is needed again; a column's maximum and sum of exponentials are found together."""
+        """Whether no element is read again; a column's maximum and sum of exponentials are computed together."""
         return self.passes == 1 or (self.online and self.passes == 2 and not self.inner_reduced)
 
     @property
     def depth(self) -> int:
-        """Number of elements behind each result."""
+        """Number of elements reduced per result."""
         return prod(self.reduced)
 
     def groups(self, vector: int) -> int:
@@ -131,25 +130,26 @@ class LoopSchedule:
     style
         Which loop is the innermost.
     parallel
-        CPU: whether the outer loop is shared among cores (small kernels are faster alone).
+        CPU: whether the outer loop is distributed over cores (small kernels are faster on one).
     grain
-        CPU: rows that one parallel iteration works through.
+        CPU: rows per parallel iteration.
     tile
-        Columns that one parallel iteration owns; 1 where style is not COLUMNS.
+        Columns per parallel iteration; 1 unless the style is COLUMNS.
     threads
         GPU: threads of a block in x and y; y counts rows.
     blocks
-        GPU: most blocks in flight of a grid-stride loop, or of blocks that walk rows; 0 for as many as there are rows.
+        GPU: maximum number of blocks in flight of a grid-stride loop or of blocks that iterate over rows; 0 for one
+        block per row.
     partial
-        Elements that are added up before their sum is added to the total: bounds the rounding error.
+        Elements that are added up before their sum is added to the total, which bounds the rounding error.
     split
-        Parts that each reduction is cut into, added up by a second phase; 1 for one phase.
+        Parts of each reduction, combined by a second phase; 1 for one phase.
     cluster
         GPU: blocks of a cluster that share each row and reduce it through each other's shared memory; 1 for one block.
     persistent
         Whether values needed by several passes over a row are kept in a buffer.
     online
-        GPU: whether a maximum and the sum of exponentials relative to it are found in one pass.
+        GPU: whether a maximum and the sum of exponentials relative to it are computed in one pass.
     registers, shared
         GPU: steps over a row that are kept in registers and in shared memory; each pass reads the rest again.
     values
@@ -160,8 +160,8 @@ class LoopSchedule:
     resident
         GPU: blocks per multiprocessor for which registers are limited; 0 for no limit.
     unroll
-        Elements of a thread before the next index is computed; steps whose loads are in flight together (of rows with
-        column sums: 2 for loads of the next row ahead of the values of this one).
+        Elements of a thread before the next index is computed; steps whose loads are in flight together (for rows with
+        column sums, 2 means that the next row is loaded before the values of this one are computed).
     vector
         Elements of one memory access.
     evict

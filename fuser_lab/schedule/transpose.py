@@ -1,4 +1,4 @@
-"""Transpose: tiles go through shared memory, so that reads and writes both follow memory."""
+"""Transpose: tiles go through shared memory, so that reads and writes are both contiguous."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ TILE = SIDE * SIDE
 
 @dataclass(frozen=True, slots=True)
 class Transpose(Heuristics):
-    """Accepts candidates without reductions whose tensors have two innermost axes, if their tiles fill a GPU."""
+    """Accepts candidates without reductions whose tensors have two different innermost axes, if tiles fill the GPU."""
 
     type: SchedulerType = SchedulerType.TRANSPOSE
 
@@ -43,7 +43,7 @@ class Transpose(Heuristics):
     ) -> Verdict:
         """Return whether the tiles of 32 x 32 fill the GPU and have two full sides; PointWise is for the rest.
 
-        Sizes are those of the first tensor's axes in the order of its loops, however it lies in memory.
+        Sizes are those of the first tensor's axes in the order of its loops, whatever its memory order.
         """
         exact, near = facts.exact, facts.neighbourhoods
         axes = _loops(facts, first)
@@ -83,13 +83,13 @@ def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
 
 
 def _loops(facts: CandidateFacts, tensor: TensorView) -> list[int]:
-    """Return the classes of a tensor's axes in their order; a broadcast axis as the axis that it meets."""
+    """Return the classes of a tensor's axes in order, a broadcast axis as the axis that it is mapped to."""
     met = (_met(facts, c) for c in facts.exact.classes[tensor.name])
     return [c for c in met if c is not None]
 
 
 def _innermost(facts: CandidateFacts, tensor: TensorView) -> int:
-    """Return the class of the axis that is innermost in memory, or that it meets."""
+    """Return the class of the axis that is innermost in memory, or of the axis that it is mapped to."""
     number = facts.exact.classes[tensor.name][tensor.domain.allocation_order[-1]]
     met = _met(facts, number)
     return number if met is None else met

@@ -380,8 +380,8 @@ def is_by_hint(answer: Answer) -> bool:
 
 def final_text(answer: Answer) -> str:
     """Return the reason that applies to all larger sets, otherwise the most frequent decisive one."""
-    if answer.lasting is not None:
-        return answer.lasting.text
+    if answer.monotone is not None:
+        return answer.monotone.text
     return Counter(verdict.text for verdict in answer.decisive).most_common(1)[0][0]
 
 

@@ -1,4 +1,4 @@
-"""Which compiler makes machine code of the kernels for CUDA: a choice of the user, read when kernels are generated."""
+"""The compiler of CUDA kernels, which the user chooses by an environment variable read when kernels are generated."""
 
 import os
 from typing import Final
@@ -11,12 +11,12 @@ COMPILERS: Final = (DEFAULT_COMPILER, "mlir")
 
 
 def chosen_compiler() -> str:
-    """Return the name of the compiler that the environment variable names, by default numba.
+    """Return the name of the compiler in the environment variable, by default numba.
 
     Raises
     ------
     UnsupportedError
-        If there is no compiler of this name.
+        If no compiler has this name.
     """
     chosen = os.environ.get(VARIABLE) or DEFAULT_COMPILER
     if chosen not in COMPILERS:

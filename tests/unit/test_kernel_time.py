@@ -195,7 +195,7 @@ def test_the_command_refuses_other_files(tmp_path, capsys) -> None:
     place = tmp_path / "rows.csv"
     place.write_text("a,b\n1,2\n")
     assert cli.main(["fit", str(place)]) == 2
-    assert "its columns are others" in capsys.readouterr().err
+    assert "its columns differ" in capsys.readouterr().err
     save(Measurements(facts={"name": "this CPU"}, rows=tuple(planted(3))), place)
     assert cli.main(["fit", str(place)]) == 2
     assert "FILE is of 'this CPU'; rates can be fitted for A100" in capsys.readouterr().err

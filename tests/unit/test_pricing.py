@@ -66,7 +66,7 @@ def test_entries_of_the_corpus_are_added_up(capsys):
     for rule, text in issues:
         fd, inputs = fl.load_repro(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])
         assert fl.price(fd, inputs).row(rule).gaining == 1
-    with pytest.raises(InputError, match="inputs of their own"):
+    with pytest.raises(InputError, match="have their own inputs"):
         fl.price(entries, [])
     assert cli.main(["price", "--corpus", "example/res*", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["fusions"] == len(fl.corpus("example/res*"))
@@ -82,7 +82,7 @@ def test_the_table(tmp_path):
     read = json.loads(prices.save(tmp_path / "prices.json").read_text())
     assert read["rules"][0]["rule"] == "index_input"
     assert read["rules"][0]["measured [us]"] is None
-    with pytest.raises(InputError, match="the rule 'cycle' refused no merge here; there are: index_input"):
+    with pytest.raises(InputError, match="the rule 'cycle' refused no merge here; choose from index_input"):
         prices.row("cycle")
 
 

@@ -281,7 +281,7 @@ def test_heuristics_that_are_no_transforms():
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[8, 8], contiguity=True)
         fd.add_output(fd.ops.var_mean(x, [1])[0])
-    with pytest.raises(UnsupportedError, match=r"persistent is not supported as transforms: sums of .* Supported"):
+    with pytest.raises(UnsupportedError, match=r"persistent cannot be written as transforms: .* Supported"):
         fd.sched.schedule(SchedulerType.INNER_OUTER_PERSISTENT)
     with pytest.raises(UnsupportedError, match="the transforms of transpose do not fit this fusion: "):
         fd.sched.schedule(SchedulerType.TRANSPOSE)

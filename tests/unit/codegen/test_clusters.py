@@ -187,7 +187,7 @@ def test_a_cluster_reduces_each_value_once() -> None:
     [
         ({"cluster": 3}, "cluster = 3 must be a power of two, at most 16"),
         ({"cluster": 32}, "cluster = 32 must be a power of two, at most 16"),
-        ({"cluster": 2, "threads": 16}, "cluster = 2: blocks share a row that is not split, each with a warp"),
+        ({"cluster": 2, "threads": 16}, "cluster = 2: blocks share only rows that are not split"),
     ],
     ids=str,
 )
@@ -198,7 +198,7 @@ def test_what_no_cluster_can_do_is_refused(values: dict[str, Any], text: str) ->
 
 def test_devices_without_clusters_say_so() -> None:
     change = LoopChange(target="cuda", nest=0, values=(("cluster", 2),))
-    with pytest.raises(ScheduleError, match="cluster = 2: the A100 has no clusters, with compute capability 8.0"):
+    with pytest.raises(ScheduleError, match="cluster = 2: the A100 has compute capability 8.0 and no clusters"):
         generate(build(softmax, [(3, 4096)], D.Float), S.INNER_PERSISTENT, "cuda", changes=(change,), device=A100)
 
 

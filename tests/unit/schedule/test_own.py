@@ -326,5 +326,5 @@ def test_an_illegal_proposal_is_an_error():
     with fl.FusionDefinition() as fd:
         fd.add_output(fd.ops.softmax(fd.define_tensor([-1, -1], contiguity=True), 1))
     plan = fl.segment(fd, [fl.spec((6, 200))], schedulers=[Odd(), *fl.SCHEDULERS])
-    with pytest.raises(ScheduleError, match=r"propose: threads = \(100, 1\): more than 32 must be a multiple of it"):
+    with pytest.raises(ScheduleError, match=r"propose: threads = \(100, 1\) must be a multiple of 32"):
         plan.segments[0].source("cuda")

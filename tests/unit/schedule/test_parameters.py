@@ -153,15 +153,15 @@ def test_a_segment_keeps_its_parameters_while_others_are_edited() -> None:
     ("values", "sentence"),
     [
         ({"threads": 2048}, r"threads = \(2048, 1\) must be positive, at most 1024 together"),
-        ({"threads": 100}, r"threads = \(100, 1\): more than 32 must be a multiple of it"),
-        ({"threads": 24}, r"fewer than 32 must be a power of two"),
-        ({"threads": (64, 2)}, r"rows share a block only if each has one warp"),
+        ({"threads": 100}, r"threads = \(100, 1\) must be a multiple of 32, or a power of two below it"),
+        ({"threads": 24}, r"must be a multiple of 32, or a power of two below it"),
+        ({"threads": (64, 2)}, r"rows can share a block only if each has one warp"),
         ({"threads": 1}, r"1 threads would each keep \d+ registers of a row"),
         ({"vector": 3}, r"vector = 3 must be a power of two that divides 8"),
         ({"vector": 16}, r"vector = 16 must be a power of two that divides 8"),
         ({"unroll": 0}, r"unroll = 0 must be between 1 and 64"),
         ({"split": 4}, r"split = 4 requires a reduction whose result the kernel does not use"),
-        ({"resident": 64}, r"resident = 64 blocks of 512 threads are more than a multiprocessor holds"),
+        ({"resident": 64}, r"resident = 64 blocks of 512 threads exceed the capacity of a multiprocessor"),
         ({"grain": 4}, r"grain is not a parameter of a nest of rows on cuda; it has threads, unroll"),
     ],
 )
@@ -183,7 +183,7 @@ def test_whole_numbers_of_other_libraries_are_whole_numbers() -> None:
 
 def test_wrong_names_types_and_numbers() -> None:
     plan = softmax_plan()
-    with pytest.raises(ArgumentTypeError, match="'thread' is not a parameter; choose from threads"):
+    with pytest.raises(ArgumentTypeError, match="unknown parameter 'thread'; choose from threads"):
         plan.with_params(0, thread=4)
     with pytest.raises(ArgumentTypeError, match="unroll must be an int, given True"):
         plan.with_params(0, unroll=True)
@@ -193,7 +193,7 @@ def test_wrong_names_types_and_numbers() -> None:
         plan.with_params(3, threads=64)
     with pytest.raises(InputError, match="target must be 'cpu' or 'cuda', given 'H200'"):
         plan.with_params(0, target="H200", threads=64)
-    with pytest.raises(ScheduleError, match="1 nest of loops, no nest 1"):
+    with pytest.raises(ScheduleError, match="1 nest of loops, given nest 1"):
         plan.with_params(0, nest=1, threads=64)
 
 

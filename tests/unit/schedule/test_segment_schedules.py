@@ -69,7 +69,7 @@ def test_lines_of_the_schedule_that_are_not_loops() -> None:
     plan = softmax_plan()
     text = str(plan.segments[0].schedule)
     (nest,) = plan.segments[0].params()
-    assert "# follows from these" in text
+    assert "# these imply" in text
     for line, values in (
         ("fd.sched.launch_bounds(blocks=2)", {"resident": 2}), ("fd.sched.read_again()", {"persistent": False}),
         ("fd.sched.specialize()", {"specialized": True}), ("fd.sched.specialize(sizes=False)", {}),
@@ -90,13 +90,13 @@ def test_lines_of_the_schedule_that_are_not_loops() -> None:
 def test_other_loops_refuse_what_only_the_scheduler_writes() -> None:
     plan = softmax_plan()
     other = lowered_loop_by_loop(plan)
-    assert other.segments[0].loops, "10 threads for a row are no template"
+    assert other.segments[0].loops, "no template has 10 threads per row"
     assert "# Lowered loop by loop: threads = (10," in str(other.segments[0].schedule)
     with pytest.raises(ScheduleError, match=r"fd\.sched\.read_again\(\) needs the loops that the scheduler"):
         plan.with_schedule(0, f"{other.segments[0].schedule}fd.sched.read_again()\n")
     bounded = plan.with_schedule(0, f"{other.segments[0].schedule}fd.sched.launch_bounds(3)\n")
     assert bounded.segments[0].kernel("cuda").kernel_ir.phases[0].launch.resident == 3
-    with pytest.raises(ScheduleError, match=r"on_cores.* the other loops of this schedule are no template"):
+    with pytest.raises(ScheduleError, match=r"on_cores.* a template cannot be combined with"):
         plan.with_schedule(0, f"{other.segments[0].schedule}fd.sched.on_cores('rows', grain=1)\n")
 
 
@@ -116,9 +116,9 @@ def test_the_schedule_of_a_cpu_kernel_is_a_template() -> None:
     assert both.with_schedule(0, schedule).hash == plan.with_params(0, threads=(16, 1)).hash
     for line, sentence in (
         ("fd.sched.on_cores('columns')", "nest 0 is of style 'rows', given 'columns'"),
-        ("fd.sched.on_cores('rows', nest=3)", "the kernel has 1 nest of loops, no nest 3"),
+        ("fd.sched.on_cores('rows', nest=3)", "the kernel has 1 nest of loops, given nest 3"),
         ("fd.sched.on_cores('rows', grain=0)", "on_cores: grain = 0 must be between 1 and"),
-        ("fd.sched.on_cores('rows', colour=1)", "on_cores: 'colour' is not a parameter; choose from"),
+        ("fd.sched.on_cores('rows', colour=1)", "on_cores: unknown parameter 'colour'; choose from"),
         ("fd.sched.on_cores('rows', threads=(1, 1))", "on_cores: threads is not a parameter of a nest of rows on cpu"),
         ("fd.sched.on_cores('rows', target='cuda')", "on_cores: target is 'cuda'; choose from cpu"),
         ("fd.sched.on_cores('rows')\nfd.sched.on_cores('rows')", "nest 0 has loops already"),

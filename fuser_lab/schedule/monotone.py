@@ -1,15 +1,15 @@
-"""Refusals for good that follow from the rules of all schedulers together, where none of them alone is one.
+"""Monotone refusals that follow from the rules of all schedulers together, although no single rule implies them.
 
-Each scheduler stops at the first rule that is broken, which a larger candidate may keep. What stands here holds for
-every larger candidate too, because expressions that are inside stay inside, and with them what depends on what:
+Each scheduler stops at the first rule that is broken, and a larger candidate may satisfy that rule. The refusals here
+hold for every larger candidate too, because it contains the same expressions with the same dependences:
 
-* Only Reduction, InnerPersistent, OuterPersistent and InnerOuterPersistent ever hold a reduction.
-* The first three take reductions of one kind (inner or outer) and of the same places and extents only.
-* InnerOuterPersistent takes both kinds, of complementary places. No reduction may need an outer one, nothing may join
-  what follows the two kinds, and no column's result may be widened to rows again.
+* Only Reduction, InnerPersistent, OuterPersistent and InnerOuterPersistent accept a reduction. The first three accept
+* only reductions of one kind (inner or outer) with the same positions and extents. InnerOuterPersistent accepts both
+* kinds, with complementary positions. No reduction may depend on an outer one, nothing may combine results of the two
+* kinds, and no column's result may be broadcast to rows again.
 
-Which axes a reduction takes away, their extents, and whether the innermost is among them are properties of the
-expression; they do not depend on what else is in a candidate.
+The axes that a reduction reduces, their extents, and whether the innermost is among them are properties of the
+expression and do not depend on the rest of a candidate.
 """
 
 from functools import lru_cache
@@ -23,10 +23,10 @@ from fuser_lab.schedule.facts import CandidateFacts
 Places = tuple[tuple[int, bool], ...]
 
 
-def lasting_reason(facts: CandidateFacts) -> Reason | None:
-    """Return why a candidate and every larger one are refused by all schedulers, as far as reductions tell."""
+def monotone_reason(facts: CandidateFacts) -> Reason | None:
+    """Return why all schedulers refuse a candidate and every larger one because of its reductions, or None."""
     found = facts.patterns if facts.reduction is not None else ()
-    if len(found) < 2 or _has_empty_tensor(facts.candidate.fusion):  # NoOp takes what has no elements
+    if len(found) < 2 or _has_empty_tensor(facts.candidate.fusion):  # NoOp accepts tensors without elements
         return None
     inner = [p for p in found if p.inner]
     outer = [p for p in found if not p.inner]
@@ -39,12 +39,12 @@ def _has_empty_tensor(fusion: Fusion) -> bool:
 
 
 def _places(facts: CandidateFacts, pattern: ReductionPattern) -> Places:
-    """Return the extent of each axis and whether it is reduced; patterns with equal axes have equal places."""
+    """Return the extent of each axis and whether it is reduced; equal for patterns with equal axes."""
     return tuple((facts.exact.extent[c], reduced) for c, reduced in pattern.axes)
 
 
 def _other_places(facts: CandidateFacts, found: list[ReductionPattern]) -> Reason | None:
-    """Return which two reductions of one kind no scheduler accepts together, or None."""
+    """Return two reductions of one kind that no scheduler accepts together, or None."""
     for other in found[1:]:
         if _places(facts, other) != _places(facts, found[0]):
             first = found[0]
@@ -75,7 +75,7 @@ def _reduced(pattern: ReductionPattern) -> str:
 
 
 def _tied(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | None:
-    """Return a reduction that needs an outer one, or what joins the results of both kinds, or None."""
+    """Return a reduction that depends on an outer one, or an expression that combines both kinds, or None."""
     after_outer: dict[str, str] = {}
     after_inner: dict[str, str] = {}
     for link in facts.links:
@@ -86,7 +86,7 @@ def _tied(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | N
         if column is not None and row is not None:
             return reason(ReasonCode.SHARED_CONSUMER, user=link.name, inner=row, outer=column)
         if link.name in outer:
-            after_outer[link.name] = link.name  # what a column adds up may well come after a row's reduction
+            after_outer[link.name] = link.name  # a column may add up values that come after a row's reduction
         elif column is not None:
             after_outer[link.name] = column
         elif link.name in inner:
@@ -97,7 +97,7 @@ def _tied(facts: CandidateFacts, inner: set[str], outer: set[str]) -> Reason | N
 
 
 def _widened(facts: CandidateFacts) -> Reason | None:
-    """Return what widens a column's result to rows again, or None."""
+    """Return what broadcasts a column's result to rows again, or None."""
     columns = sum(1 << i for i, p in enumerate(facts.patterns) if not p.inner)
     for name, new in facts.flow.broadcasts_after():
         for number in new if facts.flow.after[name] & columns else ():

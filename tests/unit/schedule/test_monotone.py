@@ -38,7 +38,7 @@ def test_a_row_sum_of_what_a_column_sum_changed():
     answer = answer_of(body)
     assert answer.chosen is None
     assert all(verdict.monotone for verdict in answer.verdicts)
-    assert answer.lasting.code.value == "outer_before_inner"
+    assert answer.monotone.code.value == "outer_before_inner"
 
 
 def test_a_sum_of_rows_and_of_columns_joined():
@@ -48,7 +48,7 @@ def test_a_sum_of_rows_and_of_columns_joined():
         columns = fd.ops.mul(x, back(fd, fd.ops.sum(x, dims=COLUMNS), COLUMNS))
         fd.add_output(fd.ops.add(rows, columns))
 
-    assert answer_of(body).lasting.code.value in {"shared_consumer", "broadcast_after_reduction"}
+    assert answer_of(body).monotone.code.value in {"shared_consumer", "broadcast_after_reduction"}
 
 
 def test_reductions_of_other_extents():
@@ -57,7 +57,7 @@ def test_reductions_of_other_extents():
         total = fd.ops.add(fd.ops.sum(x, dims=ROWS), fd.ops.sum(y, dims=ROWS))
         fd.add_output(total)
 
-    assert answer_of(body).lasting.code.value == "pattern_mismatch"
+    assert answer_of(body).monotone.code.value == "pattern_mismatch"
 
 
 def test_sums_of_a_backward_pass_may_share_a_kernel():
@@ -67,7 +67,7 @@ def test_sums_of_a_backward_pass_may_share_a_kernel():
         fd.add_output(rows)
         fd.add_output(fd.ops.sum(rows, dims=COLUMNS))
 
-    assert answer_of(body).lasting is None
+    assert answer_of(body).monotone is None
 
 
 def test_two_softmaxes_in_a_row_may_share_a_kernel():
@@ -78,7 +78,7 @@ def test_two_softmaxes_in_a_row_may_share_a_kernel():
 
     answer = answer_of(body)
     assert answer.chosen is not None
-    assert answer.lasting is None
+    assert answer.monotone is None
 
 
 def test_without_elements_nothing_is_refused_for_good():
@@ -88,7 +88,7 @@ def test_without_elements_nothing_is_refused_for_good():
         fd.add_output(fd.ops.sum(scaled, dims=ROWS))
         fd.add_output(matrix(fd, 0, 4))
 
-    assert answer_of(body).lasting is None
+    assert answer_of(body).monotone is None
 
 
 @pytest.mark.parametrize("size", [4096, 64, 1])
@@ -99,7 +99,7 @@ def test_no_larger_candidate_is_taken(seed, size):
     refused = []
     for exprs in convex_pieces(fusion, 60, largest=5):
         answer = oracle.ask(candidate(fusion, exprs))
-        if answer.lasting is not None:
+        if answer.monotone is not None:
             assert answer.chosen is None
             assert all(verdict.monotone for verdict in answer.verdicts)
             refused.append(set(exprs))
