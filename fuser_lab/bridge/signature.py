@@ -96,7 +96,7 @@ class Recorded:
         """Return the plan compiled for a target; the array library evaluates what a compiler refuses."""
         if self.shared is None:
             return self.plan.prepared(target, evaluate_refused=True)
-        return self.plan.prepared_beside(self.shared, target, evaluate_refused=True)
+        return self.plan.prepared_with(self.shared, target, evaluate_refused=True)
 
 
 _RECORDED: OrderedDict[Signature, Recorded] = OrderedDict()

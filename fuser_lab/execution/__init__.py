@@ -1,1 +1,1 @@
-"""How definitions and plans run, and whether their results are right: executors, profiles, tolerances."""
+"""Running definitions and plans, and checking their results: executors, profiles, tolerances."""

@@ -1,6 +1,6 @@
 """The accuracy of each op: its largest error in units in the last place, against a reference of higher precision.
 
-Compiled kernels are measured. All ops that accept a dtype are in one kernel, and their operands cover the whole range
+Compiled kernels are measured. One kernel contains all ops that accept a dtype, and their operands cover the whole range
 of the dtype: random bit patterns, numbers of moderate size, neighbours of zeros and poles, and special values (zeros of
 both signs, infinities, NaN, subnormal, smallest and largest numbers). The reference is the interpreter in float64 for
 floats of up to 32 bits, NumPy's long double for Double, and mpmath, if it is installed, for functions that NumPy lacks.
@@ -39,7 +39,7 @@ DTYPES = (
 )
 MOST_OPERANDS = 3
 _SEED, _EACH = 20261122, 1500
-_OF_DTYPE = frozenset({"nextafter"})  # their results depend on the dtype, so there is no result of higher precision
+_OF_DTYPE = frozenset({"nextafter"})  # their results depend on the dtype, so no higher precision is exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +48,8 @@ class Accuracy:
 
     ``ulps`` is infinite if NaN is returned for a number, or a number for NaN.
 
-    ``operands`` are those of the largest error. Units are those of the result's dtype at the exact result; the error of
-    a complex result is its distance in the plane, in units of the magnitude.
+    ``operands`` are those with the largest error. Units are those of the result's dtype at the exact result; the error
+    of a complex result is its distance in the complex plane, in units of the magnitude.
     """
 
     op: str
@@ -60,7 +60,7 @@ class Accuracy:
 
 
 def measure_all() -> dict[str, Stated]:
-    """Return the accuracy of kernels of every target that this machine runs: the CPU, and a GPU if there is one."""
+    """Return the accuracy of kernels on every target of this machine: the CPU, and a GPU if there is one."""
     found = {cpu_table(): stated_from(measured("cpu"), cpu_table(), _processor())}
     with contextlib.suppress(FuserLabError):  # there is no GPU
         found["cuda"] = stated_from(measured("cuda"), "cuda", this_gpu().name)
@@ -159,7 +159,7 @@ Wanted = tuple[Any, Array]  # indices of samples, and their exact results
 
 
 def _wanted(names: Sequence[str], fusion: Fusion, inputs: Sequence[Array]) -> list[Wanted | None]:
-    """Return exact results for some samples of each op; None if there is no evaluation of higher precision."""
+    """Return exact results for some samples of each op; None if none can be computed in higher precision."""
     if inputs[0].dtype in {np.dtype(np.float64), np.dtype(np.complex128)}:
         return [_of_double(name, inputs) for name in names]
     narrow, wide = evaluate(fusion, inputs), evaluate(fusion, inputs, exact=False)
@@ -213,7 +213,7 @@ def _by_mpmath(name: str, x: Array) -> Wanted | None:
 def ulps(got: Array, exact: Array, dtype: DataType) -> Array:
     """Return the errors of results in units in the last place of ``dtype`` at the exact results.
 
-    A number beyond the largest counts as the first power of two beyond it. NaN for a number, or the reverse, is an
+    A number beyond the largest finite one counts as the next power of two. NaN for a number, or the reverse, is an
     infinite error.
     """
     info = _info(dtype)
@@ -240,7 +240,7 @@ def _finite(exact: Array, dtype: DataType) -> Array:
 
 
 def _moderate(inputs: Sequence[Array]) -> Array:
-    """Whether operands are finite and neither so large nor so small that squares of them overflow or vanish."""
+    """Whether operands are finite and their squares neither overflow nor underflow."""
     sizes = [np.abs(x) for x in inputs]
     root = float(np.sqrt(np.finfo(sizes[0].dtype).max)) / 16
     return np.asarray(np.all([(size < root) & ((size > 1 / root) | (size == 0)) for size in sizes], axis=0))
@@ -250,7 +250,7 @@ def _moderate(inputs: Sequence[Array]) -> Array:
 
 
 def samples(dtype: DataType, count: int) -> list[Array]:
-    """Return operands over the whole range of a dtype, the same at every call."""
+    """Return operands over the whole range of a dtype, the same for every call."""
     rng = np.random.default_rng(_SEED)
     if dtype.is_complex:
         return [_complex_samples(rng, dtype) for _ in range(count)]
@@ -281,7 +281,7 @@ def _ordinary(rng: np.random.Generator, dtype: DataType) -> Array:
     ]
     bits = rng.integers(0, 256, (_EACH, dtype.itemsize), np.uint8).view(dtype.numpy).ravel()
     with np.errstate(all="ignore"):
-        bits[np.isnan(bits)] = np.nan  # signalling NaNs raise a warning wherever they are read
+        bits[np.isnan(bits)] = np.nan  # signalling NaNs raise a warning when they are read
         return np.concatenate([bits, np.concatenate(parts).astype(dtype.numpy)])
 
 

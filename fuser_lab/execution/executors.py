@@ -52,7 +52,7 @@ DISABLE_OPTIONS = frozenset(
         "reuse_mismatched_type_registers", "transpose_scheduler", "var_name_remapping", "welford_vectorization",
     },
 )
-# The others switch parts of nvFuser that fuser_lab does not have: they are accepted and have no effect.
+# The other options switch parts of nvFuser that fuser_lab does not have; they are accepted and have no effect.
 _DISABLES = {
     "resize_scheduler": SchedulerType.RESIZE,
     "transpose_scheduler": SchedulerType.TRANSPOSE,
@@ -92,7 +92,7 @@ def _known(argument: str, given: object, names: frozenset[str]) -> tuple[str, ..
 
 
 def device_name(device: object) -> str | None:
-    """Return a device given by number, name or as torch.device by its name, as ``cuda:0``.
+    """Return the name, such as ``cuda:0``, of a device given by number, by name or as a torch.device.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def _check_device(device: str | None, described: Sequence[Described]) -> None:
 class FusionExecutorCache:
     """A fusion with its plans: one for each combination of the inputs' shapes, dtypes, strides and device.
 
-    The last 64 are kept.
+    The 64 most recent plans are kept.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class FusionExecutorCache:
         return outputs
 
     def like(self, flat: Sequence[Any], device: str | None = None) -> tuple[Any, ...]:
-        """Return an array whose library creates outputs and random numbers if no input is an array.
+        """Return an array whose library creates outputs and random numbers when no input is an array.
 
         None selects NumPy.
         """
@@ -209,14 +209,14 @@ class FusionExecutorCache:
 
     @takes(intrinsic_code=FLAG)
     def get_cuda_kernel(self, inputs: Iterable[Any], intrinsic_code: bool = False, device: object = 0) -> str:
-        """Return the generated CUDA kernels of all segments, which are Python for Numba; needs no GPU.
+        """Return the generated CUDA kernels of all segments as Python for Numba; no GPU is needed.
 
         Parameters
         ----------
         inputs
             One array or number per fusion input.
         intrinsic_code
-            Whether the functions that kernels call come first.
+            Whether to include the functions that kernels call, before the kernels.
         device
             Accepted as in nvFuser; the same kernels run on any device.
         """
@@ -259,9 +259,9 @@ def run_plan(
     plan: Plan, flat: Sequence[Any], described: Sequence[Described], device: str | None = None, fusion_id: int = 0,
     like: Sequence[Any] = (),
 ) -> list[Any]:
-    """Return a plan's outputs; the receiver of this thread's profiles, if any, gets one.
+    """Return a plan's outputs, and pass a profile to this thread's receiver, if there is one.
 
-    Without arrays among the inputs, ``device`` decides where the plan runs: on the CPU, unless it names a GPU.
+    If no input is an array, ``device`` decides where the plan runs: on the CPU, unless it names a GPU.
     """
     arrays = [d for d in described if isinstance(d, TensorSpec)]
     target = device_of(described)
@@ -319,10 +319,10 @@ def _listed(axes: Sequence[object]) -> str:
 
 
 class KernelExecutor:
-    """A fusion as one kernel: by its manual schedule, or by the scheduler that accepts all of it.
+    """A fusion as one kernel, with its manual schedule or the schedule of a scheduler that accepts all of it.
 
-    It is compiled once and can run any number of times. A kernel scheduled by hand also runs on the CPU, for its
-    values: the CUDA kernel's threads run in lock step there (`fuser_lab.runtime.by_hand`).
+    It is compiled once and can run any number of times. A kernel scheduled by hand also runs on the CPU to compute its
+    values: the threads of the CUDA kernel are evaluated in lock step (`fuser_lab.runtime.by_hand`).
     """
 
     def __init__(self, fusion_id: int = 0, concrete_id: int = 0, runtime_id: int = 0, group_id: int = 0) -> None:
@@ -380,11 +380,11 @@ class KernelExecutor:
         described = tuple(described_input(value) for value in flat) if known else default_inputs(definition)
         self._definition, self.transforms, self._kernels = definition, hand.transforms, {}
         self._scheduled = replay(bind(definition, described).fusion, hand.transforms, RULES)
-        # Inputs that do not fit raise now, not when the kernel runs.
+        # Raise now, not when the kernel runs, if the inputs do not fit.
         generate_scheduled(self._scheduled)
 
     def _kernel(self, flat: Sequence[Any]) -> ScheduledKernel:
-        """Return the kernel for inputs of these sizes, on the device that they are on."""
+        """Return the kernel for inputs of these sizes on their device."""
         described = tuple(describe(value) for value in flat)
         specs = [d for d in described if isinstance(d, TensorSpec)]
         target = "cuda" if any(d.device.startswith("cuda") for d in specs) else "cpu"
@@ -402,7 +402,7 @@ class KernelExecutor:
 
     @takes(tensor_transforms=FLAG)
     def get_scheduled_ir(self, tensor_transforms: bool = False) -> str:
-        """Return what was compiled as IR text, with loops, parallel types, memories and compute-at positions.
+        """Return the compiled fusion as IR text, with loops, parallel types, memory types and compute-at positions.
 
         Raises
         ------
@@ -417,12 +417,12 @@ class KernelExecutor:
 
     def _by_hand(self, what: str) -> ScheduledFusion:
         if self._scheduled is None:
-            msg = f"KernelExecutor.{what}: no kernel scheduled by hand is compiled."
+            msg = f"KernelExecutor.{what}: no kernel scheduled by hand has been compiled."
             raise StateError(msg)
         return self._scheduled
 
     def run(self, args: Iterable[Any], launch_constraints: object = None, compile_params: object = None) -> list[Any]:
-        """Return the outputs for inputs of the sizes compiled for.
+        """Return the outputs for inputs of the sizes that the kernel was compiled for.
 
         Raises
         ------
@@ -439,7 +439,7 @@ class KernelExecutor:
             receive(profile)
             return outputs
         if self._plan is None:
-            msg = "KernelExecutor.run: nothing is compiled; call compile first."
+            msg = "KernelExecutor.run: nothing has been compiled; call compile first."
             raise StateError(msg)
         with as_user():
             return run_plan(self._plan, flat, [describe(value) for value in flat], None, self._id)

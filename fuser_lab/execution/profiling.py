@@ -49,7 +49,7 @@ class KernelProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusionProfile:
-    """A measured run: ``host_time_ms`` is the whole call without compilation, ``kernel_time_ms`` its segments' sum."""
+    """A measured run: ``host_time_ms`` is the call without compilation, ``kernel_time_ms`` the sum over segments."""
 
     fusion_id: int
     segments: int
@@ -112,9 +112,9 @@ def as_user() -> Iterator[None]:
 def measured_kernel(
     kernel: ScheduledKernel, inputs: Sequence[Any], *, fusion_id: int = 0,
 ) -> tuple[list[Any], FusionProfile]:
-    """Return the outputs of a kernel that is scheduled by hand, and the profile of the run.
+    """Return the outputs of a kernel scheduled by hand, and the profile of the run.
 
-    On the CPU, its threads run in lock step to compute the values: that time says nothing about a GPU.
+    On the CPU, its threads are evaluated in lock step to compute the values; that time says nothing about a GPU.
     """
     on_gpu = not target_of(kernel.target).on_host
     begin = time.perf_counter()
@@ -257,6 +257,6 @@ def _rate(nbytes: int, seconds: float) -> float:
 
 
 def _share(rate: float, device_name: str) -> float:
-    """Return a rate in percent of the peak of a known GPU; NaN for others."""
+    """Return a rate in percent of the peak of a known GPU; NaN for other devices."""
     peak = next((d.bandwidth for d in DEVICES if d.name in device_name), math.nan)
     return 100.0 * rate / peak

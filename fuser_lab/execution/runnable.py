@@ -1,4 +1,4 @@
-"""Inputs with which a fusion can run on this machine: as described, smaller if memory is short, or assumed."""
+"""Inputs with which a fusion can run on this machine: as described, smaller to fit into memory, or assumed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from fuser_lab.ir import Fusion, Number, TensorView
 from fuser_lab.report.units import bytes_label
 
 _ASSUMED_SIZES = (256, 64, 16, 8, 4, 2, 1)
-# A run holds the reference's results as well as the plan's.
+# A run holds the results of the reference as well as those of the plan.
 _COPIES = 2
 # The reference evaluation computes in Float or wider.
 _LEAST_ITEMSIZE = 4
-# The notebook's other work needs part of the free memory.
+# The rest of the notebook needs part of the free memory.
 _SHARE = 0.6
 
 

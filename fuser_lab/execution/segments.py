@@ -1,4 +1,4 @@
-"""Segments of a definition as definitions, and how they run together."""
+"""Segments of a definition as definitions, run in order."""
 
 import threading
 from collections import OrderedDict
@@ -24,7 +24,7 @@ _KEPT_WAYS = 32  # layouts of inputs for which the compiled segments are kept
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """The compiled segments for inputs of one layout, and the sizes that ops determine for it."""
+    """The compiled segments for inputs of one layout, and the sizes that ops determine for this layout."""
 
     runs: tuple[Run, ...]
     sizes: Mapping[int, int]

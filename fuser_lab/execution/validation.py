@@ -1,7 +1,7 @@
 """Validation of results: tolerances by dtype and length of sums, and a reference evaluation without kernels.
 
 The reference is computed expression by expression with each op's NumPy definition, each result rounded to its dtype. It
-shares nothing with kernel generation: no terms, lowering, schedules or segments.
+shares no code with kernel generation: no terms, lowering, schedules or segments.
 """
 
 import math
@@ -35,7 +35,7 @@ _BITS = {
 }
 # The Box-Muller angle is rounded before its cosine, whose error is then that of a sum of this many elements.
 _NORMAL = 8
-_ROUNDINGS = 16  # of the result's dtype, by which two correct answers may differ whatever is summed
+_ROUNDINGS = 16  # of the result's dtype, by which two correct answers may differ even without sums
 _RESULTS = listed(ANYTHING, "a list of arrays")
 
 
@@ -50,7 +50,7 @@ class Tolerance:
 
     @property
     def rounding(self) -> float:
-        """Relative difference that rounding alone explains."""
+        """Relative difference that rounding alone can explain."""
         return 0.0 if not self.bits else (_ROUNDINGS if self.bits > 11 else 4) * 2.0**-self.bits
 
 
@@ -98,7 +98,7 @@ def _tolerance(tensor: TensorView, size: int, bits: int) -> Tolerance:
 
 
 def _summed(expr: Expr) -> int:
-    """Return how many elements are reduced to one element of a result."""
+    """Return the number of elements that are reduced to one element of a result."""
     if expr.kind is OpKind.REDUCTION:
         return math.prod(_size(a.visible_extent) for a in expr.tensor_outputs[0].domain.logical if a.is_reduction)
     if expr.kind is OpKind.MATMUL:
@@ -152,7 +152,7 @@ def expected_outputs(fusion: Fusion, inputs: Sequence[Any], like: Sequence[Any] 
 def check_outputs(
     fusion: Fusion, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any] | None = None,
 ) -> None:
-    """Raise ValidationError unless outputs are what is expected, up to rounding.
+    """Raise ValidationError unless outputs equal the expected results up to rounding.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def _check(name: str, got: Array, wanted: Array, tolerance: Tolerance) -> None:
         off = np.where(same, 0.0, np.abs(a - b))
         allowed = tolerance.absolute + max(tolerance.relative, tolerance.rounding) * np.abs(b)
         excess = np.where(same, 0.0, off / allowed)
-    # If only one side is NaN, or infinities differ, there is no number to compare.
+    # If only one side is NaN, or infinities differ, there are no numbers to compare.
     excess = np.where(~same & ~(np.isfinite(a) & np.isfinite(b)), np.inf, excess)
     wrong = excess > 1
     if wrong.any():

@@ -1,4 +1,4 @@
-"""What the methods of plans and segments accept as arguments."""
+"""The types of the arguments that methods of plans and segments accept."""
 
 from fuser_lab import targets
 from fuser_lab.arguments import TEXT, listed, optional, whole

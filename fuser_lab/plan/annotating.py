@@ -1,7 +1,7 @@
-"""A plan expressed by annotations: the fewest ``segment_set`` with which a segmenter alone produces its partition.
+"""A plan expressed by annotations: the fewest ``segment_set`` with which a segmenter produces its partition.
 
-Every answer is checked by segmenting. Only tensors that pass between segments are candidates: a ``segment_set`` that
-has an effect ends a segment, so its readers are in another one.
+Every result is checked by segmenting. Only tensors that pass between segments are candidates, because a ``segment_set``
+that has an effect ends a segment, so its readers are in another one.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from fuser_lab.segmentation.rewritings import repeated_in
 
 
 class SegmentOf(Protocol):
-    """A segment of a plan, as far as annotations need it."""
+    """The part of a segment's interface that annotations use."""
 
     @property
     def index(self) -> int:
@@ -39,7 +39,7 @@ class SegmentOf(Protocol):
 
 
 class Annotated(Protocol):
-    """A plan, as far as annotations need it."""
+    """The part of a plan's interface that annotations use."""
 
     @property
     def definition(self) -> Fusion:
@@ -67,9 +67,9 @@ class Annotated(Protocol):
 
     @property
     def decisions(self) -> DecisionLog:
-        """The log, with what edits have rewritten."""
+        """The log, including what edits have rewritten."""
 
-    def segmented_anew(self, definition: Fusion, strategy: str, options: SegmenterOptions) -> Self:
+    def planned_for(self, definition: Fusion, strategy: str, options: SegmenterOptions) -> Self:
         """Return the plan of another definition of the same inputs."""
 
     def why(self, a: str, b: str) -> Why:
@@ -83,27 +83,27 @@ Mark = tuple[str, tuple[str, ...]]  # a tensor, and the readers that read its co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A strategy, how it reads ``segment_set``, and whether readers of one input are tried together (top-down)."""
+    """A strategy, its reading of ``segment_set``, and whether readers of one input are tried together (top-down)."""
 
     strategy: str
     reading: SegmentSetMeaning
     connect_through_inputs: bool = True
 
     def options(self, options: SegmenterOptions) -> SegmenterOptions:
-        """Return the options of a plan for this way: without cuts other than ``segment_set``."""
+        """Return a plan's options for this strategy and reading, without cuts other than ``segment_set``."""
         return replace(
             options, segment_set=self.reading, connect_through_inputs=self.connect_through_inputs,
             cut_reshape_inputs=False, cut_resize_inputs=False, pieces_by_depth=False,
         )
 
     def __str__(self) -> str:
-        """Return it as ``bottom-up, segment_set as a hint``."""
+        """Return text such as ``bottom-up, segment_set as a hint``."""
         apart = "" if self.connect_through_inputs else ", connect_through_inputs=False"
         return f"{self.strategy.replace('_', '-')}, segment_set as a {self.reading.value}{apart}"
 
 
 _HINT, _CUT = SegmentSetMeaning.HINT, SegmentSetMeaning.CUT
-# nvFuser's current way comes first: among sets of equal size, one that works there is preferred.
+# nvFuser's current behaviour comes first: among sets of equal size, one that works there is preferred.
 WAYS = (
     Way(strategy="bottom_up", reading=_HINT),
     Way(strategy="bottom_up", reading=_CUT),
@@ -115,24 +115,24 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotationResult(Generic[P]):
-    """The result of `Plan.to_annotations`; false if no way gives the partition, and ``reasons`` then say why.
+    """The result of `Plan.to_annotations`; false if no strategy gives the partition, with the ``reasons``.
 
     Attributes
     ----------
     plan
-        The plan of the annotated definition, made by the strategy and the options that give the partition; None if
+        The plan of the annotated definition, made with the strategy and the options that give the partition; None if
         there is none.
     annotations
         Every ``segment_set`` of its definition.
     way
         Strategy and reading.
     fewest
-        Whether every smaller set of annotations was tried, in each way; otherwise it is only known that no single added
-        one can be removed.
+        Whether every smaller set of annotations was tried with each strategy and reading; otherwise it is only known
+        that no single added annotation can be removed.
     reasons
-        One sentence for each way that failed even with all places annotated.
+        One sentence per strategy and reading that failed even with all places annotated.
     tries
-        How many definitions were segmented.
+        Number of definitions that were segmented.
     """
 
     plan: P | None
@@ -151,7 +151,7 @@ class AnnotationResult(Generic[P]):
         return self.plan is not None
 
     def __str__(self) -> str:
-        """Return the annotations and the way, or the reasons."""
+        """Return the annotations with strategy and reading, or the reasons."""
         if self.plan is None:
             return "\n".join(("No set of annotations that was tried gives this partition.", *self.reasons))
         if not self.annotations:
@@ -232,7 +232,7 @@ class _Search(Generic[P]):
             definition = self._base
             for tensor, readers in marks:
                 definition = with_segment_set(definition, tensor, readers)
-            plan = self._plan.segmented_anew(definition, way.strategy, way.options(self._plan.options))
+            plan = self._plan.planned_for(definition, way.strategy, way.options(self._plan.options))
             new = definition.tensors.keys() - self._base.tensors.keys()
             self._made[key] = plan, partition_of(plan, new, self._plan.segmented.replicas) == self._target
         return self._made[key]
@@ -253,7 +253,7 @@ class _Search(Generic[P]):
         return AnnotationResult(plan=None, reasons=reasons, tries=self._tries)
 
     def _reason(self, way: Way, marks: Sequence[Mark]) -> str:
-        """Return a pair of expressions that is placed wrongly with all annotations, and why."""
+        """Return a pair of expressions that is placed differently even with all annotations, and why."""
         plan = self._segmented(way, marks)[0]
         placed = f"all {len(marks)} places annotated" if marks else "nothing to annotate"
         head = f"{way}, {placed}"
@@ -261,8 +261,8 @@ class _Search(Generic[P]):
             if a in plan.segmented.home and b in plan.segmented.home:
                 here, there = _together(self._plan, a, b), _together(plan, a, b)
                 if here != there:
-                    place = "one segment" if here else "apart"
-                    return f"{head}: {a} and {b} are {place} here, but {plan.why(a, b).text}"
+                    place = "in one segment" if here else "separate"
+                    return f"{head}: {a} and {b} are {place} in this plan, but {plan.why(a, b).text}"
         return f"{head}: other expressions are computed in several segments, or created by passes and rewrites."
 
 
@@ -308,7 +308,7 @@ def places(plan: Annotated, base: Fusion) -> Iterator[tuple[Mark, ...]]:
 
 
 def _pairs(plan: Annotated) -> Iterator[tuple[str, str]]:
-    """Yield neighbouring expressions of a plan by name."""
+    """Yield pairs of connected expressions of a plan by name."""
     for expr in plan.fusion.tensor_exprs:
         for tensor in expr.tensor_inputs:
             maker = plan.fusion.producers.get(tensor)

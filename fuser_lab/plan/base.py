@@ -1,4 +1,4 @@
-"""What a plan consists of, and when two plans are equal."""
+"""The data of a plan, and the equality of plans."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PlanBase:
-    """What a plan consists of; `Plan` says what is always true of it."""
+    """The data of a plan; `Plan` states its invariants."""
 
     name: str
     strategy: str
@@ -38,7 +38,7 @@ class PlanBase:
     options: SegmenterOptions
     oracle: SchedulerRegistry
     decisions: DecisionLog
-    segmenter: Callable[..., Any]  # makes plans like it of definitions
+    segmenter: Callable[..., Any]  # makes a plan of a definition in the same way
     edits: tuple[Edit, ...] = ()
     schedules: tuple[SegmentEdit, ...] = ()
     agreed: Layouts | None = None
@@ -57,7 +57,7 @@ class PlanBase:
 
     @property
     def target(self) -> str:
-        """Name of the device whose limits decided the cuts."""
+        """Name of the device that the plan is for."""
         return self.oracle.device.name
 
     @cached_property
@@ -72,7 +72,7 @@ class PlanBase:
 
     @cached_property
     def hash(self) -> str:
-        """Content hash: the same cut made in the widget, in Python or by `to_python` has the same hash."""
+        """Content hash: the same edit made in the explorer, in Python or by `to_python` gives the same hash."""
         options = sorted((name, repr(getattr(self.options, name))) for name in self.options.__dataclass_fields__)
         described: tuple[object, ...] = (self.segmented.key, tuple(options), self.oracle.device)
         if self.oracle.schedulers != SCHEDULERS:
@@ -93,13 +93,13 @@ class PlanBase:
         """Hash by content."""
         return hash(self.hash)
 
-    def segmented_anew(
+    def planned_for(
         self, definition: Fusion, strategy: Strategy, options: SegmenterOptions,
         schedulers: Sequence[Scheduler] | None = None,
     ) -> Self:
         """Return the plan of another definition of the same inputs, for the same target and passes.
 
-        ``schedulers`` None stands for those of this plan.
+        ``schedulers=None`` means those of this plan.
         """
         made = self.segmenter(
             definition, list(self.inputs), strategy=strategy, target=self.oracle.device, options=options,
@@ -110,5 +110,5 @@ class PlanBase:
 
     @takes(name=TEXT)
     def renamed(self, name: str) -> Self:
-        """Return the plan under another name, as tables and tabs show it."""
+        """Return the plan under another name, which tables and tabs show."""
         return replace(self, name=name)

@@ -1,4 +1,4 @@
-"""Predicted times of a plan's kernels as they are scheduled, and which of its segments run at all."""
+"""Predicted times of a plan's kernels as scheduled, and which of its segments launch no kernel."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -26,11 +26,12 @@ def given_strides(inputs: Iterable[object]) -> Given:
     return tuple(value.strides if isinstance(value, TensorSpec) else None for value in inputs)
 
 
-@lru_cache(maxsize=4)  # each segment of a plan is asked about
+@lru_cache(maxsize=4)  # called for each segment of a plan
 def layouts_and_idle(segmented: SegmentedFusion, given: Given) -> tuple[Mapping[str, Layout], frozenset[int]]:
-    """Return the layouts of inputs, and of intermediates that kernels read in their memory, and which segments rest.
+    """Return the layouts of inputs and of intermediate tensors in memory, and which segments are idle.
 
-    These only make views, or results that lie in the memory of another tensor. Inputs lie as they are ``given``.
+    Idle segments only make views, or results that share the memory of another tensor. ``given`` are the strides of
+    inputs.
     """
     fusion = segmented.fusion
     parts = parts_of(fusion, [(group.candidate.narrowed, group.scheduler) for group in segmented.groups])
@@ -45,14 +46,14 @@ def layouts_and_idle(segmented: SegmentedFusion, given: Given) -> tuple[Mapping[
 
 
 def read_layouts(tensors: Iterable[TensorView], layouts: Mapping[str, Layout]) -> dict[str, Layout]:
-    """Return the layouts of those tensors that do not lie dense in their own order."""
+    """Return the layouts of the tensors that are not dense in their own memory order."""
     return {tv.name: layouts[tv.name] for tv in tensors if tv.name in layouts and layouts[tv.name] != layout_of(tv)}
 
 
 def kernels_in_plan(
     segmented: SegmentedFusion, idle: frozenset[int], features: Sequence[KernelFeatures | None],
 ) -> list[KernelInPlan]:
-    """Return the kernels of the segments that run, with the tensors that they touch in memory, views by their base."""
+    """Return the kernels of the segments that run, with the tensors that they access; a view counts as its base."""
     base: dict[str, str] = {}
     found = []
     for number, group in enumerate(segmented.groups):
@@ -71,7 +72,7 @@ def times_in_plan(
     segmented: SegmentedFusion, idle: frozenset[int], found: Sequence[KernelFeatures | float | None],
     model: KernelModel,
 ) -> list[float | None]:
-    """Return the seconds of each segment in its plan: of kernels from their features, of others as they are given."""
+    """Return the seconds of each segment in its plan: for kernels from their features, for others as given."""
     kernels = kernels_in_plan(segmented, idle, [one if isinstance(one, KernelFeatures) else None for one in found])
     seconds = iter(plan_seconds(kernels, model).tolist())
     times: list[float | None] = []
@@ -84,8 +85,8 @@ def times_in_plan(
 class ScheduledClock:
     """Predicts the time of each segment of a plan by lowering its kernel for a device.
 
-    Equal segments are lowered once. ``exprs`` is how many expressions are lowered in all; ``given`` are the strides of
-    the fusion's inputs.
+    Equal segments are lowered once. ``exprs`` limits the total number of expressions that are lowered; ``given`` are
+    the strides of the fusion's inputs.
     """
 
     def __init__(self, device: Device, exprs: int, given: Given) -> None:
@@ -95,7 +96,7 @@ class ScheduledClock:
         self._known: dict[tuple[object, ...], KernelFeatures | float] = {}
 
     def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
-        """Return the predicted seconds of each segment; None for one that is not lowered because of the limit."""
+        """Return the predicted seconds of each segment; None for segments beyond the limit."""
         layouts, idle = layouts_and_idle(segmented, self._given)
         found = [
             0.0 if number in idle else self._kernel(group, layouts, limited)
@@ -125,7 +126,7 @@ class ScheduledClock:
         return self._known[key]
 
     def _evaluated(self, group: SegmentedGroup) -> float:
-        """Return the time of a segment that the array library computes, by its bytes and arithmetic."""
+        """Return the time of a segment that the array library computes, from its bytes and arithmetic."""
         moved = sum(tensor.nbytes for tensor in (*group.tensor_inputs, *group.outputs))
         return TimeModel.of(self._device).kernel(group.exprs, moved)
 

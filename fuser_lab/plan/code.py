@@ -1,4 +1,4 @@
-"""Plans as code that creates them again: Python of fuser_lab's own API, and scripts for nvFuser."""
+"""Plans as code that recreates them: Python for fuser_lab, and scripts for nvFuser."""
 
 import re
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ from fuser_lab.segmentation import STRATEGIES, SegmenterOptions
 
 Edit = tuple[str, tuple[str | int, ...]]
 
-REWRITINGS = ("recompute", "narrow")  # edits that rewrite the fusion: a tensor, then arguments as they are written
-OF_KERNELS = ("with_params", "with_schedule")  # edits that leave the partition as it is
+REWRITINGS = ("recompute", "narrow")  # edits that rewrite the fusion: a tensor, then arguments as written
+OF_KERNELS = ("with_params", "with_schedule")  # edits that do not change the partition
 FORMS = ("fuser_lab", "nvfuser_direct", "nvfuser")
 _LOOKED_UP = re.compile(r'fd\.sched\.tensor\("(\w+)"\)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCode:
-    """What a plan is made from: the definition, the answers to `fuser_lab.segment`'s parameters, and the edits.
+    """The origin of a plan: its definition, the arguments of `fuser_lab.segment`, and the edits.
 
-    ``segments`` holds the names of each segment's expressions, and ``returned`` those that a strategy which is a
-    function returned; they are written in its place.
+    ``segments`` holds the names of each segment's expressions. ``returned`` holds those that a user-defined strategy
+    returned, which are written in place of the function.
     """
 
     definition: Fusion
@@ -71,7 +71,7 @@ class PlanCode:
             comments.append(f"# fl.segment(fd, inputs{arguments}); nvFuser does not accept these options.")
         edits = [f"{method}({', '.join(map(str, values))})" for method, values in self.edits]
         if edits:
-            comments.append(f"# Edits of the partition are left out: {', '.join(edits)}.")
+            comments.append(f"# Edits of the partition are omitted: {', '.join(edits)}.")
         return "\n".join([*comments, script_text(self.definition, self.inputs, frontend=form)])
 
     def _segmentation(self) -> list[str]:
@@ -121,7 +121,7 @@ class PlanCode:
 
     @property
     def _schedulers(self) -> str:
-        """The schedulers as an expression, nothing if they are the user's own."""
+        """The schedulers as an expression; empty if they are user-defined."""
         known = known_set(self.oracle.schedulers)
         if known is not None:
             return repr(known)
@@ -152,7 +152,7 @@ class PlanCode:
 
 
 def _recorded(name: str, names: dict[str, str]) -> str:
-    """Return the name that a tensor has in the fusion of the printed definition.
+    """Return the name of a tensor in the fusion of the printed definition.
 
     Tensors created by passes are named after others.
     """

@@ -14,7 +14,7 @@ from fuser_lab.runtime.argument_manager import ArgumentManager
 
 
 class Defined(Protocol):
-    """A plan, which knows the definition that it is a plan of."""
+    """The part of a plan's interface that gives its definition."""
 
     @property
     def definition(self) -> Fusion:
@@ -22,7 +22,7 @@ class Defined(Protocol):
 
 
 class Definition(Protocol):
-    """A `fuser_lab.FusionDefinition`, which stands above this module."""
+    """The interface of `fuser_lab.FusionDefinition`, whose module imports this one."""
 
     @property
     def fusion(self) -> Fusion:
@@ -34,15 +34,15 @@ class Definition(Protocol):
 
     @property
     def hand(self) -> HandSchedule:
-        """The schedule by hand."""
+        """The manual schedule."""
 
     @property
     def ke(self) -> object:
-        """The kernel that ran last by the schedule by hand; None if none did."""
+        """The kernel that last ran the manual schedule; None if none did."""
 
     @property
     def segments(self) -> Sequence[object]:
-        """What it was segmented into."""
+        """Its segments."""
 
     def plan_for(self, inputs: Iterable[Any]) -> Any:
         """Return the plan that `execute` runs for these inputs."""
@@ -55,7 +55,7 @@ class Definition(Protocol):
         """Return the outputs of the kernel scheduled by hand."""
 
     def reference(self, inputs: Sequence[Any]) -> list[Any]:
-        """Return what the NumPy reference evaluation gives."""
+        """Return the results of the NumPy reference evaluation."""
 
 
 class _Whole(Definition, Protocol):
@@ -140,7 +140,7 @@ class SegmentDefinitions(Sequence[Definition]):
         return self.whole.execute(inputs, **how)
 
     def reference(self, inputs: Iterable[Any]) -> list[Any]:
-        """Return the NumPy arrays that the segments' reference evaluation gives, one segment after another."""
+        """Return the results of the segments' reference evaluation as NumPy arrays, one segment after another."""
         return self.whole.segments_reference(inputs)
 
     def __repr__(self) -> str:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class EditablePlan(ExplainedPlan):
-    """A plan whose every edit returns a new one."""
+    """A plan whose edits return new plans."""
 
     @takes(where=PLACE)
     def cut(self, where: str | tuple[str, str]) -> Self:
@@ -119,15 +119,15 @@ class EditablePlan(ExplainedPlan):
         """Return the smallest set of ``segment_set`` from which bottom-up or top-down makes this partition.
 
         A partition found by editing, or by the strategy "optimal", can thus be passed to a segmenter:
-        ``.plan.to_python()`` is the annotated definition. nvFuser today goes bottom-up and reads hints. The partition
-        is compared as sets of expressions, ignoring ``segment_set``; annotations already in the definition count like
-        all others. Among sets of equal size, one that works in nvFuser's own segmenter is preferred. If no set is
-        found, the result is false and holds the reasons.
+        ``.plan.to_python()`` is the annotated definition. nvFuser currently works bottom-up and reads hints. The
+        partition is compared as sets of expressions, ignoring ``segment_set``; annotations already in the definition
+        count like all others. Among sets of equal size, one that works in nvFuser's own segmenter is preferred. If no
+        set is found, the result is false and holds the reasons.
 
         Parameters
         ----------
         strategy, segment_set
-            Consider only this strategy, or this reading: ``"bottom_up"`` and ``"hint"`` for nvFuser as it is today.
+            Consider only this strategy or reading; ``"bottom_up"`` and ``"hint"`` for nvFuser as it is today.
         tries
             Approximate number of sets to segment; reducing the last set takes a few more.
         """
@@ -158,15 +158,15 @@ class EditablePlan(ExplainedPlan):
         unknown = sorted(switches.keys() - SegmenterOptions.__dataclass_fields__.keys())
         if unknown:
             names = ", ".join(SegmenterOptions.__dataclass_fields__)
-            msg = f"resegmented: there is no option {unknown[0]!r}; choose from {names}."
+            msg = f"resegmented: unknown option {unknown[0]!r}; choose from {names}."
             raise ArgumentTypeError(msg)
         chosen = self.method if strategy is None else strategy
-        return self.segmented_anew(self.definition, chosen, replace(self.options.for_strategy(chosen), **switches))
+        return self.planned_for(self.definition, chosen, replace(self.options.for_strategy(chosen), **switches))
 
     def _annotated(self, definition: Fusion) -> Self:
         name = self.name if self.name.endswith("*") else f"{self.name}*"
         try:
-            return self.segmented_anew(definition, self.method, self.options).renamed(name)
+            return self.planned_for(definition, self.method, self.options).renamed(name)
         except InputError as error:
             if isinstance(self.method, str):
                 raise
@@ -240,9 +240,9 @@ class EditablePlan(ExplainedPlan):
         """Return the plan in which segments that read a tensor from memory compute it again for themselves.
 
         Its producers are copied into these segments, back to inputs of the fusion and to tensors that some segment
-        stores; where nothing else needs the originals, the first of these segments takes them over. Values do not
-        change. The last attempts of ``decisions`` hold the copies, with the bytes saved and the operations added.
-        `to_annotations` writes the copies into the definition, so that nvFuser computes them too.
+        stores; if nothing else needs the originals, they move to the first of these segments. Values do not change. The
+        last attempts of ``decisions`` hold the copies, with the bytes saved and the operations added. `to_annotations`
+        writes the copies into the definition, so that nvFuser computes them too.
 
         Parameters
         ----------
@@ -256,8 +256,8 @@ class EditablePlan(ExplainedPlan):
         Raises
         ------
         IllegalEdit
-            If the tensor does not pass between segments; if it depends on random numbers, a library's result or a
-            reduction computed in its segment; or if no scheduler accepts a segment with the copies.
+            If the tensor does not pass between segments; if it depends on random numbers, on a result of a library, or
+            on a reduction computed in its segment; or if no scheduler accepts a segment with the copies.
         """
         tensor = self._called(tensor, IllegalEdit)
         self._check_kept(IllegalEdit, tensor)
@@ -273,7 +273,7 @@ class EditablePlan(ExplainedPlan):
 
     @takes(tensor=TENSOR, dtype=optional(instance(DataType, accepted="a DataType")))
     def narrow(self, tensor: str, dtype: DataType | None = None) -> Self:
-        """Return the plan in which a tensor passes between segments in fewer bytes, cast before the store and after it.
+        """Return the plan in which a tensor is cast to a narrower dtype to pass between segments in fewer bytes.
 
         Values change, unless the tensor has only values of the narrow dtype. The last attempt of ``decisions`` states
         the error: the bound of the rounding of one element, and the largest difference of an output on random inputs,
@@ -284,14 +284,14 @@ class EditablePlan(ExplainedPlan):
         tensor
             Name of a tensor of Float or Double that passes between segments.
         dtype
-            ``DataType.BFloat16``, ``DataType.Half`` or, for a Double, ``DataType.Float``; by default the type of 16
-            bits from which an operand of the tensor was widened.
+            ``DataType.BFloat16``, ``DataType.Half`` or, for a Double, ``DataType.Float``; by default the 16-bit type
+            from which an operand of the tensor was widened.
 
         Raises
         ------
         IllegalEdit
-            If the tensor does not pass between segments, was not widened from 16 bits and no dtype is given, or must be
-            stored as it is, as outputs and operands of a library must; or if no scheduler accepts a segment with the
+            If the tensor does not pass between segments; if it was not widened from 16 bits and no dtype is given; if
+            its dtype is fixed, as for outputs and operands of a library; or if no scheduler accepts a segment with the
             casts.
         """
         tensor = self._called(tensor, IllegalEdit)
@@ -310,7 +310,7 @@ class EditablePlan(ExplainedPlan):
     def with_params(
         self, segment: int, *, target: str = "cuda", nest: int = 0, **values: int | bool | tuple[int, int],
     ) -> Self:
-        """Return the plan with parameters of a segment's kernel set by hand; the others stay as chosen.
+        """Return the plan with parameters of a segment's kernel set by hand; the others keep the heuristics' choice.
 
         Parameters
         ----------
@@ -341,7 +341,7 @@ class EditablePlan(ExplainedPlan):
         own = self.segments[segment]
         if own.loops:
             msg = (
-                f"with_params: segment {segment} has a schedule given by with_schedule that no scheduler writes, so it "
+                f"with_params: segment {segment} has a schedule from with_schedule that is not a scheduler's, so it "
                 f"has no parameters; change its transforms, or return to the automatic kernel with "
                 f"with_schedule({segment}, None)."
             )
@@ -356,14 +356,14 @@ class EditablePlan(ExplainedPlan):
 
         plan = self._scheduled(segment, edit, changes=changes(found))
         nests = plan.segments[segment].params(target)  # raises if a value is illegal
-        # What the heuristics choose as well is not set by hand: equal schedules have equal hashes.
+        # Values that the heuristics also choose do not count as set by hand, so that equal schedules have equal hashes.
         least = needed(nests[nest], found) if found else ()
         return plan if least == found else self._scheduled(segment, edit, changes=changes(least))
 
     def _scheduled(
         self, segment: int, edit: Edit, *, changes: Sequence[LoopChange] = (), loops: Sequence[Transform] = (),
     ) -> Self:
-        """Return the plan with another schedule of a segment; with neither parameters nor loops, the heuristics'."""
+        """Return the plan with another schedule of a segment; that of the heuristics without parameters and loops."""
         exprs = expr_names(self.segments[segment].exprs)
         kept = tuple(one for one in self.schedules if one.exprs != exprs)
         ordered = tuple(sorted(changes, key=lambda one: (one.target, one.nest)))
@@ -377,10 +377,10 @@ class EditablePlan(ExplainedPlan):
     def with_schedule(self, segment: int, schedule: "Given | None") -> Self:
         """Return the plan in which a segment's kernels follow a schedule.
 
-        A schedule that the scheduler writes, with these or other numbers, runs as the scheduler's kernel with these
-        numbers, as by `with_params`. Any other is lowered loop by loop, by transforms that a CUDA kernel can follow; on
-        the CPU that kernel is evaluated in lock step, for its values, and its time says nothing about speed. A schedule
-        that says nothing of a target leaves its kernel as it is.
+        A schedule that differs from the scheduler's only in numbers runs as the scheduler's kernel with these numbers,
+        as with `with_params`. Any other schedule is lowered loop by loop to a CUDA kernel; on the CPU that kernel is
+        evaluated in lock step to compute its values, so its time there says nothing about speed. A schedule without
+        transforms for a target does not change that target's kernel.
 
         Parameters
         ----------
@@ -395,13 +395,13 @@ class EditablePlan(ExplainedPlan):
         Raises
         ------
         ScheduleError
-            If a transform is illegal, or the schedule cannot be followed for the segment's sizes.
+            If a transform is illegal, or the schedule cannot be lowered for the segment's sizes.
         UnsupportedError
-            If the schedule needs what no kernel here has.
+            If the schedule needs a feature that kernels do not support.
         CodegenError
             If the segment has no kernel.
         InputError
-            If there is no such segment.
+            If the segment does not exist.
         """
         if not 0 <= segment < len(self.segments):
             msg = f"with_schedule: segment must be from 0 to {len(self.segments) - 1}, given {segment}."
@@ -425,9 +425,9 @@ class EditablePlan(ExplainedPlan):
 
     @takes(where=PLACE)
     def preview_cut(self, where: str | tuple[str, str]) -> EditPreview:
-        """Return what `cut` would give, without making the plan: segments, bytes, predicted time, and why.
+        """Return the effect of `cut` without making the plan: segments, bytes, predicted time, and the reason.
 
-        A refused edit gives a preview with the reason; nothing is raised.
+        A refused edit gives a preview with the reason instead of an exception.
 
         Parameters
         ----------
@@ -438,12 +438,12 @@ class EditablePlan(ExplainedPlan):
 
     @takes(a=SEGMENT, b=SEGMENT)
     def preview_glue(self, a: int, b: int) -> EditPreview:
-        """Return what `glue` would give, or why it is refused, without making the plan."""
+        """Return the effect of `glue`, or why it is refused, without making the plan."""
         return self._previews.glue(a, b)
 
     @takes(tensor=TENSOR, segment=SEGMENT)
     def preview_move(self, tensor: str, segment: int) -> EditPreview:
-        """Return what `move` would give, or why it is refused, without making the plan."""
+        """Return the effect of `move`, or why it is refused, without making the plan."""
         return self._previews.move(self._called(tensor, IllegalEdit), segment)
 
     @takes(most=whole(1), seconds=number(0))
@@ -464,7 +464,7 @@ class EditablePlan(ExplainedPlan):
 
     @takes(preview=instance(EditPreview))
     def with_edit(self, preview: EditPreview) -> Self:
-        """Return the plan with a previewed edit applied, as by `cut`, `glue` or `move`.
+        """Return the plan with a previewed edit applied, as with `cut`, `glue` or `move`.
 
         Raises
         ------
@@ -482,7 +482,7 @@ class EditablePlan(ExplainedPlan):
 
     @contextmanager
     def _with_source_lines(self) -> Iterator[None]:
-        """Add the user's lines of the tensors that a refusal names."""
+        """Add the user's source lines of the tensors that a refusal names."""
         try:
             yield
         except FuserLabError as error:
@@ -501,5 +501,5 @@ class EditablePlan(ExplainedPlan):
             _lock=threading.Lock(),
         )
         if "_origins" in vars(self) and changed.fusion is self.fusion:
-            vars(changed)["_origins"] = self._origins  # an edit of the partition gives no name
+            vars(changed)["_origins"] = self._origins  # an edit of the partition does not rename tensors
         return changed

@@ -1,4 +1,4 @@
-"""Why a plan is cut as it is, what it costs, and the plan as code."""
+"""Explanations of a plan: why it is cut, what it costs, and the plan as code."""
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -41,7 +41,7 @@ class ShownCertificate(Shown, Certificate):
 
 
 class ExplainedPlan(PlanBase):
-    """A plan that says why it is cut so, what it costs, and how it is written down."""
+    """A plan that explains its cuts and its cost, and can be written as code."""
 
     @takes(a=TENSOR_OR_SEGMENT, b=TENSOR_OR_SEGMENT)
     def why(self, a: str | int, b: str | int) -> Why:
@@ -57,7 +57,7 @@ class ExplainedPlan(PlanBase):
         return self._why(a, b)
 
     def _called(self, name: T, kind: type[FuserLabError]) -> T | str:
-        """Return the name in the fusion of a tensor called by its name or by the user's; all else as given."""
+        """Return the fusion's name of a tensor given by that name or by the user's name; other values unchanged."""
         if not isinstance(name, str):
             return name
         return tensor_called(name, {**self.definition.tensors, **self.fusion.tensors}, self.names, kind)
@@ -111,7 +111,7 @@ class ExplainedPlan(PlanBase):
         )
 
     def definitions(self, cache: "FusionCache[Any] | None" = None) -> SegmentDefinitions:
-        """Return the segments as definitions, one each, with their index maps and the code that runs them together.
+        """Return the segments as definitions, one per segment, with index maps and the code that runs them in order.
 
         Each can be printed, run, scheduled by hand and segmented again. They include the plan's edits, replicas and
         layouts, but not parameters set by `with_params` or kernels, because a definition is scheduled when it runs.
@@ -155,9 +155,9 @@ class ExplainedPlan(PlanBase):
         return ShownCertificate(**values | {"made": tuple(self._origins.items())})
 
     def time_bound(self) -> TimeBound:
-        """Return the plan's predicted time beside a time that no plan is predicted to go below, and its assumptions.
+        """Return the plan's predicted time, a lower bound on the predicted time of any plan, and its assumptions.
 
-        Each kernel takes a launch and the longer of its bytes at the target's bandwidth and its arithmetic at the
+        A kernel's time is a launch plus the longer of its bytes at the target's bandwidth and its arithmetic at the
         target's rates, both from the data sheet. The bound holds for any cut, with or without recomputation.
         """
         model = time_model_of(self.oracle)
@@ -165,12 +165,12 @@ class ExplainedPlan(PlanBase):
         return time_bound(once, model, predicted(self.segmented, model))
 
     def predicted_time(self) -> Prediction:
-        """Return the predicted time of the plan's kernels, one after the other, on its target, with an interval.
+        """Return the predicted time of the plan's kernels run one after another on its target, with an interval.
 
         Unlike `time_bound`, it depends on how each kernel is scheduled; see `Segment.predicted_time`. On a GPU it is
-        less than the sum of the times of the kernels alone: launches overlap, and a kernel may find in the L2 cache
-        what those before it have touched; see `fuser_lab.cost.plan_time`. The interval adds those of the kernels, as if
-        their errors were alike.
+        less than the sum of the times of the kernels in isolation: launches overlap, and a kernel may find data of
+        earlier kernels in the L2 cache; see `fuser_lab.cost.plan_time`. The interval is the sum of the kernels'
+        intervals, which assumes fully correlated errors.
         """
         from fuser_lab.plan.clock import given_strides, layouts_and_idle, times_in_plan
 
@@ -192,7 +192,7 @@ class ExplainedPlan(PlanBase):
     def to_python(self, form: str = "fuser_lab") -> str:
         """Return code that recreates this plan, with the same hash.
 
-        User-defined schedulers and passes cannot be written as code: the code takes them from variables ``schedulers``
+        User-defined schedulers and passes cannot be written as code: the code reads them from variables ``schedulers``
         and ``passes``, and a comment lists what these must contain.
 
         Parameters
@@ -200,8 +200,8 @@ class ExplainedPlan(PlanBase):
         form
             ``"fuser_lab"``, or a script for nvFuser: ``"nvfuser_direct"`` for its direct bindings, ``"nvfuser"`` for
             the frontend that preceded them. Such a script contains the definition, including ``segment_set``, and
-            inputs; a comment lists strategy, options and edits of the partition, which nvFuser does not accept. Read
-            by `fuser_lab.load_repro` and segmented with these, it gives a plan with the same hash.
+            inputs; a comment lists strategy, options and edits of the partition, which nvFuser does not accept. Loaded
+            with `fuser_lab.load_repro` and segmented with these, it gives a plan with the same hash.
 
         Raises
         ------
@@ -227,5 +227,5 @@ class ExplainedPlan(PlanBase):
 
 
 def _place_of(name: str) -> int:
-    """Return the number of the tensor that a name such as ``T3`` denotes; -1 for other names."""
+    """Return the number in a tensor's name such as ``T3``; -1 for other names."""
     return int(name[1:]) if name[:1] == "T" and name[1:].isdecimal() else -1

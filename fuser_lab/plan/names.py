@@ -1,4 +1,4 @@
-"""What users call tensors: names of variables in their code, beside the names that the fusion has."""
+"""The user's names of tensors, which are variables in the user's code, in addition to the fusion's names."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
     from fuser_lab.errors import FuserLabError
 
-Names = tuple[tuple[str, str], ...]  # what users call tensors, with the names of these
+Names = tuple[tuple[str, str], ...]  # the user's names of tensors, each with the fusion's name
 _MOST_MATCHES: Final = 4
 
 
 def tensor_called(called: str, tensors: Collection[str], names: Names, kind: type[FuserLabError]) -> str:
-    """Return the name of the tensor that is called so: by the fusion, or else by the user.
+    """Return the fusion's name of a tensor that is given by this name or by the user's name.
 
-    A name that neither knows is returned if nothing resembles it, for who looks it up to refuse.
+    An unknown name that resembles no other is returned unchanged, so that the caller refuses it.
 
     Raises
     ------
     FuserLabError
-        Of this ``kind``, if the user calls several tensors so, or the name only resembles others.
+        Of this ``kind``, if the user has several tensors of this name, or the name only resembles others.
     """
     if called in tensors:
         return called
@@ -42,7 +42,7 @@ def tensor_called(called: str, tensors: Collection[str], names: Names, kind: typ
 
 
 def close_matches(called: str, tensors: Iterable[str], names: Names) -> tuple[str, ...]:
-    """Return names that resemble what was given, those of users with the name of the tensor in brackets."""
+    """Return names that resemble a name, the user's names with the fusion's name in brackets."""
     given: dict[str, Sequence[str]] = {}
     for name, tensor in names:
         given[name] = (*given.get(name, ()), tensor)

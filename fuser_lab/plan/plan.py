@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Plan(Shown, EditablePlan):
-    """A fusion cut into segments. Immutable: every edit returns a new plan; keeping the old one is the undo.
+    """A fusion cut into segments. Plans are immutable: every edit returns a new plan, and the old one is the undo.
 
-    Plans are equal, and have the same ``hash``, if their fusion, partition, schedulers, order, options and target are.
-    ``sources`` pairs names of tensors with their lines in the user's code, ``modules`` with the paths of their modules
-    (`fuser_lab.from_torch`).
+    Plans are equal, and have the same ``hash``, if their fusion, partition, schedulers, order, options and target are
+    equal. ``sources`` pairs names of tensors with their lines in the user's code, ``modules`` with the paths of their
+    modules (`fuser_lab.from_torch`).
     """
 
     @takes(
@@ -55,7 +55,7 @@ class Plan(Shown, EditablePlan):
 
     @takes(target=RUNS_ON, evaluate_refused=FLAG)
     def prepared(self, target: str = "cpu", *, evaluate_refused: bool = False) -> "PreparedPlan":
-        """Return the plan compiled for a target; it is compiled once and kept.
+        """Return the plan compiled for a target; it is compiled once and cached.
 
         Parameters
         ----------
@@ -63,19 +63,19 @@ class Plan(Shown, EditablePlan):
             ``"cpu"``, ``"cuda"`` for torch's current device, or a device such as ``"cuda:1"``.
         evaluate_refused
             Whether the array library evaluates a segment whose kernel a compiler refuses; otherwise a CompilationError
-            names the file in which the kernel's source is kept.
+            names the file with the kernel's source.
 
         Raises
         ------
         SegmentationError
             If no scheduler accepts some segment.
         """
-        return self.prepared_beside(None, target, evaluate_refused=evaluate_refused)
+        return self.prepared_with(None, target, evaluate_refused=evaluate_refused)
 
-    def prepared_beside(
+    def prepared_with(
         self, shared: "SharedKernels | None", target: str, *, evaluate_refused: bool,
     ) -> "PreparedPlan":
-        """Return the plan as `prepared` does, its kernels shared with those of the same program at other sizes."""
+        """Return the plan like `prepared`, sharing kernels with plans of the same program at other sizes."""
         from fuser_lab.runtime.executor import prepare
 
         segments: list[tuple[Fusion, SchedulerType]] = []
@@ -103,7 +103,7 @@ class Plan(Shown, EditablePlan):
 
     @property
     def _proposals(self) -> dict[int, Propose]:
-        """What proposes parameters of segments' kernels, where a scheduler of the user's does."""
+        """The user-defined schedulers that propose parameters of segments' kernels."""
         kinds = ((s.index, s.scheduler) for s in self.segments if s.scheduler is not None)
         found = ((index, self.oracle.proposer(kind)) for index, kind in kinds)
         return {index: propose for index, propose in found if propose is not None}
@@ -128,7 +128,7 @@ class Plan(Shown, EditablePlan):
         Raises
         ------
         InputError
-            If the extension is none of these.
+            If the extension is not one of these.
         UnsupportedError
             If a PNG is requested and no browser is installed to draw it.
         """

@@ -1,4 +1,4 @@
-"""From a definition and inputs to a plan."""
+"""Making a plan from a definition and inputs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ from fuser_lab.segmentation.options import rewritten as run_passes
 
 _ENTRIES = listed(ANYTHING, "a list of arrays and numbers", lazy=True)
 TARGET = optional(TEXT.worded("a device's name") | instance(Device))
-STATES_PER_LOWERED = 2000  # of a search, for which one expression is lowered to know the time of its kernel
+STATES_PER_LOWERED = 2000  # search states per expression that may be lowered to predict the time of its kernel
 _END = object()
 
 
@@ -130,10 +130,10 @@ def segment(
         Options of the segmenter; nvFuser's by default.
     schedulers
         Schedulers asked for each candidate, in this order, until one accepts; by default nvFuser's, and for the
-        strategy "fastest" `OPEN_SCHEDULERS` (``schedulers=fl.SCHEDULERS`` keeps nvFuser's rules). `with_rule` adds
-        a rule to these; `OPEN_SCHEDULERS` also accept what nvFuser refuses and our lowering makes one kernel of. Your
-        own scheduler has a ``type``, which selects its kernels, and
-        ``can_schedule(facts, device)``.
+        strategy "fastest" `OPEN_SCHEDULERS` (``schedulers=fl.SCHEDULERS`` keeps nvFuser's rules). `with_rule` adds a
+        rule to these; `OPEN_SCHEDULERS` also accept candidates that nvFuser refuses and fuser_lab lowers to one kernel.
+        A user-defined scheduler has a ``type``, which selects its kernels, and a method ``can_schedule(facts,
+        device)``.
     passes
         Passes that rewrite the fusion before it is cut, in this order; nvFuser's by default. Your own pass is a
         `fuser_lab.Pass`: ``[*fuser_lab.PASSES, Mine()]``.
@@ -145,8 +145,8 @@ def segment(
     Raises
     ------
     InputError
-        If inputs do not fit, strategy or target are unknown, or a pass returns no fusion of the same inputs and
-        outputs.
+        If inputs do not fit, strategy or target are unknown, or a pass returns something other than a fusion with the
+        same inputs and outputs.
     """
     definition = definition_of(fd)
     described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
@@ -207,7 +207,7 @@ def _default_schedulers(strategy: Strategy) -> Iterable[Scheduler]:
 def _own_name(strategy: object) -> str:
     """Return the name of a strategy that is a function.
 
-    "custom" for a lambda or a function with the name of one of ours.
+    "custom" for a lambda or a function with the name of a built-in strategy.
     """
     name: str = getattr(strategy, "__name__", "custom")
     return name if name.isidentifier() and name not in STRATEGIES else "custom"

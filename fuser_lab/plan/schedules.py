@@ -1,4 +1,4 @@
-"""The schedule of a plan's segment as transforms: what its scheduler proposes, and what a user gives instead."""
+"""The schedule of a plan's segment as transforms: the scheduler's proposal, or a schedule set by the user."""
 
 import html
 import inspect
@@ -26,7 +26,7 @@ from fuser_lab.targets import target_of
 class SegmentSchedule:
     """The schedule of one segment: transforms over its fusion, and the reasons for their parameters.
 
-    ``meanings`` say which parameter the factor of a split is, by the number of the transform.
+    ``meanings`` maps the index of a split among the transforms to the parameter that its factor is.
 
     It prints as the Python that schedules the segment's fusion ``fd`` by hand. `fuser_lab.Plan.with_schedule` accepts
     this text, edited, or the transforms. In ``fusion`` all sizes are known, and a Welford is a mean and a sum of
@@ -53,11 +53,11 @@ class SegmentSchedule:
         return hand.python_text(notes)
 
     def steps(self) -> Steps:
-        """Return each transform with the tensors that it changed, before and after; tables in a notebook."""
+        """Return each transform with the tensors that it changed, before and after; shown as tables in a notebook."""
         return steps_of(self.fusion, self.transforms)
 
     def nests(self) -> tuple[str, ...]:
-        """Return the loop nest as text before the first transform and after each, so one more than transforms."""
+        """Return the loop nest as text before the first transform and after each transform."""
         scheduled = ScheduledFusion.start(self.fusion)
         found = [nest_or_reason(scheduled, RULES)]
         for transform in self.transforms:
@@ -78,7 +78,7 @@ Given = str | SegmentSchedule | Sequence[Transform] | Callable[[Any], object]
 
 
 def running(segment: ScheduledSegment, target: str | None = None) -> SegmentSchedule:
-    """Return the schedule that a segment's kernel has: of the CUDA kernel, or of that for a target.
+    """Return the schedule of a segment's kernel for a target, by default of the CUDA kernel.
 
     Without a target, parameters set by hand for other targets follow as templates.
     """
@@ -107,7 +107,7 @@ def kept_because(segment: ScheduledSegment) -> str:
 
 
 def _reading(segment: ScheduledSegment, transforms: Sequence[Transform]) -> Reading:
-    """Return what a schedule says of a segment's kernels."""
+    """Return what a schedule says about a segment's kernels."""
     assert segment.scheduler is not None
     fusion, scheduler, device = segment.fusion, segment.scheduler, segment.plan.oracle.device
     propose = segment.plan.oracle.proposer(scheduler)
@@ -123,10 +123,10 @@ def _reading(segment: ScheduledSegment, transforms: Sequence[Transform]) -> Read
 
 
 def _check_takes_one(function: Callable[..., object]) -> None:
-    """Raise for a function that cannot be called with one argument; an error inside it keeps its own message."""
+    """Raise for a function that cannot be called with one argument; an error inside it keeps its message."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins have none
+    except (TypeError, ValueError):  # some builtins have no signature
         return
     try:
         signature.bind(None)
@@ -140,14 +140,14 @@ def _check_takes_one(function: Callable[..., object]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenSchedule:
-    """A schedule that a user gives: its text, and what it says of the segment's kernels."""
+    """A schedule set by the user: its text, and what it says about the segment's kernels."""
 
     text: str
     reading: Reading
 
 
 def given_schedule(segment: ScheduledSegment, given: Given) -> GivenSchedule:
-    """Return the schedule that a user gives for a segment; its kernels exist for dense inputs.
+    """Return the schedule that a user sets for a segment; its kernels are checked for dense inputs.
 
     Parameters
     ----------
@@ -162,9 +162,9 @@ def given_schedule(segment: ScheduledSegment, given: Given) -> GivenSchedule:
     ScheduleError
         If a transform is illegal or the schedule cannot be lowered for these sizes.
     UnsupportedError
-        If it needs what no kernel here has.
+        If it needs a feature that kernels do not support.
     ArgumentTypeError
-        If what is given is none of these.
+        If ``given`` is none of these.
     """
     fusion, taken = segment.fusion, segment.plan.segmented.fusion.tensors
     plain = decompose(fusion)

@@ -1,4 +1,4 @@
-"""One segment of a plan: what it reads and writes, its kernel, its parameters and its schedule."""
+"""One segment of a plan: its inputs and outputs, its kernel, parameters and schedule."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Segment(Shown):
 
     @property
     def beyond(self) -> tuple[str, ...]:
-        """Codes of nvFuser's rules that the segment breaks, where an open scheduler accepted it (`OPEN_SCHEDULERS`)."""
+        """Codes of nvFuser's rules that the segment breaks, if an open scheduler accepted it (`OPEN_SCHEDULERS`)."""
         return tuple(code.value for verdict in self.verdicts[-1:] for code in verdict.beyond)
 
     @property
@@ -131,27 +131,27 @@ class Segment(Shown):
         return self._kernel(self.fusion, target, changes=self.changes)
 
     def predicted_time(self) -> Prediction:
-        """Return the predicted time of the segment's kernel alone on the plan's target, with its interval.
+        """Return the predicted time of the segment's kernel in isolation on the plan's target, with its interval.
 
         On a GPU, the time is that of the kernel as scheduled, with cold caches; see `fuser_lab.cost.kernel_time`. On
-        this CPU it is by bytes and arithmetic, at rates that were measured; see
-        `fuser_lab.cost.predicted_times.TimeModel`. Where the array library computes for a GPU, it is a launch and the
-        longer of bytes and arithmetic at the rates of the data sheet. A segment of views takes no time where nothing
-        has to be copied, and a kernel reads such a view in the memory of its base.
+        this CPU it is computed from bytes and arithmetic at measured rates; see
+        `fuser_lab.cost.predicted_times.TimeModel`. For a GPU segment that the array library evaluates, it is a launch
+        plus the longer of bytes and arithmetic at the rates of the data sheet. A segment of views takes no time if
+        nothing has to be copied; kernels read such a view in the memory of its base.
         """
         found = self.features
         return kernel_model(self.plan.oracle.device).predict(found) if isinstance(found, KernelFeatures) else found
 
     @property
     def features(self) -> KernelFeatures | Prediction:
-        """The features of the segment's kernel on the plan's target, or the time of what is not a GPU's kernel."""
+        """The features of the segment's GPU kernel on the plan's target, or the predicted time if there is none."""
         from fuser_lab.codegen.kernel_features import kernel_features
         from fuser_lab.plan.clock import given_strides, layouts_and_idle, read_layouts
 
         device = self.plan.oracle.device
         layouts, idle = layouts_and_idle(self.plan.segmented, given_strides(self.plan.inputs))
         if self.index in idle:
-            return Prediction(seconds=0.0, low=0.0, high=0.0, source="views, which are no kernels")
+            return Prediction(seconds=0.0, low=0.0, high=0.0, source="views, which need no kernel")
         if device.host is not None:
             return TimeModel.of(device).predict(self.group.exprs, self.bytes, device.host.source)
         strides = read_layouts(self.inputs, layouts)
@@ -166,7 +166,7 @@ class Segment(Shown):
         self, fusion: Fusion, target: str, changes: tuple[LoopChange, ...] = (),
         strides: "Mapping[str, Layout] | None" = None,
     ) -> "GeneratedKernel":
-        """Return the kernel of the segment's ops, for its own sizes or others, and for inputs that lie so."""
+        """Return the kernel of the segment's ops, for its own sizes or others, and for inputs with these layouts."""
         from fuser_lab.codegen.generate import generate
 
         if self.scheduler is None:
@@ -175,7 +175,7 @@ class Segment(Shown):
         device = self.plan.oracle.device
         if self.loops and not targets.target_of(target).has_blocks:
             msg = (
-                f"segment {self.index} has no kernel for {target!r}: its loops are lowered for GPUs, and the CPU runs "
+                f"segment {self.index} has no kernel for {target!r}: it is lowered for GPUs, and the CPU evaluates "
                 "that kernel in lock step; see source('cuda')."
             )
             raise CodegenError(msg)
@@ -186,7 +186,7 @@ class Segment(Shown):
 
     @takes(target=TARGET)
     def steps(self, target: str = "cpu") -> "KernelSteps":
-        """Return what the kernel reads and writes step by step, as the evaluator in lock step runs it.
+        """Return what the kernel reads and writes in each step of its evaluation in lock step.
 
         A segment with a tensor of more than 256 elements is shown with smaller extents; ``shrunk`` lists them.
 
@@ -213,7 +213,7 @@ class Segment(Shown):
 
     @property
     def edit(self) -> SegmentEdit | None:
-        """The schedule set by hand, or None if the heuristics' runs."""
+        """The schedule set by hand, or None for the heuristics' schedule."""
         own = expr_names(self.exprs)
         return next((given for given in self.plan.schedules if given.exprs == own), None)
 
@@ -229,7 +229,7 @@ class Segment(Shown):
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
-        """The schedule set by hand, as transforms; empty if the heuristics' runs."""
+        """The schedule set by hand, as transforms; empty for the heuristics' schedule."""
         return () if self.edit is None else self.schedule.transforms
 
     @property
@@ -250,7 +250,7 @@ class Segment(Shown):
 
     @takes(target=TARGET)
     def schedule_for(self, target: str) -> "SegmentSchedule":
-        """Return the schedule of the kernel for a target: of the CPU's, its forms of loops with their parameters.
+        """Return the schedule of the kernel for a target; for the CPU, templates of loops with their parameters.
 
         Parameters
         ----------
@@ -299,21 +299,21 @@ class Segment(Shown):
         return launch_facts(self.kernel("cuda"), self.plan.oracle.device)
 
     def __repr__(self) -> str:
-        """Return one line."""
+        """Return a one-line description."""
         name = self.scheduler.value if self.scheduler else "no scheduler"
         ops = ", ".join(expr.op.name for expr in self.exprs)
         return f"<Segment {self.index}: {name} of {ops}>"
 
     @takes(path=PATH)
     def save(self, path: str | Path) -> Path:
-        """Write the segment as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py, which is its CPU kernel.
+        """Write the segment as .svg, .png, .html, .json, .dot, .mmd, .csv, .txt or .py, which contains its CPU kernel.
 
         Raises
         ------
         CodegenError
             If a kernel is requested and the segment has none.
         InputError
-            If the extension is none of these.
+            If the extension is not one of these.
         UnsupportedError
             If a PNG is requested and no browser is installed to draw it.
         """
@@ -338,5 +338,5 @@ class Segment(Shown):
 
 
 def expr_names(exprs: Sequence[Expr]) -> tuple[str, ...]:
-    """Return the names of expressions, sorted, by which a segment is found again after other edits."""
+    """Return the sorted names of expressions, which identify a segment after other edits."""
     return tuple(sorted(expr.name for expr in exprs))

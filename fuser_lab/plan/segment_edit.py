@@ -1,4 +1,4 @@
-"""A segment's schedule set by hand, and a plan as far as its segments need it."""
+"""A segment's schedule set by hand, and the part of a plan's interface that segments use."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from fuser_lab.segmentation import SegmentedFusion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEdit:
-    """A segment's schedule set by hand; it is found by the names of its expressions, so that other edits keep it.
+    """A segment's schedule set by hand, identified by the names of its expressions so that other edits keep it.
 
     ``changes`` are the parameters of a schedule that the scheduler writes; ``loops`` is any other schedule, lowered
-    loop by loop. Only one of them is not empty.
+    loop by loop. At most one of the two is non-empty.
     """
 
     exprs: tuple[str, ...]
@@ -27,7 +27,7 @@ class SegmentEdit:
 
 
 class SegmentsPlan(PlanLike, Protocol):
-    """A plan, as far as its segments need it."""
+    """The part of a plan's interface that segments use."""
 
     @property
     def segmented(self) -> SegmentedFusion:
@@ -51,7 +51,7 @@ class SegmentsPlan(PlanLike, Protocol):
 
 
 class ScheduledSegment(Protocol):
-    """A segment, as far as its schedule needs it."""
+    """The part of a segment's interface that its schedule uses."""
 
     @property
     def plan(self) -> SegmentsPlan:

@@ -43,7 +43,7 @@ def without_rule(plan: Plan, code: str) -> Plan:
 
 def segmented_by(plan: Plan, schedulers: Sequence[Scheduler]) -> Plan:
     """Return the plan that the strategy of ``plan`` makes of its definition with other schedulers."""
-    return plan.segmented_anew(plan.definition, plan.method, plan.options, schedulers)
+    return plan.planned_for(plan.definition, plan.method, plan.options, schedulers)
 
 
 def moved_bytes(plan: Plan) -> int:

@@ -56,7 +56,7 @@ def test_what_nvfuser_today_cannot_be_told_has_a_reason():
     today = plan.to_annotations(strategy="bottom_up", segment_set="hint")
     assert not today
     assert len(today.reasons) == 1
-    assert "T3 and T4 are one segment here" in today.reasons[0]
+    assert "T3 and T4 are in one segment in this plan" in today.reasons[0]
     with pytest.raises(InputError, match="strategy must be 'bottom_up' or 'top_down'"):
         plan.to_annotations(strategy="optimal")
 

@@ -116,12 +116,12 @@ def order_sensitivity(plan: Plan, count: int = 50, *, seed: int = 0) -> OrderSen
     """
     generator = random.Random(seed)  # noqa: S311 - no secret depends on it
     definition = plan.definition
-    given = plan.segmented_anew(definition, plan.method, plan.options)
+    given = plan.planned_for(definition, plan.method, plan.options)
     orders: dict[tuple[str, ...], Fusion] = {tuple(e.name for e in definition.exprs): definition}
     for _ in range(count):
         exprs = _shuffled(definition, generator)
         orders.setdefault(tuple(e.name for e in exprs), replace(definition, exprs=exprs))
-    plans = [given, *(plan.segmented_anew(one, plan.method, plan.options) for one in [*orders.values()][1:])]
+    plans = [given, *(plan.planned_for(one, plan.method, plan.options) for one in [*orders.values()][1:])]
     keys = [_partition(one) for one in plans]
     counts = Counter(keys)
     first = dict(zip(reversed(keys), reversed(plans), strict=True))

@@ -305,7 +305,7 @@ def test_heuristics_computed_for_inputs_are_applied():
 def test_kernel_executor_compiles_and_prints_a_schedule():
     fd = transpose()
     executor = KernelExecutor()
-    with pytest.raises(StateError, match="no kernel scheduled by hand is compiled"):
+    with pytest.raises(StateError, match="no kernel scheduled by hand has been compiled"):
         executor.get_scheduled_ir()
     (x,) = arrays([(40, 50)])
     executor.compile(fd, [x])

@@ -45,7 +45,7 @@ def test_a_pass_of_ones_own_runs_behind_ours_and_is_in_the_log():
     assert len(fl.segment(defined(), passes=[*fl.PASSES, HintBehind(op="cos")]).segments) == 1
 
 
-def test_passes_stay_in_force_when_a_plan_is_segmented_anew():
+def test_passes_stay_in_force_when_a_plan_is_segmented_again():
     plan = fl.segment(defined(), passes=[*fl.PASSES, HintBehind()])
     assert plan.resegmented("top_down") == plan
     assert len(plan.annotate("T1").segments) == 3

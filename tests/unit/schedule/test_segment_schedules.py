@@ -233,7 +233,7 @@ def test_loops_that_no_scheduler_writes_have_no_parameters() -> None:
     plan = softmax_plan()
     text = str(plan.segments[0].schedule)
     edited = plan.with_params(0, vector=1).with_schedule(0, text.replace("factor=32", "factor=10"))
-    with pytest.raises(ScheduleError, match=r"segment 0 has a schedule given by .*with_schedule\(0, None"):
+    with pytest.raises(ScheduleError, match=r"segment 0 has a schedule from .*with_schedule\(0, None"):
         edited.with_params(0, vector=2)
     assert edited.with_schedule(0, None).hash == plan.hash
 
@@ -272,7 +272,7 @@ def test_what_is_no_schedule() -> None:
         plan.with_schedule(4, "")
     with pytest.raises(ScheduleError, match="8192 threads in a block"):
         plan.with_schedule(0, str(plan.segments[0].schedule).replace("factor=32", "factor=1024"))
-    with pytest.raises(CodegenError, match="lowered for GPUs, and the CPU runs that kernel in lock step"):
+    with pytest.raises(CodegenError, match="lowered for GPUs, and the CPU evaluates that kernel in lock step"):
         lowered_loop_by_loop(plan).segments[0].source("cpu")
 
 
