@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fuser_lab.arguments import number, one_of, takes, whole
+from fuser_lab.arguments import number, takes, whole
 from fuser_lab.cost.device import THIS_CPU
 from fuser_lab.cost.host_fitting import FEWEST, HostFit, HostSample, fitted_host
 from fuser_lab.cost.traffic import CostModel
@@ -20,17 +20,18 @@ from fuser_lab.cost.work import repeated_work
 from fuser_lab.definition.spec import spec
 from fuser_lab.dtypes import DataType
 from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.plan.accepted import TARGET
 from fuser_lab.plan.planning import segment
 from fuser_lab.runtime.clocks import HostClock
 from fuser_lab.runtime.this_cpu import keep
-from fuser_lab.runtime.this_gpu import this_gpu
+from fuser_lab.targets import CPU, labelled, target_of
 
 _SAMPLES = 7
 _LEAST, _MOST = 16, 27  # powers of two: sizes in bytes of the arrays with which bandwidth is measured
 _MARGIN = 0.5  # smallest share of a measured time that counts as moving bytes; both measurements are noisy
 
 
-@takes(target=one_of("cpu", "cuda"), nbytes=whole(1))
+@takes(target=TARGET, nbytes=whole(1))
 def machine_model(target: str, nbytes: int) -> CostModel:
     """Return the cost of bytes and launches on this machine, for plans whose tensors occupy ``nbytes`` of memory.
 
@@ -41,17 +42,18 @@ def machine_model(target: str, nbytes: int) -> CostModel:
     Parameters
     ----------
     target
-        ``"cpu"`` or ``"cuda"``.
+        The name of a target, such as ``"cpu"``.
     nbytes
         Bytes of the tensors that a run reads and writes, each counted once.
 
     Raises
     ------
     InputError
-        If the target is ``"cuda"`` and there is no GPU.
+        If the target is a GPU and there is none.
     """
-    if target == "cuda":
-        return CostModel.of(this_gpu())
+    described = target_of(target).device
+    if described is not None:
+        return CostModel.of(described()())
     return _host(min(max((nbytes - 1).bit_length(), _LEAST), _MOST))
 
 
@@ -62,8 +64,7 @@ def model_that_ran(timings: Any, plan: Any) -> CostModel | None:
         return None
     fusion = plan.fusion
     tensors = {*fusion.tensor_inputs, *fusion.outputs, *plan.segmented.crossing}
-    target = "cpu" if devices[0].startswith("CPU") else "cuda"
-    return machine_model(target, max(sum(tensor.nbytes for tensor in tensors), 1))
+    return machine_model(labelled(devices[0]).name, max(sum(tensor.nbytes for tensor in tensors), 1))
 
 
 @functools.cache
@@ -80,7 +81,7 @@ def _seconds(elements: int) -> float:
         given = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Float)
         fd.add_output(fd.ops.neg(given))
     source, target = np.ones(elements, np.float32), np.empty(elements, np.float32)
-    prepared = segment(fd, [spec((elements,), DataType.Float)]).prepared("cpu")
+    prepared = segment(fd, [spec((elements,), DataType.Float)]).prepared(CPU.name)
     clock = HostClock().measured(prepared.bind([source], [target]).steps[0])
     return statistics.median(clock() for _ in range(_SAMPLES))
 
@@ -180,7 +181,7 @@ def _samples(form: str, dtype: DataType, size: int) -> Iterator[HostSample]:
     plan = segment(fd, described)
     if len(plan.segments) == 1:
         arrays = [one.materialize() for one in described]
-        bound = plan.prepared("cpu").bind(arrays)
+        bound = plan.prepared(CPU.name).bind(arrays)
         clock = HostClock().measured(bound.steps[0])
         exprs = plan.segments[0].exprs
         yield HostSample(

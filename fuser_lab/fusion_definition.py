@@ -29,6 +29,7 @@ from fuser_lab.runtime.argument_manager import ArgumentManager
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.segmentation.user_segments import SegmentationState
+from fuser_lab.targets import holders, is_on_host
 
 if TYPE_CHECKING:
     from fuser_lab.bindings.schedule import Sched
@@ -50,7 +51,7 @@ def described_array(array: Any) -> TensorSpec:
         return array
     device, dtype = getattr(array, "device", None), getattr(array, "dtype", None)
     kind = getattr(device, "type", None)
-    if isinstance(kind, str) and kind not in {"cpu", "cuda"}:
+    if isinstance(kind, str) and kind not in holders():
         msg = f"Found unsupported device {device}, only CPU and CUDA tensors are supported."
         raise UnsupportedDeviceError(msg)
     try:
@@ -372,5 +373,5 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
 def defined_like(builder: FusionBuilder, spec: TensorSpec, static_sizes: bool) -> Tensor:
     """Add a tensor input with these properties to a definition; a scalar tensor on the CPU may stay there."""
     return builder.define_from_spec(
-        spec, static_sizes=static_sizes, is_cpu=not spec.shape and spec.device == "cpu",
+        spec, static_sizes=static_sizes, is_cpu=not spec.shape and is_on_host(spec.device),
     )

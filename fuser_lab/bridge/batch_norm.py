@@ -8,6 +8,7 @@ nearly equal numbers (0.3 of a convolution's gradient in a ResNet block).
 from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.targets import is_on_host
 
 
 def decompositions() -> dict[Any, Any]:
@@ -48,7 +49,7 @@ def _by_torch(torch: Any, op: Any) -> Any:
 
 
 def _rounds(torch: Any, x: Any) -> bool:
-    return x.device.type == "cpu" and x.dtype in {torch.float16, torch.bfloat16}
+    return is_on_host(x.device.type) and x.dtype in {torch.float16, torch.bfloat16}
 
 
 def _trained(torch: Any, x: Any, weight: Any, bias: Any, running: Any, eps: float) -> tuple[Any, Any, Any]:

@@ -27,6 +27,7 @@ from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import OutOfMemoryError
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.runtime.ready import GUARDS, DirectRun, guard_of
+from fuser_lab.targets import has_own_memory, is_on_host
 
 _TRIES = 3  # attempts to generate a function, after runs of the FX module
 _MOST_FRAMES = 4  # threads that may run a graph at a time; others use the FX module
@@ -183,8 +184,8 @@ def _may_be_flat(graph: Any) -> bool:
         for value in values if isinstance(values, list | tuple) else (values,):
             if hasattr(value, "device"):
                 devices.add(str(value.device))
-    gpus = devices - {"cpu"}
-    return not gpus or (len(gpus) == 1 and gpus.pop().startswith("cuda:"))
+    gpus = {device for device in devices if not is_on_host(device)}
+    return not gpus or (len(gpus) == 1 and has_own_memory(gpu := gpus.pop()) and ":" in gpu)
 
 
 _NO_FRAMES: deque[Frame] = deque()
@@ -376,7 +377,7 @@ class _Writer:
         if self._is_view(node):
             return
         target = target_of(node)
-        if node.target is dropout_mask and node.meta["val"].device.type == "cpu":
+        if node.target is dropout_mask and is_on_host(node.meta["val"].device.type):
             sizes, strides, p, *_ = node.args
             form = f"{tuple(sizes)}, {tuple(strides)}, {self._constant(self._torch.bool)}"
             self._define(node, f"{self._new(node)}({form}).bernoulli_({1 - p!r})")

@@ -18,6 +18,7 @@ import numpy as np
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor
 from fuser_lab.bridge.requirement import jax_for
 from fuser_lab.bridge.traced import Origin
+from fuser_lab.targets import CPU
 
 # Primitives that only call a jaxpr, and the parameters that may hold it.
 _CALLS = frozenset({
@@ -227,7 +228,7 @@ def traced_aval(aval: Any) -> TracedTensor:
     """Return an abstract value as plain data; arrays of JAX are row-major."""
     shape = tuple(int(size) for size in getattr(aval, "shape", ()))
     strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    return TracedTensor(shape=shape, strides=strides, dtype=str(getattr(aval, "dtype", aval)), device="cpu")
+    return TracedTensor(shape=shape, strides=strides, dtype=str(getattr(aval, "dtype", aval)), device=CPU.name)
 
 
 # Origins of equations

@@ -4,6 +4,7 @@ from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import Node
+from fuser_lab.targets import is_on_host
 
 _ORIGINS = (
     "stack_trace", "nn_module_stack", "fwd_nn_module_stack", "source_fn_stack", "fwd_source_fn_stack", "original_aten",
@@ -14,7 +15,7 @@ _ORIGINS = (
 def dropout_mask(sizes: list[int], strides: list[int], p: float, dtype: Any, device: Any) -> Any:
     """Return the mask that ``native_dropout`` draws for a tensor of this layout, with the same numbers."""
     torch = torch_for("fuser_lab.bridge")
-    if torch.device(device).type == "cpu":
+    if is_on_host(torch.device(device).type):
         return torch.empty_strided(sizes, strides, dtype=torch.bool, device=device).bernoulli_(1 - p)
     like = torch.empty_strided(sizes, strides, dtype=dtype, device=device)
     return torch.ops.aten.native_dropout.default(like, p, True)[1]
@@ -69,7 +70,7 @@ def _split(torch: Any, graph: Any, node: Node) -> None:
             mask = call(aten.full.default, (layout[0], True), mask_value)
             mask.kwargs = {"dtype": torch.bool, "device": value.device}
         factor = 0.0 if p == 1 else 1 / (1 - p)
-        if value.device.type == "cpu":
+        if is_on_host(value.device.type):
             # Torch's kernel rounds the factor to the operand's dtype before scaling.
             number = call(aten._to_copy.default, (mask,), mask_value.to(value.dtype))  # noqa: SLF001
             number.kwargs = {"dtype": value.dtype}

@@ -20,6 +20,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import OF_TORCH
 from fuser_lab.collector import collecting_rarely
 from fuser_lab.errors import ArgumentTypeError, InputError, UnsupportedError
+from fuser_lab.targets import has_own_memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +317,7 @@ def state_kept(torch: Any, called: Any, tensors: Sequence[Any]) -> Iterator[None
     module = called if isinstance(called, torch.nn.Module) else getattr(called, "__self__", None)
     buffers = list(module.buffers()) if isinstance(module, torch.nn.Module) else []
     kept = [buffer.detach().clone() for buffer in buffers]
-    devices = sorted({x.device.index or 0 for x in tensors if x.device.type == "cuda"})
+    devices = sorted({x.device.index or 0 for x in tensors if has_own_memory(x.device.type)})
     with torch.random.fork_rng(devices=devices):
         try:
             yield

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.targets import CPU
 
 
 @contextmanager
@@ -67,6 +68,6 @@ def _without_device(enter: Callable[..., None]) -> Callable[..., None]:
     def __init__(  # noqa: N807
         self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None,
     ) -> None:
-        enter(self, "cpu" if device_type == "meta" and not enabled else device_type, dtype, enabled, cache_enabled)
+        enter(self, CPU.name if device_type == "meta" and not enabled else device_type, dtype, enabled, cache_enabled)
 
     return __init__

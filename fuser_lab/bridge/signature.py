@@ -22,6 +22,7 @@ from fuser_lab.passes import AllocationDomain
 from fuser_lab.plan import Plan
 from fuser_lab.plan.planning import segment
 from fuser_lab.segmentation import SegmenterOptions, Strategy
+from fuser_lab.targets import CPU, has_own_memory, is_on_host
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
@@ -147,11 +148,11 @@ def _laid_otherwise(found: Recorded, signature: Signature) -> frozenset[int]:
 def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) -> Recorded:
     """Return the definition; outputs at the indices ``as_traced`` have torch's order even if it is row-major."""
     specs = tuple(map(spec_of, signature.inputs))
-    on_gpu = any(spec.device == "cuda" for spec in specs)
+    on_gpu = any(has_own_memory(spec.device) for spec in specs)
     made: list[tuple[str, ...]] = []
     with FusionDefinition() as fd:
         inputs = [
-            fd.define_from_spec(spec, static_sizes=True, is_cpu=on_gpu and spec.device == "cpu" and not spec.shape)
+            fd.define_from_spec(spec, static_sizes=True, is_cpu=on_gpu and is_on_host(spec.device) and not spec.shape)
             for spec in specs
         ]
         results: list[list[Any]] = []
@@ -191,7 +192,8 @@ def _recorded_as(signature: Signature, as_traced: frozenset[int] = frozenset()) 
 
 def spec_of(traced: TracedTensor) -> TensorSpec:
     """Return a traced tensor as an abstract input."""
-    device = "cuda" if traced.device.startswith("cuda") else "cpu"
+    kind = traced.device.partition(":")[0]
+    device = kind if has_own_memory(kind) else CPU.name
     return TensorSpec(shape=traced.shape, dtype=DTYPES[traced.dtype], strides=traced.strides, device=device)
 
 

@@ -17,6 +17,7 @@ from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
 from fuser_lab.runtime.timing import Measurement, Progress, distance, with_progress
+from fuser_lab.targets import CPU, has_own_memory, is_on_host
 
 PEERS = ("eager", "inductor", "aot_eager")
 OURS = "fuser_lab"
@@ -90,8 +91,8 @@ class _ModelMeasurement(Measurement):
         self._regions = tuple(region for region in found.regions if isinstance(region, TorchRegion))
         self._inputs, self._keywords = copies(torch, (tuple(inputs), dict(found.source.keywords)))
         self._backward = any(graph.kind == "backward" for graph in found.graphs)
-        on_gpu = any(x.is_cuda for x in _leaves(torch, self._inputs) if isinstance(x, torch.Tensor))
-        self._target = "cuda" if on_gpu else "cpu"
+        devices = (x.device.type for x in _leaves(torch, self._inputs) if isinstance(x, torch.Tensor))
+        self._target = next(filter(has_own_memory, devices), CPU.name)
         self._wanting: list[Any] = []
 
     def measure(self, total: int, progress: Progress) -> Timings:
@@ -123,7 +124,7 @@ class _ModelMeasurement(Measurement):
         return replace(self._so_far, preallocated=False)
 
     def _label(self, rows: Sequence[RegionRow]) -> str:
-        if self._target == "cpu":
+        if is_on_host(self._target):
             threads = self._torch.get_num_threads()
             return f"CPU ({threads} thread{'s' if threads != 1 else ''})"
         return str(self._torch.cuda.get_device_name())

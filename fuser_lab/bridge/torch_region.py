@@ -11,6 +11,7 @@ from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.traced import Node
 from fuser_lab.runtime.arrays import empty_strided
+from fuser_lab.targets import CPU, has_own_memory, is_on_host
 
 _TIMES_AS_FAR = 4  # multiple of torch's own error that another order of rounding may explain
 
@@ -41,9 +42,9 @@ class TorchRegion(Region):
         super().__init__(index, nodes, cutting, checked=checked, idle=idle, homes=homes, shared=shared)
         self.observer = None
         devices = [traced.device for traced in self.signature.inputs]
-        self._gpu = next((device for device in devices if device.startswith("cuda")), None)
+        self._gpu = next(filter(has_own_memory, devices), None)
         # Tensors without axes may be on the CPU, with other tensors on a GPU.
-        self._moved = frozenset(n for n, device in enumerate(devices) if self._gpu is not None and device == "cpu")
+        self._moved = frozenset(n for n, device in enumerate(devices) if self._gpu is not None and is_on_host(device))
         self.input_strides = tuple(traced.strides for traced in self.signature.inputs)
         self._out_strides = tuple(traced.strides for traced in self.traced)
         self._prepared: PreparedPlan | None = None
@@ -87,10 +88,10 @@ class TorchRegion(Region):
 
         There are none on other devices, or if the region cannot run; its first run then says why.
         """
-        if self.idle or {traced.device for traced in (*self.signature.inputs, *self.traced)} != {"cpu"}:
+        if self.idle or not all(is_on_host(one.device) for one in (*self.signature.inputs, *self.traced)):
             return ()
         try:
-            prepared = self.recorded.prepared("cpu")
+            prepared = self.recorded.prepared(CPU.name)
             return prepared.generated(self.input_strides)
         except Exception:  # noqa: BLE001 - it is raised again, and reported, where the region runs
             return ()
@@ -138,7 +139,7 @@ class TorchRegion(Region):
             devices = {str(x.device) for x in inputs} or {traced.device for traced in self.traced}
             if "meta" in devices:
                 return self._on_meta()
-            target = next((device for device in sorted(devices) if device.startswith("cuda")), "cpu")
+            target = next(filter(has_own_memory, sorted(devices)), CPU.name)
             prepared = self.recorded.prepared(target)
         if not inputs:
             return self._made(prepared)

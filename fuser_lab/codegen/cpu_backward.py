@@ -30,11 +30,11 @@ class CpuBackward(CpuNest):
 
     def __init__(
         self, cut: Backward, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-        name: str, device: Device = DEFAULT,
+        target: str, name: str, device: Device = DEFAULT,
     ) -> None:
         self._cut = cut
         self._running: dict[Expr, Buffer] = {}
-        super().__init__(cut.rows, nest, buffers, layouts, "cpu", name, device=device)
+        super().__init__(cut.rows, nest, buffers, layouts, target, name, device=device)
         # Rows of a band: few enough for exact sums, and for all cores to have something to do.
         least = CPU_SPLIT if self.schedule.parallel else 1
         self.schedule = replace(self.schedule, grain=max(min(PARTIAL_ROWS, -(-self.space.rows // least)), 1))

@@ -20,7 +20,7 @@ from fuser_lab.ir.replay import replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.schedule.base import Propose
 from fuser_lab.schedule.parameters import LoopChange
-from fuser_lab.targets import names, target_of
+from fuser_lab.targets import CPU, names, target_of, with_blocks
 
 EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
 """The schedulers whose segments have no kernels."""
@@ -73,7 +73,7 @@ def _has_kernels(fusion: Fusion) -> bool:
 
 
 def generate(
-    fusion: Fusion, scheduler: SchedulerType, target: str = "cpu", name: str | None = None,
+    fusion: Fusion, scheduler: SchedulerType, target: str = CPU.name, name: str | None = None,
     strides: Mapping[str, Sequence[int] | Layout] | None = None, alignment: Mapping[str, int] | None = None,
     changes: Sequence[LoopChange] = (), device: Device = DEFAULT, shared: SharedKernels | None = None,
     loops: Sequence[Transform] = (), propose: Propose | None = None,
@@ -87,7 +87,7 @@ def generate(
     scheduler
         Who accepted it; `EVALUATED` schedulers have no kernels.
     target
-        Name of a target: ``"cpu"`` or ``"cuda"``.
+        Name of a target, such as ``"cuda"``.
     name
         Name of the kernel's function, or the beginning of the names where it has several; made of the scheduler and the
         first output by default, so that the same segment has the same source in every plan.
@@ -146,7 +146,7 @@ def generate(
 
 def generate_scheduled(
     scheduled: ScheduledFusion, name: str | None = None, layouts: Layouts | None = None,
-    outputs: Sequence[TensorView] | None = None, target: str = "cuda",
+    outputs: Sequence[TensorView] | None = None, target: str | None = None,
 ) -> GeneratedKernel:
     """Return the kernel of a scheduled fusion with known extents, lowered loop by loop; needs no GPU.
 
@@ -163,7 +163,7 @@ def generate_scheduled(
         The outputs before the transforms: the kernel's outputs have their names. ``cache_fork`` makes an output that
         would otherwise have a new name.
     target
-        A target with blocks.
+        The name of a target with blocks; by default the first one registered.
 
     Raises
     ------
@@ -172,10 +172,11 @@ def generate_scheduled(
     CodegenError
         If the target has no blocks.
     """
-    if not target_of(target).has_blocks:
+    runs_on = with_blocks() if target is None else target_of(target)
+    if not runs_on.has_blocks:
         msg = (
             f"loops over blocks and threads have no kernel for {target!r}: they are lowered for GPUs, and the CPU runs "
-            "that kernel in lock step; see source('cuda')."
+            f"that kernel in lock step; see source({with_blocks().name!r})."
         )
         raise CodegenError(msg)
     inputs = scheduled.fusion.tensor_inputs
@@ -185,8 +186,8 @@ def generate_scheduled(
     chosen = name or f"by_hand_{scheduled.fusion.outputs[0].name}"
     made = dict.fromkeys(scheduled.fusion.outputs)
     named = {} if outputs is None else {b.name: a.name for a, b in zip(dict.fromkeys(outputs), made, strict=True)}
-    kernel = lower_scheduled(scheduled, RULES, chosen, strides, alignments, named)
-    source = target_of(target).emitter()(kernel).source()
+    kernel = lower_scheduled(scheduled, RULES, runs_on.name, chosen, strides, alignments, named)
+    source = runs_on.emitter()(kernel).source()
     return GeneratedKernel(
         kernel_ir=kernel, source=source.text, line_origins=source.origins, line_statements=source.statements,
         compiler=source.compiler,

@@ -155,8 +155,8 @@ class BackwardNest(RowNest):
     _early = False  # what all rows share is loaded before the first of them
 
     def __init__(
-        self, cut: Backward, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout], name: str,
-        device: Device = DEFAULT,
+        self, cut: Backward, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+        target: str, name: str, device: Device = DEFAULT,
     ) -> None:
         self._cut = cut
         self._sums: dict[Expr, Buffer] = {}
@@ -165,7 +165,7 @@ class BackwardNest(RowNest):
         self._part_layouts: dict[Expr, Layout] = {}
         self._i: Term = index(0)
         self._sums_first: dict[Expr, int] = {}
-        super().__init__(cut.rows, nest, buffers, layouts, "cuda", name, device=device)
+        super().__init__(cut.rows, nest, buffers, layouts, target, name, device=device)
         constant = sum(tv.dtype.itemsize for tv in self._inputs() if not self._varies(tv))
         sums = tuple(e.out.dtype.compute.itemsize for e in cut.columns)
         self.space = replace(self.space, column_sums=sums, constant_bytes=constant)

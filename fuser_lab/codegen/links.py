@@ -61,7 +61,7 @@ def schedule_lines(generated: GeneratedKernel, segment: int = 0) -> tuple[Linked
         found += _call(choice, kernel, segment)
     for number, phase in enumerate(kernel.phases):
         x, y = phase.launch.threads
-        launch = f": {phase.launch.blocks} blocks of {x} x {y} threads" if kernel.target == "cuda" else ""
+        launch = f": {phase.launch.blocks} blocks of {x} x {y} threads" if target_of(kernel.target).has_blocks else ""
         found += [LinkedLine(text=""), LinkedLine(text=f"# loops of {phase.name}{launch}")]
         loops = (one for one in _tree(phase.body, 0, 0) if isinstance(one.statement, Loop))
         found += [_loop(number, one, words, kinds) for one in loops]

@@ -57,7 +57,7 @@ def lower(
     scheduler
         Who accepted it.
     target
-        Name of a target: ``"cpu"`` or ``"cuda"``.
+        Name of a target, such as ``"cuda"``.
     name
         Name of the kernel's functions.
     strides
@@ -261,7 +261,8 @@ class _Lowering:
         found = rows_nest(cut, self._buffers, self._layouts) if cut is not None else None
         if cut is None or found is None:
             return None
-        writer = (BackwardNest if self._has_blocks else CpuBackward)(cut, *found, self._name, self._device)
+        backward = BackwardNest if self._has_blocks else CpuBackward
+        writer = backward(cut, *found, self._target, self._name, self._device)
         if not writer.fits:
             self._chooser.note(writer.refusal)
             return None

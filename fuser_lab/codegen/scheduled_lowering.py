@@ -58,10 +58,11 @@ _TRUE = Const(DataType.Bool, value=True)
 
 
 def lower_scheduled(
-    scheduled: ScheduledFusion, rules: Rules, name: str, strides: Mapping[str, Sequence[int] | Layout] | None = None,
-    alignments: Mapping[str, int] | None = None, outputs: Mapping[str, str] | None = None,
+    scheduled: ScheduledFusion, rules: Rules, target: str, name: str,
+    strides: Mapping[str, Sequence[int] | Layout] | None = None, alignments: Mapping[str, int] | None = None,
+    outputs: Mapping[str, str] | None = None,
 ) -> Kernel:
-    """Return the CUDA Kernel IR of a fusion as it is scheduled.
+    """Return the Kernel IR of a fusion as it is scheduled.
 
     Parameters
     ----------
@@ -69,6 +70,8 @@ def lower_scheduled(
         A scheduled fusion with known extents.
     rules
         What the schedule was replayed with.
+    target
+        Name of a target with blocks.
     name
         Name of the kernel's function.
     strides
@@ -85,15 +88,15 @@ def lower_scheduled(
     UnsupportedError
         If an op has no rule for one element, or several results.
     """
-    return _Lowering(scheduled, rules, name, strides or {}, alignments or {}, outputs or {}).kernel()
+    return _Lowering(scheduled, rules, target, name, strides or {}, alignments or {}, outputs or {}).kernel()
 
 
 class _Lowering:
     def __init__(
-        self, scheduled: ScheduledFusion, rules: Rules, name: str, strides: Mapping[str, Sequence[int] | Layout],
-        alignments: Mapping[str, int], outputs: Mapping[str, str],
+        self, scheduled: ScheduledFusion, rules: Rules, target: str, name: str,
+        strides: Mapping[str, Sequence[int] | Layout], alignments: Mapping[str, int], outputs: Mapping[str, str],
     ) -> None:
-        self._scheduled, self._fusion, self._name = scheduled, scheduled.fusion, name
+        self._scheduled, self._fusion, self._target, self._name = scheduled, scheduled.fusion, target, name
         self._resident = self._launch_bounds()
         self._check_ops()
         self._loops = Loops(scheduled, rules)
@@ -125,7 +128,7 @@ class _Lowering:
         reduces = any(expr.kind is OpKind.REDUCTION for expr in self._fusion.exprs)
         return Kernel(
             name=self._name,
-            target="cuda",
+            target=self._target,
             scheduler=SchedulerType.REDUCTION if reduces else SchedulerType.POINTWISE,
             inputs=tuple(self._buffers[tv.name] for tv in self._fusion.tensor_inputs),
             scalars=tuple(_parameter(v) for v in self._fusion.inputs if isinstance(v, Scalar)),

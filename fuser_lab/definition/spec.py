@@ -12,6 +12,7 @@ from fuser_lab.dtypes import DataType, parse_dtype
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ops.arguments import wholes
 from fuser_lab.ops.registry import Array
+from fuser_lab.targets import CPU
 
 _FILLS = ("normal", "uniform", "integers", "range", "values")
 _BOUND = (number() | instance(bool)).but(lambda bound: abs(bound) < 2.0**1023, "a finite number")
@@ -78,7 +79,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: DataType
     strides: tuple[int, ...]
-    device: str = "cpu"
+    device: str = CPU.name
     fill: Fill | None = field(default=None, compare=False)
 
     @property

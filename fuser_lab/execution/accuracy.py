@@ -32,7 +32,7 @@ from fuser_lab.report.accuracy_page import WITHOUT_FMA, Stated
 from fuser_lab.runtime.arrays import from_numpy_as, to_numpy
 from fuser_lab.runtime.cpu_kernels import cpu_has
 from fuser_lab.runtime.executor import prepare
-from fuser_lab.runtime.this_gpu import this_gpu
+from fuser_lab.targets import CPU, is_on_host, names, target_of
 
 DTYPES = (
     DataType.Float, DataType.Double, DataType.Half, DataType.BFloat16, DataType.ComplexFloat, DataType.ComplexDouble,
@@ -61,15 +61,18 @@ class Accuracy:
 
 def measure_all() -> dict[str, Stated]:
     """Return the accuracy of kernels on every target of this machine: the CPU, and a GPU if there is one."""
-    found = {cpu_table(): stated_from(measured("cpu"), cpu_table(), _processor())}
-    with contextlib.suppress(FuserLabError):  # there is no GPU
-        found["cuda"] = stated_from(measured("cuda"), "cuda", this_gpu().name)
+    found = {cpu_table(): stated_from(measured(CPU.name), cpu_table(), _processor())}
+    for name in names():
+        described = target_of(name).device
+        if described is not None:
+            with contextlib.suppress(FuserLabError):  # there is none here
+                found[name] = stated_from(measured(name), name, described()().name)
     return found
 
 
 def cpu_table() -> str:
     """Return the name of the table for CPU kernels compiled on this machine."""
-    return "cpu" if cpu_has("fma") else WITHOUT_FMA
+    return CPU.name if cpu_has("fma") else WITHOUT_FMA
 
 
 def stated_from(found: Iterable[Accuracy], target: str, device: str) -> Stated:
@@ -85,14 +88,14 @@ def _processor() -> str:
 
 
 def measured(
-    target: str = "cpu", dtypes: Iterable[DataType] = DTYPES, operands: Iterable[int] = range(1, MOST_OPERANDS + 1),
+    target: str = CPU.name, dtypes: Iterable[DataType] = DTYPES, operands: Iterable[int] = range(1, MOST_OPERANDS + 1),
 ) -> tuple[Accuracy, ...]:
     """Return the accuracy of all pointwise ops with ``operands`` operands, for kernels that run on this machine.
 
     Raises
     ------
     UnsupportedError
-        If the target is ``"cuda"`` and there is no GPU.
+        If the target is a GPU and there is none.
     """
     found: list[Accuracy] = []
     counts = tuple(operands)
@@ -133,7 +136,8 @@ def _measured(names: Sequence[str], dtype: DataType, count: int, target: str) ->
     inputs = samples(dtype, count)
     fusion = _fusion(names, dtype, count, len(inputs[0]))
     plan = prepare(fusion, [(fusion, SchedulerType.POINTWISE)], target, allow_fallback=False)
-    given = inputs if target == "cpu" else [from_numpy_as("torch", x).cuda() for x in inputs]
+    on_host = is_on_host(target)
+    given = inputs if on_host else [from_numpy_as("torch", x).to(target) for x in inputs]
     results = [to_numpy(x) for x in plan.run(given)]
     with np.errstate(all="ignore"):
         wanted = _wanted(names, fusion, inputs)
@@ -145,7 +149,7 @@ def _measured(names: Sequence[str], dtype: DataType, count: int, target: str) ->
             errors = ulps(got[places], reference, tv.dtype)
             if dtype.is_complex:  # implementations differ in the results for infinities and overflow
                 errors = np.where(_finite(reference, tv.dtype) & _moderate([x[places] for x in inputs]), errors, 0.0)
-            if target != "cpu":  # results may be flushed to zero
+            if not on_host:  # results may be flushed to zero
                 errors = np.where(np.abs(reference) < _info(tv.dtype).tiny, 0.0, errors)
             worst = int(np.argmax(errors))
             operands = tuple(str(x[places][worst]) for x in inputs)

@@ -31,6 +31,7 @@ from fuser_lab.runtime.by_hand import ScheduledKernel
 from fuser_lab.runtime.cuda_compilers import function_sources
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.segmentation import SegmenterOptions
+from fuser_lab.targets import CUDA, has_own_memory, target_of
 
 _KEPT_PLANS = 64
 
@@ -265,8 +266,8 @@ def run_plan(
     """
     arrays = [d for d in described if isinstance(d, TensorSpec)]
     target = device_of(described)
-    if not arrays and (device or "").startswith("cuda"):
-        target = "cuda"
+    if not arrays and has_own_memory(device or ""):
+        target = target_of(str(device)).name
     flat = with_seeds(plan.fusion, flat, like=like)
     receive = receiver()
     if receive is None:
@@ -283,7 +284,7 @@ def cuda_source(plan: Plan) -> str:
 
 def _segment_source(part: Segment) -> str:
     try:
-        return part.source("cuda")
+        return part.source(CUDA.name)
     except CodegenError as error:
         return f"# segment {part.index}: {error}\n"
 
@@ -386,8 +387,7 @@ class KernelExecutor:
     def _kernel(self, flat: Sequence[Any]) -> ScheduledKernel:
         """Return the kernel for inputs of these sizes on their device."""
         described = tuple(describe(value) for value in flat)
-        specs = [d for d in described if isinstance(d, TensorSpec)]
-        target = "cuda" if any(d.device.startswith("cuda") for d in specs) else "cpu"
+        target = target_of(device_of(described)).name
         assert self._definition is not None
         deciding = self._definition.deciding_scalars
         inputs = self._definition.inputs

@@ -17,7 +17,9 @@ from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.plan.definitions import Definition
 from fuser_lab.runtime.argument_manager import ArgumentManager, Run, SegmentArguments
 from fuser_lab.runtime.arrays import describe, is_torch, kind_of
+from fuser_lab.runtime.binding import device_of
 from fuser_lab.segmentation.lifting import Lifting
+from fuser_lab.targets import target_of
 
 _KEPT_WAYS = 32  # layouts of inputs for which the compiled segments are kept
 
@@ -157,7 +159,7 @@ def _noted(segment: Definition, given: Sequence[Any], found: list[Run], values: 
     """Run a segment, and store its compiled form so that the next run does not examine the inputs."""
     specs = [d for d in map(describe, values) if isinstance(d, TensorSpec)]
     if specs:
-        target = "cuda" if any(d.device.startswith("cuda") for d in specs) else "cpu"
+        target = target_of(device_of(specs)).name
         run: Run = segment.plan_for(values).prepared(target).run
     else:
         run = partial(_alone, segment, next((x for x in given if kind_of(x) != "number"), None))

@@ -17,13 +17,14 @@ from fuser_lab.errors import InputError, SweepWarning, UnsupportedError, warn
 from fuser_lab.lab.performing import Peers, capability, compiled_ahead, failed, performed
 from fuser_lab.lab.schema import Row
 from fuser_lab.lab.tasks import Task, Work
+from fuser_lab.targets import is_on_host
 from fuser_lab.version import __version__
 
 _PATIENCE: Final = 10.0  # seconds after which an address counts as not answering, or a cluster as having no workers
 _FIRST: Final = 4  # tasks per thread that show how long tasks take
 _PART: Final = 0.25  # seconds of tasks that are sent together
 _LARGEST: Final = 32  # tasks that are sent together
-_RESOURCES: Final = {"cpu": "CPU", "cuda": "GPU"}
+_ON_HOST, _ELSEWHERE = "CPU", "GPU"  # what measurements on a device take
 
 
 Part = tuple[Task, ...]  # tasks that a worker gets together
@@ -89,7 +90,7 @@ def rows_from(
     """
     distributed = _distributed()
     works_alone = tasks[0].work is Work.TIME
-    resource = _RESOURCES[tasks[0].device] if works_alone else ""
+    resource = (_ON_HOST if is_on_host(tasks[0].device) else _ELSEWHERE) if works_alone else ""
     workers = workers_of(client, resource)
     options: dict[str, Any] = {"pure": False, "perform": performed, "run": run, "version": __version__}
     if works_alone:
@@ -188,7 +189,7 @@ def workers_of(client: Any, resource: str) -> Workers:
     measuring = tuple(address for address in good if resource and known[address]["resources"].get(resource))
     if resource:
         _check_measuring(known, measuring, resource)
-    reserved = {a for a in good if any(known[a]["resources"].get(name) for name in _RESOURCES.values())}
+    reserved = {a for a in good if any(known[a]["resources"].get(name) for name in (_ON_HOST, _ELSEWHERE))}
     others = tuple(address for address in good if address not in reserved)
     return Workers(measuring=measuring, others=others if resource else others or tuple(good), left_out=bool(refused))
 

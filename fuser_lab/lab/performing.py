@@ -22,6 +22,7 @@ from fuser_lab.plan.planning import segment
 from fuser_lab.runtime.ahead import compile_kernel
 from fuser_lab.runtime.arrays import from_numpy_as
 from fuser_lab.runtime.device import DeviceMemory
+from fuser_lab.targets import has_own_memory, is_on_host
 from fuser_lab.version import __version__
 
 Peers = Mapping[str, Callable[..., Any]]
@@ -61,7 +62,7 @@ def compiled_ahead(task: Task, capabilities: tuple[tuple[int, int], ...]) -> Non
     try:
         for one in _plan(task).segments:
             for capability in capabilities:
-                _compiled(one, capability)
+                _compiled(one, task.device, capability)
     except Exception:  # noqa: BLE001 - the measurement compiles it again, and says what is wrong
         return
 
@@ -118,10 +119,10 @@ def _compiled_rows(task: Task, peers: Peers) -> list[Row]:
     for one, row in zip(plan.segments, rows, strict=True):
         if evaluated_because(one.fusion, one.scheduler):
             continue
-        _compiled(one, None if task.device == "cpu" else plan.oracle.device.cc)
+        _compiled(one, task.device, plan.oracle.device.cc)
         row["schedule"] = "\n".join(str(nest) for nest in one.params(task.device))
         row["kernel_hash"] = text_hash(one.kernel(task.device).source)
-        if task.device == "cuda":
+        if has_own_memory(task.device):
             row["note"] = "; ".join(map(str, one.launches()))
     return [*rows, whole]
 
@@ -129,8 +130,8 @@ def _compiled_rows(task: Task, peers: Peers) -> list[Row]:
 def _timed(task: Task, peers: Peers) -> list[Row]:
     plan = _plan(task).renamed(task.plan_name)
     inputs = [value.materialize() if isinstance(value, TensorSpec) else value for value in task.inputs]
-    if task.device == "cuda":
-        inputs = [_on_gpu(value) for value in inputs]
+    if has_own_memory(task.device):
+        inputs = [_moved(value, task.device) for value in inputs]
     times = time_plans(plan, inputs, peers=peers, seconds=task.seconds, progress=False)
     own = {"subject": task.subject, "fusion": task.fusion, "fusion_hash": task.fusion_hash}
     return [{**row, **own, **_cut_by(task, row)} for row in timing_rows(times, [plan])]
@@ -142,13 +143,13 @@ def _cut_by(task: Task, row: Row) -> Row:
     return {"strategy": task.strategy, "target": task.target.name} if is_plan else {"strategy": None, "target": None}
 
 
-def _compiled(one: Segment, capability: tuple[int, int] | None) -> None:
+def _compiled(one: Segment, target: str, capability: tuple[int, int]) -> None:
     if not evaluated_because(one.fusion, one.scheduler):
-        compile_kernel(one.kernel("cpu" if capability is None else "cuda"), capability)
+        compile_kernel(one.kernel(target), None if is_on_host(target) else capability)
 
 
-def _on_gpu(value: Any) -> Any:
-    return from_numpy_as("torch", value).cuda() if hasattr(value, "dtype") else value
+def _moved(value: Any, device: str) -> Any:
+    return from_numpy_as("torch", value).to(device) if hasattr(value, "dtype") else value
 
 
 def _plan_rows(plan: Plan) -> list[Row]:

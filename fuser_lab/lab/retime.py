@@ -15,6 +15,7 @@ from fuser_lab.plan import Plan
 from fuser_lab.report.units import seconds_label
 from fuser_lab.runtime.arrays import from_numpy_as
 from fuser_lab.segmentation import STRATEGIES
+from fuser_lab.targets import CPU, Target, labelled
 
 _STRATEGY: Final = re.compile(r"^plan = fl\.segment\(fd, inputs(?:, strategy='(\w+)')?\)$", re.MULTILINE)
 _EDIT: Final = re.compile(r"^plan = plan\.(\w+)", re.MULTILINE)
@@ -66,8 +67,8 @@ def retime(ledger: str | Path, row: str) -> Retimed:
     script, name = str(found[0]["plan_python"] or ""), str(found[0]["plan"])
     strategy = _strategy(script, name)
     fd, inputs = load_repro(script)
-    kind = "numpy" if str(found[0]["device"] or "CPU").startswith("CPU") else "torch"
-    arrays: list[Any] = [_array(one, kind) if isinstance(one, TensorSpec) else one for one in inputs]
+    target = labelled(str(found[0]["device"] or CPU.label))
+    arrays: list[Any] = [_array(one, target) if isinstance(one, TensorSpec) else one for one in inputs]
     plan: Plan = segment(fd, arrays, strategy=strategy, name=name)
     number = found[0]["segment"]
     place = None if number is None or math.isnan(number) else int(number)
@@ -76,9 +77,9 @@ def retime(ledger: str | Path, row: str) -> Retimed:
     return Retimed(plan=name, segment=place, before=float(found[0]["median"] or math.nan), now=now)
 
 
-def _array(given: TensorSpec, kind: str) -> Any:
+def _array(given: TensorSpec, target: Target) -> Any:
     array = given.materialize()
-    return array if kind == "numpy" else from_numpy_as("torch", array).cuda()
+    return array if target.on_host else from_numpy_as("torch", array).to(target.name)
 
 
 def _strategy(script: str, name: str) -> str:

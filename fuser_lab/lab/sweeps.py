@@ -35,6 +35,7 @@ from fuser_lab.lab.performing import Peers, performed
 from fuser_lab.lab.schema import Row
 from fuser_lab.lab.tasks import Case, Task, Work, case_of, schedule_of, tasks_of
 from fuser_lab.plan import Plan
+from fuser_lab.plan.accepted import TARGET
 from fuser_lab.plan.planning import definition_of, device_of
 from fuser_lab.report.html import table_html
 from fuser_lab.report.shown import Shown
@@ -42,6 +43,7 @@ from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import plural, seconds_label
 from fuser_lab.runtime.interrupts import progress_bar
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions
+from fuser_lab.targets import CPU, CUDA
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,7 +224,7 @@ _PARAMETERS = mapping(TEXT, ANYTHING, "a dict of parameters by name")
     peers=(
         NONE | mapping(TEXT, FUNCTION | _FUNCTIONS, "a dict of functions by name")
     ).worded("a dict of functions by name, or of such dicts by the names of fusions"),
-    work=one_of(*(work.value for work in Work)), device=optional(one_of("cpu", "cuda")), seconds=number(0), name=TEXT,
+    work=one_of(*(work.value for work in Work)), device=optional(TARGET), seconds=number(0), name=TEXT,
 )
 def sweep(
     fusions: object, sizes: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None, *,
@@ -363,10 +365,10 @@ def _function_name(function: Any) -> str:
 def _device_here(work: Work) -> str:
     """Return the default device of measurements; work without kernels is the same for both."""
     if work in {Work.SEGMENT, Work.CERTIFICATE}:
-        return "cpu"
+        return CPU.name
     from fuser_lab.teaching import on_gpu
 
-    return "cpu" if on_gpu([]) is None else "cuda"
+    return CPU.name if on_gpu([]) is None else CUDA.name
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from fuser_lab.plan.planning import described_input, segment
 from fuser_lab.report.units import plural
 from fuser_lab.schedule.parameters import Value, checked, suggestions
 from fuser_lab.segmentation import SegmenterOptions
+from fuser_lab.targets import CPU
 
 _FORMAT: Final = 1  # version of the content that keys are made from
 
@@ -251,7 +252,7 @@ def _entry(value: Any, entry: Any) -> Described:
 def _plain_input(value: Any) -> Described:
     """Return the description of an input, without its device."""
     found = described_input(value)
-    return replace(found, device="cpu") if isinstance(found, TensorSpec) else found
+    return replace(found, device=CPU.name) if isinstance(found, TensorSpec) else found
 
 
 def _sorted(content: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from fuser_lab.nvfuser_direct.recording import RecordedFusion
 from fuser_lab.plan.planning import flattened, has_arrays
 from fuser_lab.runtime.arrays import from_numpy_as
 from fuser_lab.runtime.executor_cache import LruCache
+from fuser_lab.targets import CPU, CUDA
 
 
 class FusionExecutorCache(executors.FusionExecutorCache):
@@ -45,7 +46,7 @@ def torch_like(flat: Sequence[Any], device: str | None = None) -> tuple[Any, ...
     if has_arrays(flat) or importlib.util.find_spec("torch") is None:
         return ()
     torch: Any = importlib.import_module("torch")
-    return (torch.empty(0, device=device or ("cuda" if torch.cuda.is_available() else "cpu")),)
+    return (torch.empty(0, device=device or (CUDA.name if torch.cuda.is_available() else CPU.name)),)
 
 
 class KernelExecutor(executors.KernelExecutor):

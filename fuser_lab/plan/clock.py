@@ -17,6 +17,7 @@ from fuser_lab.ir import TensorView
 from fuser_lab.runtime.lending import views_of
 from fuser_lab.runtime.parts import parts_of
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
+from fuser_lab.targets import with_blocks
 
 Given = tuple[tuple[int, ...] | None, ...]  # strides in elements of each input of a fusion, None for a scalar
 
@@ -118,7 +119,7 @@ class ScheduledClock:
                 return None
             self._left -= len(fusion.tensor_exprs)
             try:
-                kernel = lower(fusion, scheduler, "cuda", "asked", strides, device=self._device)
+                kernel = lower(fusion, scheduler, with_blocks().name, "asked", strides, device=self._device)
             except CodegenError:
                 self._known[key] = self._evaluated(group)
             else:

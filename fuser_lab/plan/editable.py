@@ -28,6 +28,7 @@ from fuser_lab.segmentation.narrowing import narrow
 from fuser_lab.segmentation.origins import source_lines
 from fuser_lab.segmentation.previews import EditPreview, Previews
 from fuser_lab.segmentation.rewritings import Rewritten
+from fuser_lab.targets import CUDA, with_blocks
 
 if TYPE_CHECKING:
     from fuser_lab.plan.schedules import Given
@@ -308,7 +309,7 @@ class EditablePlan(ExplainedPlan):
 
     @takes(segment=SEGMENT, target=TARGET, nest=whole(accepted="the number of a nest of loops"))
     def with_params(
-        self, segment: int, *, target: str = "cuda", nest: int = 0, **values: int | bool | tuple[int, int],
+        self, segment: int, *, target: str = CUDA.name, nest: int = 0, **values: int | bool | tuple[int, int],
     ) -> Self:
         """Return the plan with parameters of a segment's kernel set by hand; the others keep the heuristics' choice.
 
@@ -409,7 +410,7 @@ class EditablePlan(ExplainedPlan):
         from fuser_lab.plan.schedules import given_schedule
 
         one = self.segments[segment]
-        one.kernel("cuda")  # raises if the segment has none
+        one.kernel(with_blocks().name)  # raises if the segment has none
         if schedule is None:
             return self._scheduled(segment, ("with_schedule", (segment, "")))
         found = given_schedule(one, schedule)

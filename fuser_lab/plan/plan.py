@@ -54,7 +54,7 @@ class Plan(Shown, EditablePlan):
         return self.prepared(device_of([describe(value) for value in inputs])).run(inputs, out)
 
     @takes(target=RUNS_ON, evaluate_refused=FLAG)
-    def prepared(self, target: str = "cpu", *, evaluate_refused: bool = False) -> "PreparedPlan":
+    def prepared(self, target: str = targets.CPU.name, *, evaluate_refused: bool = False) -> "PreparedPlan":
         """Return the plan compiled for a target; it is compiled once and cached.
 
         Parameters

@@ -104,7 +104,7 @@ class Segment(Shown):
         return sum(tensor_bytes(tv) for tv in (*self.inputs, *self.outputs) if tv.name in crossing)
 
     @takes(target=TARGET)
-    def source(self, target: str = "cpu") -> str:
+    def source(self, target: str = targets.CPU.name) -> str:
         """Return the generated kernel as a Python file; comments hold the user's lines if they are known.
 
         Parameters
@@ -120,7 +120,7 @@ class Segment(Shown):
         return with_sources(self.kernel(target).source, dict(self.plan.sources))
 
     @takes(target=TARGET)
-    def kernel(self, target: str = "cpu") -> "GeneratedKernel":
+    def kernel(self, target: str = targets.CPU.name) -> "GeneratedKernel":
         """Return the generated kernel: its source, its Kernel IR and the expression of each line.
 
         Raises
@@ -156,7 +156,7 @@ class Segment(Shown):
             return TimeModel.of(device).predict(self.group.exprs, self.bytes, device.host.source)
         strides = read_layouts(self.inputs, layouts)
         try:
-            kernel = self._kernel(self.fusion, "cuda", changes=self.changes, strides=strides)
+            kernel = self._kernel(self.fusion, targets.with_blocks().name, changes=self.changes, strides=strides)
         except CodegenError:
             seconds = TimeModel.of(device).kernel(self.group.exprs, self.bytes)
             return Prediction(seconds=seconds, low=seconds, high=seconds, source=DATA_SHEET)
@@ -176,7 +176,7 @@ class Segment(Shown):
         if self.loops and not targets.target_of(target).has_blocks:
             msg = (
                 f"segment {self.index} has no kernel for {target!r}: it is lowered for GPUs, and the CPU evaluates "
-                "that kernel in lock step; see source('cuda')."
+                f"that kernel in lock step; see source({targets.with_blocks().name!r})."
             )
             raise CodegenError(msg)
         return generate(
@@ -185,7 +185,7 @@ class Segment(Shown):
         )
 
     @takes(target=TARGET)
-    def steps(self, target: str = "cpu") -> "KernelSteps":
+    def steps(self, target: str = targets.CPU.name) -> "KernelSteps":
         """Return what the kernel reads and writes in each step of its evaluation in lock step.
 
         A segment with a tensor of more than 256 elements is shown with smaller extents; ``shrunk`` lists them.
@@ -267,7 +267,7 @@ class Segment(Shown):
         return running(self, target)
 
     @takes(target=TARGET)
-    def params(self, target: str = "cuda") -> tuple[NestChoice, ...]:
+    def params(self, target: str = targets.CUDA.name) -> tuple[NestChoice, ...]:
         """Return the parameters of the kernel with their reasons, one printable entry per loop nest.
 
         Parameters
@@ -296,7 +296,7 @@ class Segment(Shown):
         """
         from fuser_lab.runtime.facts import launch_facts
 
-        return launch_facts(self.kernel("cuda"), self.plan.oracle.device)
+        return launch_facts(self.kernel(targets.CUDA.name), self.plan.oracle.device)
 
     def __repr__(self) -> str:
         """Return a one-line description."""

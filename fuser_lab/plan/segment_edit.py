@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from fuser_lab import targets
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.transform import Transform
@@ -73,5 +74,5 @@ class ScheduledSegment(Protocol):
     def loops(self) -> tuple[Transform, ...]:
         """The schedule set by hand if it is lowered loop by loop."""
 
-    def params(self, target: str = "cuda") -> tuple[NestChoice, ...]:
+    def params(self, target: str = targets.CUDA.name) -> tuple[NestChoice, ...]:
         """Return the nests of the kernel for a target."""

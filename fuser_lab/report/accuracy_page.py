@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fuser_lab.json_text import json_text
+from fuser_lab.targets import CPU, CUDA
 
 FILE = Path(__file__).with_name("accuracy.json")
-TARGETS = ("cpu", "cuda")
-WITHOUT_FMA = "cpu_without_fma"  # CPU kernels for processors that round a product before they add to it
-_TITLES = {"cpu": "CPU kernels", "cuda": "CUDA kernels", WITHOUT_FMA: "CPU kernels without fused multiply-add"}
+TARGETS = (CPU.name, CUDA.name)
+WITHOUT_FMA = f"{CPU.name}_without_fma"  # CPU kernels for processors that round a product before they add to it
+_TITLES = {
+    **{target.name: f"{target.label} kernels" for target in (CPU, CUDA)},
+    WITHOUT_FMA: f"{CPU.label} kernels without fused multiply-add",
+}
 ROUNDED = 0.5  # units in the last place: the exact result, rounded once
 _SLIGHT = 0.1
 _PLAIN = 10.0  # below it errors are printed to tenths
@@ -76,7 +80,7 @@ def accuracy_lines(found: Mapping[str, Stated]) -> Iterator[str]:
         for op in sorted(set(part.ulps) - set(exact)):
             yield f"| `{op}` | " + " | ".join(_shown(part.ulps[op].get(dtype)) for dtype in dtypes) + " |"
         yield from ("", f"At most {ROUNDED} in every dtype: {', '.join(f'`{op}`' for op in exact)}.", "")
-        if target == "cpu" and WITHOUT_FMA in found:
+        if target == CPU.name and WITHOUT_FMA in found:
             less = "; ".join(_less_exact(found[WITHOUT_FMA], part)) or "none"
             where = "Less exact on processors without fused multiply-add (`NUMBA_CPU_NAME=generic`)"
             yield from (f"{where}: {less}. No other error is larger by more than {_SLIGHT}.", "")

@@ -23,8 +23,9 @@ from fuser_lab.passes import PRESEGMENTATION
 from fuser_lab.report.accuracy_page import accuracy_lines, stated
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import SegmentedGroup, segment
+from fuser_lab.targets import CPU, CUDA
 
-TARGETS = ("cpu", "cuda")
+TARGETS = {target.name: target.label for target in (CPU, CUDA)}
 FAMILIES: tuple[tuple[str, frozenset[OpKind] | None], ...] = (
     ("Pointwise", frozenset({OpKind.POINTWISE})),
     ("Reductions", frozenset({OpKind.REDUCTION})),
@@ -245,8 +246,9 @@ def op_markdown() -> str:
 
 
 def _family_table(rows: Sequence[OpRow]) -> Iterator[str]:
-    yield "| call | description | dtypes | reference | CPU | CUDA | library |"
-    yield "|---|---|---|---|---|---|---|"
+    columns = ("call", "description", "dtypes", "reference", *TARGETS.values(), "library")
+    yield f"| {' | '.join(columns)} |"
+    yield "|---" * len(columns) + "|"
     for row in rows:
         shown = [f"{operands} → {results}" for operands, results in row.dtypes[:_SHOWN_RULES]]
         dtypes = "; ".join(shown) + (f"; {len(row.dtypes) - _SHOWN_RULES} more" if row.dtypes[_SHOWN_RULES:] else "")

@@ -18,6 +18,7 @@ from fuser_lab.dtypes import DataType, from_numpy
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.ir import Number
 from fuser_lab.ops.registry import Array
+from fuser_lab.targets import CPU, CUDA, holders, is_on_host
 
 _TORCH_NAMES = {
     "float64": DataType.Double, "float32": DataType.Float, "float16": DataType.Half, "bfloat16": DataType.BFloat16,
@@ -94,8 +95,8 @@ def describe(value: Any) -> TensorSpec | Number:
     array = value if kind == "numpy" and isinstance(value, np.ndarray) else None
     try:
         if array is None and kind == "cupy":
-            return _describe_numpy(value, "cuda")
-        return _describe_numpy(np.asarray(value) if array is None else array, "cpu")
+            return _describe_numpy(value, CUDA.name)
+        return _describe_numpy(np.asarray(value) if array is None else array, CPU.name)
     except ArgumentTypeError as error:
         raise InputError(str(error)) from None
 
@@ -122,8 +123,8 @@ def _describe_torch(tensor: Any) -> TensorSpec:
         msg = f"a tensor with layout {tensor.layout} cannot be an input; only strided tensors can."
         raise InputError(msg)
     device = tensor.device
-    if device.type not in {"cpu", "cuda"}:
-        msg = f"a tensor on device {device} cannot be an input; only cpu and cuda tensors can."
+    if device.type not in holders():
+        msg = f"a tensor on device {device} cannot be an input; only {' and '.join(holders())} tensors can."
         raise InputError(msg)
     return TensorSpec(
         shape=tuple(tensor.shape), dtype=_TORCH_NAMES[name], strides=tuple(tensor.stride()), device=str(device),
@@ -147,7 +148,7 @@ def to_numpy(value: Any) -> Array:
 def _torch_to_numpy(tensor: Any) -> Array:
     torch = torch_module()
     plain = tensor.detach()
-    if plain.device.type != "cpu":
+    if not plain.is_cpu:
         plain = plain.cpu()
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
@@ -324,7 +325,7 @@ def quick_empty(kind: str) -> Empty | None:
 
 
 @functools.cache
-def empty_strided(device: str = "cpu") -> Empty:
+def empty_strided(device: str = CPU.name) -> Empty:
     """Return what makes a tensor on a device."""
     torch = importlib.import_module("torch")
     place = torch.device(device)
@@ -335,7 +336,7 @@ def empty_strided(device: str = "cpu") -> Empty:
 
     if quick is None:
         return slow
-    if place.type == "cpu":
+    if is_on_host(place.type):
         return quick
     current = torch._C._cuda_getDevice  # noqa: SLF001
 

@@ -22,6 +22,7 @@ from fuser_lab.runtime.arrays import (
     overlap,
     overlaps_itself,
 )
+from fuser_lab.targets import CPU, has_own_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +190,11 @@ def device_of(described: Sequence[TensorSpec | Number]) -> str:
     InputError
         If tensors are on several GPUs.
     """
-    found = dict.fromkeys(d.device for d in described if isinstance(d, TensorSpec) and d.device.startswith("cuda"))
+    found = dict.fromkeys(d.device for d in described if isinstance(d, TensorSpec) and has_own_memory(d.device))
     if len(found) > 1:
         msg = f"the inputs are on {' and '.join(found)}; a run uses one GPU, so move them to the same one."
         raise InputError(msg)
-    return next(iter(found), "cpu")
+    return next(iter(found), CPU.name)
 
 
 def library_of(inputs: Sequence[Any]) -> tuple[str, Any]:
@@ -201,7 +202,7 @@ def library_of(inputs: Sequence[Any]) -> tuple[str, Any]:
     kind = output_kind(inputs)
     of_kind = [v for v in inputs if kind_of(v) == kind]
     # A scalar tensor may stay on the CPU beside GPU tensors: it does not determine the device of results.
-    return kind, next((v for v in of_kind if "cuda" in str(getattr(v, "device", ""))), next(iter(of_kind), None))
+    return kind, next((v for v in of_kind if has_own_memory(str(getattr(v, "device", "")))), next(iter(of_kind), None))
 
 
 def itself(value: Any, kind: str, like: Any) -> Any:

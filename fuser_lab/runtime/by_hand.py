@@ -39,8 +39,10 @@ class ScheduledKernel:
         self._variants: dict[Layouts, tuple[GeneratedKernel, Any]] = {}
         self._lock = threading.Lock()
         self._memory = self._memory_of(target)
+        # A CPU evaluates the kernel of a GPU in lock step.
+        self._lowered_for = target if target_of(target).has_blocks else None
         # Errors appear when the kernel is generated, not when it runs.
-        self.generated = generate_scheduled(scheduled)
+        self.generated = generate_scheduled(scheduled, target=self._lowered_for)
 
     @staticmethod
     def _memory_of(target: str) -> Any:
@@ -85,9 +87,8 @@ class ScheduledKernel:
     def _variant(self, layouts: Layouts) -> tuple[GeneratedKernel, Any]:
         with self._lock:
             if layouts not in self._variants:
-                generated = generate_scheduled(self.scheduled, layouts=layouts)
-                on_host = target_of(self.target).on_host
-                calls = (in_lock_step(generated),) if on_host else self._memory.calls(generated)
+                generated = generate_scheduled(self.scheduled, layouts=layouts, target=self._lowered_for)
+                calls = self._memory.calls(generated) if self._lowered_for else (in_lock_step(generated),)
                 self._variants[layouts] = (generated, calls)
             return self._variants[layouts]
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from fuser_lab.targets import CUDA
+
 WARM_UP = 3
 LEAST_SAMPLES = 5
 MOST_SAMPLES = 300
@@ -129,7 +131,7 @@ class DeviceClock:
     def __init__(self) -> None:
         """Allocate the memory that overwrites the cache."""
         self._torch: Any = importlib.import_module("torch")
-        self._flush = self._torch.empty(self.flushed, dtype=self._torch.int8, device="cuda")
+        self._flush = self._torch.empty(self.flushed, dtype=self._torch.int8, device=CUDA.name)
 
     def measured(self, call: Callable[[], object]) -> Callable[[], float]:
         """Return a function that measures a call with a cold second-level cache, in seconds."""

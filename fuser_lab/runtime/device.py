@@ -29,6 +29,7 @@ from fuser_lab.runtime.ptx import kernel_key
 from fuser_lab.runtime.ready import ReadyRuns, aligned_to
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.this_gpu import described
+from fuser_lab.targets import CUDA
 
 # Parameters per scalar: a complex one becomes two, as in Numba's kernels.
 _PARAMETERS: Mapping[DataType, tuple[Callable[[Any], Any], ...]] = {
@@ -116,7 +117,7 @@ def _loaded(generated: GeneratedKernel, device: int) -> tuple[Function, ...]:
             if found is None:
                 # Torch makes its context current lazily; modules are loaded into the current one.
                 torch.cuda.current_stream().synchronize()
-                torch.empty(1, device="cuda")
+                torch.empty(1, device=CUDA.name)
                 functions = tuple(Function(c.cubin, c.entry, c.phase, device) for c in codes)
                 found = _FUNCTIONS.keep(key, functions)
                 unload_unused()
@@ -131,22 +132,22 @@ def current_device() -> str:
     UnsupportedError
         If torch is not installed, or sees no GPU.
     """
-    return f"cuda:{_torch().cuda.current_device()}"
+    return f"{CUDA.name}:{_torch().cuda.current_device()}"
 
 
 class DeviceMemory:
     """The GPU twin of `HostMemory`; arrays are torch tensors."""
 
-    target = "cuda"
+    target = CUDA.name
 
     def __init__(self, number: int | None = None) -> None:
         """Take a device by number; the current one if none is given."""
         count = _torch().cuda.device_count()
         if number is not None and not 0 <= number < count:
-            msg = f"device cuda:{number} is not here; there are {count}."
+            msg = f"device {CUDA.name}:{number} is not here; there are {count}."
             raise UnsupportedError(msg)
         self.number = _torch().cuda.current_device() if number is None else number
-        self._device = _torch().device("cuda", self.number)
+        self._device = _torch().device(CUDA.name, self.number)
         self.gpu = described(_torch().cuda.get_device_properties(self.number))
         self._allocator = threading.local()
 
@@ -302,7 +303,7 @@ class DeviceMemory:
         """Return what makes new tensors for outputs."""
         torch = _torch()
         made = [(slot.shape, slot.dense, self._dtype(slot.tensor.dtype)) for slot in outputs]
-        number, current, quick = self.number, torch._C._cuda_getDevice, quick_empty("cuda")  # noqa: SLF001
+        number, current, quick = self.number, torch._C._cuda_getDevice, quick_empty(CUDA.name)  # noqa: SLF001
 
         def new() -> list[Any]:
             if quick is not None and current() == number:

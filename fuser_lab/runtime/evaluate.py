@@ -13,6 +13,7 @@ from fuser_lab.ir import Expr, Fusion, Scalar, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.positions import indexed_axis
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, may_overlap, to_numpy, torch_module
+from fuser_lab.targets import is_on_host
 
 
 def evaluate_segment(
@@ -28,7 +29,7 @@ def evaluate_segment(
     }
     devices = [value.device for value in known.values() if is_torch(value)]
     # A 0-d tensor may stay on the CPU beside GPU tensors; factories create tensors on their device.
-    device = next((device for device in devices if device.type != "cpu"), next(iter(devices), None))
+    device = next((device for device in devices if not is_on_host(device.type)), next(iter(devices), None))
     for expr in fusion.exprs:
         operands = [known[v] if v in known else constant(v) for v in expr.inputs]
         target = (into or {}).get(expr.outputs[0].name)

@@ -22,7 +22,7 @@ from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Segment, St
 from fuser_lab.runtime.variants import KernelOptions, NestedRun, Variant, Variants
 from fuser_lab.schedule.base import Propose
 from fuser_lab.schedule.parameters import LoopChange
-from fuser_lab.targets import Later, find, names
+from fuser_lab.targets import CPU, Later, find, names
 
 
 class PreparedPlan:
@@ -231,7 +231,7 @@ def _without(start: Callable[[], None]) -> Call:
 
 
 def prepare(
-    fusion: Fusion, segments: Sequence[Segment], target: str = "cpu", *, allow_fallback: bool = True,
+    fusion: Fusion, segments: Sequence[Segment], target: str = CPU.name, *, allow_fallback: bool = True,
     evaluate_refused: bool = False, compile_now: bool = True,
     changes: Mapping[int, Sequence[LoopChange]] | None = None,
     schedules: Mapping[int, Sequence[Transform]] | None = None, shared: SharedKernels | None = None,

@@ -22,12 +22,13 @@ from fuser_lab.runtime.interrupts import interrupts_deferred
 from fuser_lab.runtime.launcher import HostCall, host_calls
 from fuser_lab.runtime.ptx import refused
 from fuser_lab.runtime.storage import ALIGNMENT
+from fuser_lab.targets import CPU
 
 
 class HostMemory:
     """The host implementation of the memory interface; `DeviceMemory` is the one for a GPU."""
 
-    target = "cpu"
+    target = CPU.name
     gpu = DEFAULT
 
     def import_input(self, value: Any, tensor: TensorView) -> Array:
@@ -98,7 +99,7 @@ class HostMemory:
         """Whether kernels can write to an array of the caller."""
         if isinstance(value, np.ndarray):
             return _is_regular(value)
-        return is_torch(value) and value.device.type == "cpu" and not value.is_conj() and not value.is_neg()
+        return is_torch(value) and value.is_cpu and not value.is_conj() and not value.is_neg()
 
     def is_writable(self, array: Any) -> bool:
         """Whether an array may be written to."""
@@ -150,7 +151,7 @@ class HostMemory:
         from fuser_lab.runtime.numba_compat import cpu_threads
 
         count = cpu_threads()
-        return f"CPU ({count} thread{'s' if count != 1 else ''})"
+        return f"{CPU.label} ({count} thread{'s' if count != 1 else ''})"
 
 
 def host_memory(number: None = None) -> HostMemory:

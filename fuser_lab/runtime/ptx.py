@@ -28,6 +28,23 @@ class CompiledPhase:
     entry: str
 
 
+def listing(generated: GeneratedKernel) -> tuple[str, ...]:
+    """Return the PTX of each phase with the source's lines, without its header comment and its tables for debuggers.
+
+    Raises
+    ------
+    CompilationError, UnsupportedError
+        As `compile_phases`.
+    """
+    return tuple(_shortened(phase.ptx) for phase in compile_phases(generated, lineinfo=True))
+
+
+def _shortened(text: str) -> str:
+    start = text.find(".visible")
+    end = text.find(".section\t.debug")
+    return text[max(start, 0): end if end > 0 else len(text)].rstrip()
+
+
 def kernel_key(generated: GeneratedKernel) -> tuple[object, ...]:
     """Return what decides the machine code of a kernel; kernels with equal keys may share it.
 

@@ -30,7 +30,7 @@ from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import progress_bar
 from fuser_lab.runtime.steps import BoundRun
-from fuser_lab.targets import target_of
+from fuser_lab.targets import CPU, target_of
 
 Progress = Callable[[int, int, Timings], None]
 Peer = Callable[..., Any]
@@ -98,7 +98,7 @@ class TimedPlan(Protocol):
     def bytes_crossing(self) -> int:
         """Bytes of the tensors that pass between segments, each counted once."""
 
-    def prepared(self, target: str = "cpu") -> PreparedPlan:
+    def prepared(self, target: str = CPU.name) -> PreparedPlan:
         """Return the plan compiled for a target."""
 
 

@@ -31,7 +31,7 @@ from fuser_lab.schedule.base import Propose
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import segment as segment_fusion
-from fuser_lab.targets import target_of
+from fuser_lab.targets import target_of, with_blocks
 
 # Of each tensor input: strides in elements, and the alignment of its memory in bytes.
 InputLayouts = tuple[tuple[tuple[int, ...], int], ...]
@@ -79,7 +79,10 @@ class Variants:
 
     def __init__(self, parts: PlanParts, memory: Memory, options: KernelOptions) -> None:
         self._parts, self._memory, self._options = parts, memory, options
-        self._on_host = target_of(memory.target).on_host
+        target = target_of(memory.target)
+        self._on_host = target.on_host
+        # Loops over blocks and threads: a CPU evaluates the kernel of a GPU in lock step.
+        self._lowers_loops = target if target.has_blocks else with_blocks()
         self.kept: dict[InputLayouts, Variant] = {}
         self.known: dict[InputLayouts, Variant] = {}  # by layouts as given, before they are normalized
         self._generated: dict[InputLayouts, tuple[Step, ...]] = {}  # of variants that are compiled at their first run
@@ -173,12 +176,12 @@ class Variants:
         options, memory = self._options, self._memory
         here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}
         if number in options.schedules:
-            # Loops over blocks and threads: a CPU evaluates the kernel of a GPU in lock step.
             kernel = generate(
-                segment, scheduler, "cuda" if self._on_host else memory.target, strides=here, alignment=alignment,
+                segment, scheduler, self._lowers_loops.name, strides=here, alignment=alignment,
                 loops=options.schedules[number],
             )
-            return Step(fusion=segment, scheduler=scheduler, generated=kernel, in_lock_step=self._on_host)
+            other = self._lowers_loops.name != memory.target
+            return Step(fusion=segment, scheduler=scheduler, generated=kernel, in_lock_step=other)
         try:
             kernel = generate(
                 segment, scheduler, memory.target, strides=here, alignment=alignment,

@@ -21,15 +21,17 @@ from fuser_lab.ir.transform import Argument, ParallelType, Transform
 from fuser_lab.schedule.by_hand import FORMS_OF_STYLES, HandParams, LoopForm, NumberedSchedule
 from fuser_lab.schedule.parameters import LoopChange, NestChoice, Value, Values, changed, checked
 from fuser_lab.schedule.state import LoopSchedule, Style
-from fuser_lab.targets import Form, find, names, target_of
+from fuser_lab.targets import Form, find, names, target_of, with_blocks
 
-LOOPS_TARGET = "cuda"
+LOOPS_TARGET = with_blocks().name
 """The target whose kernels are written as loops; kernels of other targets are templates."""
 
 _LATER = ("resident", "blocks")  # parameters that follow from others if they are not set
 _HINTS: Mapping[str, tuple[str, str]] = {"resident": ("launch_bounds", "blocks"), "blocks": ("grid", "blocks")}
 _KINDS: Mapping[Form, str] = {Form.BLOCKS: "on_blocks", Form.CORES: "on_cores"}
-_DEFAULTS: Mapping[str, str] = {"on_blocks": "cuda", "on_cores": "cpu"}
+_DEFAULTS: Mapping[str, str] = {
+    kind: next(name for name in names() if target_of(name).form is form) for form, kind in _KINDS.items()
+}
 _FACTORS: Mapping[str, str] = {
     "vector": "vector: elements of one access", "threads": "threads of a block, in x",
     "rows": "threads of a block, in y", "unroll": "unroll: steps in flight together",

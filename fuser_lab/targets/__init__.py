@@ -1,11 +1,27 @@
-"""Targets: one record per target, registered once; all other code uses the record."""
+"""Targets: one record per target, registered once; all other code asks the record.
+
+``CPU`` is the target of arrays in host memory, and the default where nothing else is said.
+"""
 
 from fuser_lab.targets.cpu import CPU
 from fuser_lab.targets.cuda import CUDA
-from fuser_lab.targets.record import Form, Later, Target
-from fuser_lab.targets.registry import find, names, register, target_of
+from fuser_lab.targets.record import Assembly, Form, Later, Target
+from fuser_lab.targets.registry import (
+    find,
+    has_own_memory,
+    holders,
+    is_on_host,
+    labelled,
+    names,
+    register,
+    target_of,
+    with_blocks,
+)
 
 register(CPU)
 register(CUDA)
 
-__all__ = ["CPU", "CUDA", "Form", "Later", "Target", "find", "names", "register", "target_of"]
+__all__ = [
+    "CPU", "CUDA", "Assembly", "Form", "Later", "Target", "find", "has_own_memory", "holders", "is_on_host", "labelled",
+    "names", "register", "target_of", "with_blocks",
+]

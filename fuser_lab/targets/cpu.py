@@ -4,6 +4,7 @@ from fuser_lab.targets.record import Form, Later, Target
 
 CPU = Target(
     name="cpu",
+    label="CPU",
     form=Form.CORES,
     on_host=True,
     emitter=Later(module="fuser_lab.codegen.numba_cpu", name="CpuEmitter"),

@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -32,13 +32,30 @@ class Later:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """The machine code of a target's kernels as text, which needs no device.
+
+    Parameters
+    ----------
+    name
+        What texts call the language.
+    listing
+        Loads a function that compiles a generated kernel and returns a text for each phase; lines such as
+        ``.loc 1 17`` say which line of the source follows.
+    """
+
+    name: str
+    listing: Callable[[], Callable[[Any], Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A device type that runs kernels.
 
     Parameters
     ----------
     name
-        Name in calls, as in ``plan.prepared("cuda")``.
+        Name in calls, as in ``plan.prepared("cuda")``. If its data is not in host memory, torch's type of device too.
     form
         How loops are distributed.
     on_host
@@ -50,9 +67,16 @@ class Target:
         (`fuser_lab.runtime.memory.Memory`); the memory compiles and launches kernels.
     clock
         Loads the class of the clock that times its kernels (`fuser_lab.runtime.clocks`).
+    label
+        What texts call its kernels; the name if it is empty.
     current
         Loads a function that returns the name of the current device, such as ``"cuda:0"``; None for a target that
         has one device without a number.
+    device
+        Loads a function that describes the current device (`fuser_lab.cost.device.Device`); None for a target whose
+        rates are measured instead.
+    assembly
+        The machine code of its kernels as text; None if it is not shown.
 
     Raises
     ------
@@ -66,13 +90,17 @@ class Target:
     emitter: Callable[[], Any]
     memory: Callable[[], Callable[[int | None], Any]]
     clock: Callable[[], Callable[[], Any]]
+    label: str = ""
     current: Callable[[], Callable[[], str]] | None = None
+    device: Callable[[], Callable[[], Any]] | None = None
+    assembly: Assembly | None = None
 
     def __post_init__(self) -> None:
-        """Check the name."""
+        """Check the name, and fill in the label."""
         if re.fullmatch("[a-z][a-z0-9_]*", self.name) is None:
             msg = f"Target: name is {self.name!r}; it must be a lower-case word."
             raise DefinitionError(msg)
+        object.__setattr__(self, "label", self.label or self.name)
 
     @property
     def has_blocks(self) -> bool:

@@ -19,13 +19,15 @@ from typing import Any
 import numpy as np
 
 from fuser_lab import arguments
-from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, listed, mapping, number, one_of, optional, takes
+from fuser_lab.arguments import ANYTHING, PATH, TEXT, instance, listed, mapping, number, optional, takes
 from fuser_lab.codegen.kernel_steps import KernelSteps
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, InputError
 from fuser_lab.plan import Segment
+from fuser_lab.plan.accepted import TARGET
 from fuser_lab.report import theme
 from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.shown import Shown
+from fuser_lab.targets import CPU
 from fuser_lab.teaching.answer_sheets import Answer, AnswerSheet, read_answers
 
 INVITATION = "Replace None with your prediction, then run the next cell."
@@ -369,8 +371,8 @@ class Played(Shown):
         return player_html(self.steps, self.title)
 
 
-@takes(segment=instance(Segment), target=one_of("cpu", "cuda"))
-def play(segment: Segment, target: str = "cpu") -> Played:
+@takes(segment=instance(Segment), target=TARGET)
+def play(segment: Segment, target: str = CPU.name) -> Played:
     """Return a player of a segment's kernel: each step with its line, and the elements that it reads and writes.
 
     Large segments are played with smaller extents; see `Segment.steps`.

@@ -1,5 +1,6 @@
 """A target is one record: with a toy registered, plans generate, evaluate and time kernels for it."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +71,18 @@ def test_a_registered_target_runs_plans(plan: fl.Plan) -> None:
     assert "generated for lockstep" in plan.segments[0].source("lockstep")
     changed = plan.with_params(0, target="lockstep", threads=64)
     assert changed.segments[0].params("lockstep")[0].schedule.threads[0] == 64
+
+
+def test_loops_set_by_hand_are_lowered_for_a_target_with_blocks_and_run_there(plan: fl.Plan) -> None:
+    targets.register(TOY)
+    text, threads = str(plan.segments[0].schedule), r"factor=\d+(, inner_split=True\)  # threads of a block, in x)"
+    by_hand = plan.with_schedule(0, re.sub(threads, r"factor=10\1", text))
+    assert by_hand.segments[0].loops
+    assert by_hand.segments[0].kernel("lockstep").kernel_ir.target == "lockstep"
+    x = np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)
+    prepared = by_hand.prepared("lockstep")
+    np.testing.assert_allclose(*prepared.run([x]), *plan.prepared("cpu").run([x]), rtol=1e-5)
+    assert prepared.memory.kernels == ["lockstep"]
 
 
 def test_a_target_that_is_not_registered_is_refused(plan: fl.Plan) -> None:

@@ -14,12 +14,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 # A value's way through the house. What stands in one line has one rank.
 HOUSE = (
-    ("errors", "arguments", "collector", "json_text", "dtypes", "events", "host_memory", "version"),
+    ("errors", "arguments", "collector", "json_text", "dtypes", "events", "host_memory", "targets", "version"),
     ("ir",),
     ("ops",),
     ("definition", "interpreter", "analysis", "examples"),
     ("passes",),
-    ("cost", "targets"),
+    ("cost",),
     ("segmentation",),
     ("schedule",),
     ("codegen",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from fuser_lab import targets
 from fuser_lab.report.diff import plan_diff
 from fuser_lab.report.modules import has_modules, module_folds
 from fuser_lab.report.repeats import blocks
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from fuser_lab.report.view_model import ViewModel
     from fuser_lab_widgets.session import EditablePlan
 
-TARGETS: Final = ("cpu", "cuda")
 _MOST_LINKED: Final = 150  # maximum number of ops of a plan for linked lines and steps in a page
 _UNTIMED: Final = "The report contains no timings; fl.report(plans, path, fl.time(plans, inputs)) writes one that does."
 _UNSEARCHED: Final = {"problem": "The report contains no certificate; plan.certificate() computes one."}
@@ -49,6 +49,7 @@ def baked(
         "hint": _HINT,
         "timings": timed,
         "views": tabs.views(live=False),
+        "targets": sources.offered(),
         "plans": [_plan(n, plans, views, amounts, rows, shapes, followed, profile) for n in range(len(plans))],
         "shapes": shapes.all(),
         "parts": shapes.parts,
@@ -92,7 +93,7 @@ def _plan(
         "scenes": drawn,
         "answers": {selected: answers.answer(plan, view, selected, editable=False) for selected in ids},
         "sources": [
-            {target: _source_views(segment, target, own, linked=linked, followed=followed) for target in TARGETS}
+            {name: _source_views(segment, name, own, linked=linked, followed=followed) for name in targets.names()}
             for segment in plan.segments
         ],
         "profiled": own is not None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anywidget
 import traitlets
 
-from fuser_lab import presegmentation
+from fuser_lab import presegmentation, targets
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, having, listed, number, one_of, optional, shown, takes
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.events import Attempt
@@ -61,7 +61,6 @@ _TRAITS: Final = {
     "plan": _PLAN, "strategy": TEXT, "reading": one_of("hint", "cut", "ignore"), "whole_fusion": FLAG,
     "cut_reshape_inputs": FLAG, "cut_resize_inputs": FLAG, "selection": TEXT, "running": FLAG,
 }
-_COMPILED: Final = frozenset({("ptx", "source"), ("cuda", "beside")})  # views of the source tab with machine code
 _NOT_STRATEGIES: Final = frozenset({"start", "unannotated", "ruled", MINE})
 _KEEP_SECONDS: Final = 1.5  # seconds without a change after which the saved form is updated
 _SEARCH_SECONDS: Final = 30.0  # seconds of a background search if the plan's options set no limit
@@ -150,6 +149,7 @@ class Explorer(anywidget.AnyWidget):
     certificate = traitlets.Dict().tag(sync=True)
     panels = traitlets.Dict().tag(sync=True)
     views = traitlets.List(tabs.views()).tag(sync=True)
+    targets: traitlets.List[Any] = traitlets.List().tag(sync=True)  # what the source tab offers
     foreseen = traitlets.Dict().tag(sync=True)  # previews of edits at the edges of the plan on show
     status = traitlets.Dict().tag(sync=True)
     hides = traitlets.Unicode().tag(sync=True)  # the style sheet that hides the saved form of this explorer
@@ -244,6 +244,10 @@ class Explorer(anywidget.AnyWidget):
         self.observe(self._on_events, names=["events"])
         self.observe(self._on_set, names=[*_SET])
 
+    @traitlets.default("targets")
+    def _offered(self) -> list[dict[str, str]]:
+        return sources.offered()
+
     @traitlets.validate(*_TRAITS)
     def _taken(self, proposal: Mapping[str, Any]) -> Any:
         name = proposal["trait"].name
@@ -298,7 +302,7 @@ class Explorer(anywidget.AnyWidget):
 
     def _shown_last(self) -> tuple[EditablePlan, Any, Any]:
         plan = self._session.plan
-        made = (self._profiles.get((plan.hash, target)) for target in profiling.TARGETS)
+        made = (self._profiles.get((plan.hash, target)) for target in targets.names())
         return plan, self._measured_last, next((one for one in made if one is not None), None)
 
     def _saved(self, plan: EditablePlan, timings: Any, profile: PlanProfile | None) -> str:
@@ -956,12 +960,17 @@ class Explorer(anywidget.AnyWidget):
         segment = segments[index]
         self._source_asked = event
         makers: dict[str, Callable[[], dict[str, Any]]] = {
-            "source": lambda: sources.machine(segment) if target == "ptx" else sources.source(segment, target),
+            "source": lambda: sources.source(segment, target),
+            "assembly": lambda: sources.machine(segment, target),
             "beside": lambda: lines.beside(segment, target),
             "steps": lambda: lines.steps(segment, target),
             "profile": lambda: self._profiled(segment, target),
         }
-        if (target, view) not in _COMPILED:
+        known = targets.find(target)
+        if view not in makers or known is None:
+            self.source = said | {"problem": f"There is no view {view!r} of kernels for {target!r}."}
+            return
+        if known.assembly is None or view not in {"assembly", "beside"}:  # without machine code
             self.source = said | makers[view]()
             return
 
@@ -983,8 +992,8 @@ class Explorer(anywidget.AnyWidget):
     def _profile(self, event: Event) -> None:
         """Profile the plan on show in the background; nothing else is measured or previewed in the meantime."""
         plan, target = self._session.plan, str(event["target"])
-        if target not in profiling.TARGETS:
-            msg = f"unknown target {target!r}; choose from {', '.join(profiling.TARGETS)}."
+        if target not in targets.names():
+            msg = f"unknown target {target!r}; choose from {', '.join(targets.names())}."
             raise InputError(msg)
         if self._runner.running:
             self._say("A run is in progress; profile when it is done.", "error")

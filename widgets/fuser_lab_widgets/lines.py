@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from fuser_lab import targets
 from fuser_lab.codegen.links import machine_lines, schedule_lines, source_lines
 from fuser_lab.errors import FuserLabError
-from fuser_lab_widgets.sources import highlighted, shortened
+from fuser_lab_widgets.sources import highlighted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from fuser_lab.codegen.emitter import Place
     from fuser_lab.codegen.kernel_steps import KernelStep, KernelSteps
-    from fuser_lab.codegen.links import LinkedLine
+from fuser_lab.codegen.links import LinkedLine
 
 _MOST_NAMED: Final = 6  # elements of one access
 
 
 def beside(segment: Any, target: str, *, compiled: bool = True) -> dict[str, Any]:
-    """Return source and schedule of a segment as linked columns, and for CUDA its PTX if requested.
+    """Return source and schedule of a segment as linked columns, and its machine code if requested and shown.
 
-    Each column is a pair of a title and HTML. If there is no kernel, ``problem`` says why; ``note`` says why PTX is
-    missing.
+    Each column is a pair of a title and HTML. If there is no kernel, ``problem`` says why; ``note`` says why machine
+    code is missing.
     """
     try:
         generated = segment.kernel(target)
@@ -34,11 +34,11 @@ def beside(segment: Any, target: str, *, compiled: bool = True) -> dict[str, Any
         ["Schedule", listed("p", schedule_lines(generated, segment.index))],
     ]
     note = ""
-    if target == "cuda" and compiled:
+    assembly = targets.target_of(target).assembly
+    if assembly is not None and compiled:
         try:
-            ptx: Any = importlib.import_module("fuser_lab.runtime.ptx")  # loads numba
-            texts = [shortened(phase.ptx) for phase in ptx.compile_phases(generated, lineinfo=True)]
-            columns.append(["PTX", listed("m", machine_lines("\n\n".join(texts), generated), "ptx")])
+            text = "\n\n".join(assembly.listing()(generated))
+            columns.append([assembly.name, listed("m", machine_lines(text, generated), "assembly")])
         except FuserLabError as error:
             note = str(error)
     return {"columns": columns, "note": note}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from fuser_lab import targets
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import UnsupportedError
 
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuser_lab.lab.profiling import PlanProfile
-
-TARGETS: Final = ("cpu", "cuda")
 
 
 def profiled(plan: Any, inputs: Sequence[Any] | None, target: str) -> PlanProfile:
@@ -31,7 +30,7 @@ def profiled(plan: Any, inputs: Sequence[Any] | None, target: str) -> PlanProfil
         arrays = [v.materialize(seed) if isinstance(v, TensorSpec) else v for seed, v in enumerate(inputs)]
         found: PlanProfile = profile(plan, arrays)
         return found
-    if target == "cpu":
+    if targets.is_on_host(target):
         msg = (
             "A profile on the CPU runs the kernels; give the explorer arrays in host memory, as in explore(fd, inputs)."
         )
@@ -45,4 +44,4 @@ def _target_of(inputs: Sequence[Any]) -> str:
     from fuser_lab.runtime.binding import device_of
 
     arrays = [describe(value) for value in inputs if not isinstance(value, TensorSpec)]
-    return "cuda" if arrays and str(device_of(arrays)).startswith("cuda") else "cpu"
+    return targets.target_of(device_of(arrays)).name

@@ -7,6 +7,7 @@ import re
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
+from fuser_lab import targets
 from fuser_lab.errors import FuserLabError
 
 if TYPE_CHECKING:
@@ -58,6 +59,24 @@ def origins(source: str, names: Collection[str]) -> list[str]:
     return found
 
 
+def offered() -> list[dict[str, str]]:
+    """Return what the source tab offers, for the page: each target's source, and its machine code if that is shown.
+
+    An entry has the target's name, the view that messages name, a label, and what a profile does.
+    """
+    found = []
+    for name in targets.names():
+        target = targets.target_of(name)
+        profile = (
+            f"Runs the plan on this {target.label} and compares it with the roofline." if target.on_host else
+            f"Compiles the kernels for {target.label}; with inputs on a GPU it also runs them and reads counters."
+        )
+        found.append({"target": name, "view": "source", "label": target.label, "profile": profile})
+        if target.assembly is not None:
+            found.append({"target": name, "view": "assembly", "label": target.assembly.name, "profile": profile})
+    return found
+
+
 def machine_origins(ptx: str, lines: Sequence[str]) -> list[str]:
     """Return for each line of PTX the tensor that its source line computes; its ``.loc`` lines name source lines.
 
@@ -91,31 +110,25 @@ def source(segment: Any, target: str) -> dict[str, str]:
     return {"text": text, "html": linked(text, origins(text, _names(segment)))}
 
 
-def machine(segment: Any) -> dict[str, str]:
-    """Return the PTX of a segment for the device of numba-cuda's default target, linked like the source.
+def machine(segment: Any, target: str) -> dict[str, str]:
+    """Return the machine code of a segment's kernel as text, linked like the source.
 
     Raises
     ------
     FuserLabError
-        If the segment has no kernel, or numba-cuda is not installed.
+        If the segment has no kernel, the target has no such text, or its compiler is not installed.
     """
-    ptx: Any = importlib.import_module("fuser_lab.runtime.ptx")  # loads numba
+    assembly = targets.target_of(target).assembly
+    if assembly is None:
+        return {"problem": f"The machine code of kernels for {target!r} is not shown."}
     generate: Any = importlib.import_module("fuser_lab.codegen.generate").generate
     if segment.scheduler is None:
         return {"problem": f"segment {segment.index} has no kernel: no scheduler accepts it."}
-    generated = generate(segment.fusion, segment.scheduler, "cuda")
+    generated = generate(segment.fusion, segment.scheduler, target)
     lines = origins(generated.source, _names(segment))
-    phases = ptx.compile_phases(generated, lineinfo=True)
-    texts = [shortened(phase.ptx) for phase in phases]
-    html = "\n\n".join(linked(text, machine_origins(text, lines), "ptx") for text in texts)
+    texts = assembly.listing()(generated)
+    html = "\n\n".join(linked(text, machine_origins(text, lines), "assembly") for text in texts)
     return {"text": "\n\n".join(texts), "html": html}
-
-
-def shortened(text: str) -> str:
-    """Return PTX without its header comment and its tables for debuggers."""
-    start = text.find(".visible")
-    end = text.find(".section\t.debug")
-    return text[max(start, 0): end if end > 0 else len(text)].rstrip()
 
 
 def _names(segment: Any) -> frozenset[str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, TracedTensor, in_its_own_dtype, lowering
 from fuser_lab.dtypes import DataType, Kind
+from fuser_lab.targets import has_own_memory
 
 # ATen's name, the op's name here, a sample operand.
 _UNARY = (
@@ -118,7 +119,7 @@ def _rounded_operands(to: Emitter, *values: Any) -> list[Any]:
 
 def _terms(to: Emitter, *values: Any) -> list[Any]:
     """Return the operands of a sum: eager rounds numbers on the CPU, but not on a GPU."""
-    on_gpu = to.call.result.device.startswith("cuda")
+    on_gpu = has_own_memory(to.call.result.device)
     return _operands(to, *values) if on_gpu else _rounded_operands(to, *values)
 
 
@@ -202,7 +203,7 @@ def _inverse(to: Emitter, divisor: Any) -> float | None:
     """Return eager's multiplier for division by a number: on a GPU, its rounded reciprocal."""
     if isinstance(divisor, bool) or not isinstance(divisor, int | float) or not to.dtype.is_float:
         return None
-    if not to.call.result.device.startswith("cuda"):
+    if not has_own_memory(to.call.result.device):
         return None
     kind = np.float64 if to.dtype is DataType.Double else np.float32
     with np.errstate(all="ignore"):

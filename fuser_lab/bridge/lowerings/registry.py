@@ -13,6 +13,7 @@ from fuser_lab.definition.handles import Tensor
 from fuser_lab.dtypes import DataType, Kind
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ops import OPS
+from fuser_lab.targets import holders, is_on_host
 
 DTYPES: Mapping[str, DataType] = {
     "float64": DataType.Double,
@@ -185,10 +186,10 @@ def refusal(call: Call) -> str | None:
     if not any(result is not None for result in call.results):
         return "its result is not a tensor"
     # A 0-d tensor on the CPU may be combined with tensors on a GPU, as in torch.
-    devices = {tensor.device for tensor in tensors if tensor.ndim or tensor.device != "cpu"}
+    devices = {tensor.device for tensor in tensors if tensor.ndim or not is_on_host(tensor.device)}
     if len(devices) > 1:
         return f"it moves data between {' and '.join(sorted(devices))}"
-    if any(device.partition(":")[0] not in {"cpu", "cuda", "meta"} for device in devices):
+    if any(device.partition(":")[0] not in {*holders(), "meta"} for device in devices):
         return f"fusions do not run on {', '.join(sorted(devices))}"
     return entry.refuse(call) if entry.refuse is not None else None
 

@@ -7,6 +7,7 @@ from fuser_lab.arguments import is_whole, shown
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ops.arguments import wholes
+from fuser_lab.targets import CPU, CUDA, find, holders
 
 # Torch's spelling of each dtype; some names are members of DataType only if it has them.
 TORCH_DTYPES: Mapping[str, str] = {
@@ -67,7 +68,7 @@ class Arguments:
         given = self.take("dtype")
         return default if given is None else as_dtype(given, self.what)
 
-    def device(self, default: str = "cpu") -> str:
+    def device(self, default: str = CPU.name) -> str:
         """Return the device argument."""
         given = self.take("device")
         return default if given is None else as_device(given, self.what)
@@ -91,13 +92,10 @@ def as_dtype(given: object, what: str) -> DataType:
 def as_device(given: object, what: str) -> str:
     """Return a device argument as torch prints it, or raise DefinitionError."""
     if is_whole(given):
-        return f"cuda:{given}"
-    if isinstance(given, str):
-        kind, _, number = given.partition(":")
-        if kind == "cuda" and (not number or (number.isdecimal() and len(number) < 4)):
-            return f"cuda:{int(number or 0)}"
-        if kind == "cpu":
-            return "cpu"
+        return f"{CUDA.name}:{given}"
+    target = find(given) if isinstance(given, str) else None
+    if target is not None and target.name in holders():
+        return f"{target.name}:{target.number(str(given)) or 0}" if target.is_numbered else target.name
     msg = f"{what}: device must be 'cpu', 'cuda' or 'cuda:0', given {shown(given)}."
     raise DefinitionError(msg)
 

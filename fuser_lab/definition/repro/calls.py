@@ -49,6 +49,7 @@ from fuser_lab.dtypes import DataType, of_python
 from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ir import Number
 from fuser_lab.ops import COMPOSITES, OPS
+from fuser_lab.targets import is_on_host
 
 _DEEPEST_CALLS = 12
 _METHODS = (
@@ -562,6 +563,6 @@ class Calls(Expressions):
             node,
             lambda: recording.builder.define_tensor(
                 sizes=list(tensor.shape), strides=list(tensor.strides), dtype=tensor.dtype, static_sizes=static,
-                is_cpu=tensor.device == "cpu" and not tensor.shape,
+                is_cpu=is_on_host(tensor.device) and not tensor.shape,
             ),
         )

@@ -12,6 +12,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError
 from fuser_lab.ops.arguments import listed, whole, wholes
 from fuser_lab.ops.registry import wrap_dim
+from fuser_lab.targets import CPU, CUDA
 
 
 def _span(tensor: TensorSpec) -> int:
@@ -135,7 +136,7 @@ def _caster(name: str) -> Callable[[TensorSpec, Arguments], TensorSpec]:
 
 
 def _cuda(tensor: TensorSpec, a: Arguments) -> TensorSpec:
-    return _to(tensor, Arguments(a.what, [a.next("device", default="cuda")], {}))
+    return _to(tensor, Arguments(a.what, [a.next("device", default=CUDA.name)], {}))
 
 
 def _permuted(tensor: TensorSpec, order: Sequence[int]) -> TensorSpec:
@@ -359,7 +360,7 @@ METHODS: Mapping[str, Callable[[TensorSpec, Arguments], TensorSpec]] = {
     "type": _to,
     "astype": _to,
     "cuda": _cuda,
-    "cpu": lambda tensor, a: _to(tensor, Arguments(a.what, ["cpu"], {})),
+    "cpu": lambda tensor, a: _to(tensor, Arguments(a.what, [CPU.name], {})),
     "contiguous": _contiguous,
     "clone": lambda tensor, a: _copied(tensor, kept_strides(tensor)),
     "detach": _same,

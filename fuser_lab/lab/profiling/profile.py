@@ -34,6 +34,7 @@ from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.schedule.registry import SCHEDULERS
 from fuser_lab.segmentation import STRATEGIES
+from fuser_lab.targets import CPU, CUDA, has_own_memory
 
 COUNTERS, FACTS, ROOFLINE = "counters", "compiled code", "roofline"
 _NEAR: Final = 0.6  # minimum share of the roofline for the roof to count as the bound
@@ -191,7 +192,7 @@ def profile(
     if inputs is None or abstract:
         _check(plan, inputs)
         found = _compiled(plan)
-    elif str(device_of([describe(value) for value in inputs])).startswith("cuda"):
+    elif has_own_memory(device_of([describe(value) for value in inputs])):
         found = _on_gpu(plan, inputs, seconds)
     else:
         found = _on_cpu(plan, inputs, seconds)
@@ -253,7 +254,7 @@ def _compiled(plan: Plan, why: str = "", measured: dict[int, float] | None = Non
             source=FACTS if launches else ROOFLINE, **facts,
         ))
     name = device or target.name
-    return PlanProfile(plan=plan.name, device=name, rows=tuple(rows), why_no_counters=why, target="cuda")
+    return PlanProfile(plan=plan.name, device=name, rows=tuple(rows), why_no_counters=why, target=CUDA.name)
 
 
 def _on_gpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
@@ -315,7 +316,7 @@ def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
     missed, why = _missed(plan, inputs)
     rows = []
     for segment, load in zip(plan.segments, loads(plan), strict=True):
-        model = machine_model("cpu", max(load.bytes, 1))
+        model = machine_model(CPU.name, max(load.bytes, 1))
         predicted = _at_best(load, model, math.inf)
         measured = took.get(segment.index, math.nan)
         bound, sentence = _by_roofline(load, model, predicted, measured, math.inf, "this CPU")
@@ -330,12 +331,12 @@ def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
             sentence=sentence, source=ROOFLINE if math.isnan(dram) else COUNTERS,
         ))
     device = times.rows[-1].device
-    return PlanProfile(plan=plan.name, device=device, rows=tuple(rows), why_no_counters=why, target="cpu")
+    return PlanProfile(plan=plan.name, device=device, rows=tuple(rows), why_no_counters=why, target=CPU.name)
 
 
 def _missed(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
     """Return the bytes of cache misses per segment, from hardware counters, or why there are none."""
-    bound = plan.prepared("cpu").bind(list(inputs))
+    bound = plan.prepared(CPU.name).bind(list(inputs))
     found: dict[int, float] = {}
     try:
         with counted() as read:

@@ -62,7 +62,7 @@ def test_the_machine_code_of_a_segment_is_linked_to_its_ops():
         x = fd.define_tensor([64, 256], contiguity=True, dtype=DataType.Float)
         fd.add_output(fd.ops.sqrt(fd.ops.exp(x)))
     (segment,) = fl.segment(fd).segments
-    found = sources.machine(segment)
+    found = sources.machine(segment, "cuda")
     lines = {name: [] for name in ("T0", "T1", "T2")}  # T1 is an exponential, whose function was inlined
     for name, text in re.findall(r'data-name="(T\d)">(.*?)</span>', found["html"]):
         lines[name].append(text)

@@ -4,35 +4,43 @@ import { centre, choice, h, option, soon } from "../dom.js";
 import { Linked } from "../linked.js";
 import { Player } from "../player.js";
 
-const TARGETS = [["cpu", "CPU"], ["cuda", "CUDA"], ["ptx", "PTX"]];
-const VIEWS = [["source", "Source", "The generated source"], ["beside", "Side by side", "Source, schedule and PTX, linked line by line"],
+const VIEWS = [["source", "Source", "The generated source"], ["beside", "Side by side", "Source, schedule and machine code, linked line by line"],
   ["steps", "Steps", "What each statement reads and writes, on a small example"],
   ["profile", "Profile", "What bounds the kernel, and the bytes of each line that reads or writes memory"]];
-const WAITING = { source: "Generating …", beside: "Generating and compiling …", steps: "Stepping through the kernel …", profile: "Searching for a profile …" };
+const WAITING = { source: "Generating …", assembly: "Compiling …", beside: "Generating and compiling …", steps: "Stepping through the kernel …", profile: "Searching for a profile …" };
 
 export class SourceTab {
   constructor(explorer) {
     this.explorer = explorer;
-    this.target = "cpu";
+    [this.offer] = explorer.channel.get("targets"); // the target, and its source or machine code
     this.view = "source";
+  }
+
+  get target() {
+    return this.offer.target;
+  }
+
+  /** The view in messages. */
+  get wanted() {
+    return this.view === "source" ? this.offer.view : this.view;
   }
 
   draw(panel) {
     const { channel, segment, tabs } = this.explorer;
     const { hash, segments } = channel.get("scene");
     const source = channel.get("source");
-    const current = source.hash === hash && source.segment === segment && source.target === this.target && (source.view || "source") === this.view;
+    const current = source.hash === hash && source.segment === segment && source.target === this.target && (source.view || "source") === this.wanted;
     if (current && source === this.shown && panel.contains(this.made)) return null;
     this.leave();
     if (!current) this.ask(hash);
     const pick = h("select", { "aria-label": "Segment", onchange: (e) => tabs.showSource(Number(e.target.value)) },
       ...(segments?.rows || []).map((_, n) => h("option", { value: n, selected: n === segment }, `segment S${n}`)));
-    const offered = TARGETS.filter(([name]) => name !== "ptx" || (channel.editable && this.view === "source"));
-    const targets = offered.map(([name, words]) => option(words, this.target === name, () => { this.target = name; tabs.draw(); }));
+    const offered = channel.get("targets").filter(({ view }) => view === "source" || (channel.editable && this.view === "source"));
+    const targets = offered.map((offer) => option(offer.label, offer.target === this.target && offer.view === this.offer.view, () => { this.offer = offer; tabs.draw(); }));
     const views = VIEWS.filter(([name]) => name !== "profile" || channel.editable || channel.get("history").profiled).map(([name, words, title]) => option(words, this.view === name, () => this.choose(name), { title }));
     const hints = { source: "Click a line to see its op; select an op to see its lines.", beside: "Hover over a line, or use ↓ and ↑, to see the lines of the same statements.", profile: "Hover over a line, or use ↓ and ↑, to see what it accesses." };
     const head = h("div.fx-filters", {}, pick, choice("Target", ...targets), choice("View", ...views), h("span.fx-note", {}, hints[this.view] || ""));
-    if (!current) return [head, h("p.fx-empty", {}, this.target === "ptx" ? "Compiling …" : WAITING[this.view])];
+    if (!current) return [head, h("p.fx-empty", {}, WAITING[this.wanted])];
     if (source.problem) return [head, h("p.fx-why.fx-refused", {}, source.problem)];
     if (source.waiting) return [head, h("p.fx-empty", {}, source.waiting)];
     if (source.unprofiled) return [head, this.unprofiled()];
@@ -43,7 +51,7 @@ export class SourceTab {
 
   choose(view) {
     this.view = view;
-    if (view !== "source" && this.target === "ptx") this.target = "cuda";
+    if (view !== "source") this.offer = this.explorer.channel.get("targets").find(({ target, view: code }) => target === this.target && code === "source");
     this.explorer.tabs.draw();
   }
 
@@ -69,8 +77,7 @@ export class SourceTab {
 
   unprofiled() {
     const { plan } = this.explorer.channel.get("scene");
-    const what = this.target === "cuda" ? "Compiles the kernels for CUDA; with inputs on a GPU it also runs them and reads counters." : "Runs the plan on this CPU and compares it with the roofline.";
-    return h("div.fx-filters", {}, h("button.fx-button", { "data-send": JSON.stringify({ type: "profile", target: this.target, plan }) }, "Profile this plan"), h("span.fx-note", {}, what));
+    return h("div.fx-filters", {}, h("button.fx-button", { "data-send": JSON.stringify({ type: "profile", target: this.target, plan }) }, "Profile this plan"), h("span.fx-note", {}, this.offer.profile));
   }
 
   steps(source) {
@@ -85,9 +92,9 @@ export class SourceTab {
 
   ask(hash) {
     const { channel, segment } = this.explorer;
-    const key = `${hash} ${segment} ${this.target} ${this.view}`;
+    const key = `${hash} ${segment} ${this.target} ${this.wanted}`;
     if (this.asked === key) return;
     this.asked = key;
-    channel.send("source", { segment, target: this.target, view: this.view });
+    channel.send("source", { segment, target: this.target, view: this.wanted });
   }
 }
