@@ -22,13 +22,11 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
+from fuser_lab.codegen.kernel_passes import with_passes
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.nests import Axis, Nest, even_run, fastest_is_reduced, flattened
 from fuser_lab.codegen.persistence import Saved, choose_saved
-from fuser_lab.codegen.rewrites import rewritten
-from fuser_lab.codegen.unconditional import unconditional
 from fuser_lab.codegen.values import Values, call_text, level_of
-from fuser_lab.codegen.vectorize import vectorized
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, TensorView
@@ -74,7 +72,7 @@ class NestLowering:
         target: str, name: str, with_given: WithGiven | None = None, device: Device = DEFAULT,
     ) -> None:
         self._fusion, self._nest, self._gpu, self._name = fusion, nest, target_of(target).has_blocks, name
-        self._device = device
+        self._device, self._target = device, target
         self._buffers, self._layouts = buffers, layouts
         self._levels = level_of(fusion)
         self._passes = self._count_passes()
@@ -219,7 +217,7 @@ class NestLowering:
             name=self._name + suffix,
             buffers=tuple(sorted((b for b in used if not b.role.is_allocated), key=self._parameter_order)),
             scalars=tuple(scalars),
-            body=unconditional(vectorized(rewritten(body))) if self._gpu else body,
+            body=with_passes(body, self._target),
             launch=launch,
             schedule=self.schedule,
         )

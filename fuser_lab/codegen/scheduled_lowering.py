@@ -31,10 +31,10 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
+from fuser_lab.codegen.kernel_passes import with_passes
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.scheduled_loops import Loops, index_of, operand_of
 from fuser_lab.codegen.values import applied, call_text
-from fuser_lab.codegen.vectorize import vectorized
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ScheduleError, UnsupportedError
@@ -664,8 +664,7 @@ class _Lowering:
             parts = ", ".join(f"{b.name} {b.size * b.dtype.itemsize}" for b in shared)
             msg = f"the schedule needs {nbytes} bytes of shared memory in a block ({parts}); there are {MOST_SHARED}."
             raise ScheduleError(msg)
-        if any(isinstance(s, Loop) and s.parallel is ParallelType.vectorize for s in walk(body)):
-            body = vectorized(body)
+        body = with_passes(body, self._target)
         body = (*_begun(body), *body)
         local = tuple(Alloc(buffer=b) for b in self._arrays.values() if b.role is not Role.SHARED)
         body = self._bound((*local, *body), tuple(Alloc(buffer=b) for b in shared))

@@ -12,6 +12,7 @@ import pytest
 from backend.fusions import D, S, build, close, numbers
 from backend.reductions import backward, softmax
 
+from fuser_lab.codegen import long_loops
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_ir import Alloc, Load, Loop, Role, terms_of, walk
@@ -250,3 +251,28 @@ def test_reductions_are_reordered_and_nothing_else(record: Callable[..., Any], w
 def test_no_scratch_memory_is_allocated_by_calls() -> None:
     asm = assembly(build(softmax, ((512, 512),), D.Float), S.INNER_PERSISTENT)[0]
     assert "NRT_MemInfo_alloc" not in asm
+
+
+def functions(fd: Any, x: Any, y: Any) -> Any:
+    """Functions, choices and sums of rows, with values that are used much later."""
+    o = fd.ops
+    z = x
+    for number in range(10):
+        z = o.where(o.gt(z, y), o.tanh(o.add(z, y)), o.mul(z, 0.75))
+        z = o.sub(z, x) if number % 2 else o.exp(z)
+    return o.mul(z, o.sin(y)), o.gt(z, x), o.max(z, [1])
+
+
+@pytest.mark.parametrize("shape", [(3, 20), (70, 600)], ids=str)
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
+def test_divided_loops_compute_the_same_bits(
+    shape: tuple[int, int], dtype: DataType, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fusion, inputs = build(functions, [shape, shape], dtype), [numbers(shape, dtype), numbers(shape, dtype, 1)]
+    wanted = run(fusion, S.REDUCTION, inputs)
+    monkeypatch.setattr(long_loops, "LONG", 100)
+    monkeypatch.setattr(long_loops, "PART", 90)
+    (phase,) = generate(fusion, S.REDUCTION, "cpu").kernel_ir.phases
+    assert sum(isinstance(s, Loop) and s.var.startswith("r") for s in walk(phase.body)) > 3
+    for got, other in zip(run(fusion, S.REDUCTION, inputs), wanted, strict=True):
+        assert got.tobytes() == other.tobytes()

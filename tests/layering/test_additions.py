@@ -1,4 +1,4 @@
-"""CONTRIBUTING's counts: a new op, pass, scheduler, target or tab touches as many files as it says, and then works.
+"""CONTRIBUTING's counts: what is added to the program touches as many files as it says there, and then works.
 
 A toy of each is added to a copy of the packages, which links to all files that stay as they are.
 """
@@ -58,6 +58,37 @@ class ToyPass(Pass):
             "fuser_lab/passes/__init__.py": {
                 "PRESEGMENTATION = PassPipeline(": "from fuser_lab.passes.toy import ToyPass\n",
                 "        ExplicitSeeds(),": "        ToyPass(),\n",
+            },
+        },
+    ),
+    "a rewrite of Kernel IR": (
+        {
+            "fuser_lab/codegen/toy_notes.py": '''from dataclasses import replace
+
+from fuser_lab.codegen.kernel_ir import Loop, Store
+
+
+def noted(body):
+    """Puts a note on each store."""
+    found = []
+    for statement in body:
+        if isinstance(statement, Store):
+            found.append(replace(statement, note="a toy marks this store"))
+        elif isinstance(statement, Loop):
+            found.append(replace(statement, body=noted(statement.body)))
+        else:
+            found.append(statement)
+    return tuple(found)
+''',
+        },
+        {
+            "fuser_lab/codegen/kernel_passes.py": {
+                "from fuser_lab.codegen.unconditional import unconditional": (
+                    "from fuser_lab.codegen.toy_notes import noted\n"
+                ),
+                '    KernelPass(name="divided_loops", run=divided, forms=_CORES),': (
+                    '    KernelPass(name="toy_notes", run=noted, forms=_CORES),\n'
+                ),
             },
         },
     ),
@@ -150,6 +181,9 @@ assert [[e.op.name for e in s.exprs] for s in plan.segments] == [["toy_op", "seg
 first, second = plan.segments
 assert [v.accepted for v in first.verdicts] == [True], first.verdicts
 assert "a toy takes toy ops only" in second.verdicts[0].text, second.verdicts
+
+assert "# a toy marks this store" in second.source("cpu")
+assert "a toy" not in second.source("cuda")
 
 x = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
 for out in (*plan.prepared("toy").run([x]), *fd.reference([x])):

@@ -1,0 +1,45 @@
+"""The passes over Kernel IR: what is done with the statements of a phase after its loops are written."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fuser_lab.codegen.kernel_ir import Statement
+from fuser_lab.codegen.long_loops import divided
+from fuser_lab.codegen.rewrites import rewritten
+from fuser_lab.codegen.unconditional import unconditional
+from fuser_lab.codegen.vectorize import vectorized
+from fuser_lab.targets import Form, target_of
+
+Block = tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelPass:
+    """A rewrite of a phase's statements that leaves the phase's results as they are.
+
+    ``run`` returns new statements; it is for kernels whose loops have one of the ``forms``.
+    """
+
+    name: str
+    run: Callable[[Block], Block]
+    forms: frozenset[Form]
+
+
+_BLOCKS, _CORES = frozenset({Form.BLOCKS}), frozenset({Form.CORES})
+
+KERNEL_PASSES = (
+    KernelPass(name="cheaper_values", run=rewritten, forms=_BLOCKS),
+    KernelPass(name="vector_accesses", run=vectorized, forms=_BLOCKS),
+    KernelPass(name="unconditional_loads", run=unconditional, forms=_BLOCKS),
+    KernelPass(name="divided_loops", run=divided, forms=_CORES),
+)
+"""All passes, in the order in which they are applied."""
+
+
+def with_passes(body: Block, target: str) -> Block:
+    """Return the statements of a phase after the passes for the target's form of loops."""
+    form = target_of(target).form
+    for kernel_pass in KERNEL_PASSES:
+        if form in kernel_pass.forms:
+            body = kernel_pass.run(body)
+    return body

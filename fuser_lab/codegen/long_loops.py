@@ -1,0 +1,487 @@
+"""Long innermost loops of CPU kernels, divided: LLVM vectorizes a loop in a time quadratic in the length of its body.
+
+    for j in range(n):               for j_block in range((n + 255) // 256):
+        t2 = exp(T0[j])                  j_first = j_block * 256
+        t3 = t2 + T1[j]                  j_last = min(j_first + 256, n)
+        ...                              for j in range(j_first, j_last):
+        t9 = t8 * T0[j]        ->            t2 = exp(T0[j])
+        T9[j] = t9                           kept0[j - j_first] = t2
+                                         for j in range(j_first, j_last):
+                                             t2 = kept0[j - j_first]
+                                             t3 = t2 + T1[j]
+                                             ...
+
+The body is cut into parts where few values cross. For each block of rounds the parts are executed one after the other,
+and values that cross are kept in scratch arrays, which are small enough for the first cache. Indices are computed again
+and elements of inputs loaded again instead. Each round executes the same statements in the same order as before, and
+what rounds pass on to each other, such as a running sum, stays in one part.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby, pairwise
+
+from fuser_lab.codegen.index_math import negated, simplify
+from fuser_lab.codegen.kernel_ir import (
+    Alloc,
+    Buffer,
+    If,
+    Let,
+    Load,
+    Loop,
+    Role,
+    Statement,
+    Store,
+    accesses_of,
+    terms_of,
+    walk,
+)
+from fuser_lab.codegen.vectorize import access_of
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, apply, index
+from fuser_lab.ir.transform import ParallelType
+
+LONG = 1000  # instructions of a body up to which it is not divided
+PART = 400  # instructions of a part on average, at most
+ROUNDS = 256  # of a block: values of 4 bytes for so many rounds are 1 KiB
+
+_UNEVEN = 1.15  # a part's length, as a multiple of the average
+_REPEATED = 6  # instructions of an index or a load up to which it is computed again
+_PRODUCT = 3  # values that count as one if a product crosses which only a sum needs: both are one instruction
+_FUNCTION, _CALL, _RANDOM = 40, 5, 100  # instructions of a function of a Float, of other numbers, of a random number
+_LOADED, _STORED = {DataType.Half: 1, DataType.BFloat16: 2}, {DataType.Half: 1, DataType.BFloat16: 8}
+_EIGHT_BITS = 40
+
+Block = tuple[Statement, ...]
+Names = frozenset[str]
+
+
+def divided(body: Block) -> Block:
+    """Return a phase's body in which each long innermost loop is several loops over blocks of its rounds."""
+    if sum(map(_own_weight, walk(body))) <= LONG:
+        return body
+    divider = _Divider(body)
+    return tuple(new for statement in body for new in divider.outermost(statement))
+
+
+# Instructions
+
+
+def weight_of(statement: Statement) -> int:
+    """Return about how many instructions LLVM has for a statement."""
+    return sum(map(_own_weight, walk((statement,))))
+
+
+def _own_weight(statement: Statement) -> int:
+    stored = 1 + _conversion(statement.buffer, _STORED) if isinstance(statement, Store) else 0
+    return stored + sum(map(_weight, terms_of(statement)))
+
+
+def _weight(root: Term) -> int:
+    return sum(map(_term_weight, root.walk()))
+
+
+def _term_weight(term: Term) -> int:
+    match term:
+        case Load(buffer=buffer):
+            return 1 + _conversion(buffer, _LOADED)
+        case Apply(fn="philox_uniform"):
+            return _RANDOM
+        case Apply(fn=fn, args=args) if fn in MATH:
+            return _FUNCTION if args[0].dtype.compute is DataType.Float else _CALL
+        case Apply():
+            return 1
+        case _:
+            return 0
+
+
+def _conversion(buffer: Buffer, instructions: Mapping[DataType, int]) -> int:
+    if buffer.role is Role.SCRATCH or not buffer.dtype.is_reduced_float:
+        return 0
+    return instructions.get(buffer.dtype, _EIGHT_BITS)
+
+
+# What is not cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A statement that is not cut.
+
+    It is executed where the conditions of all ``guards`` hold. ``sets`` are the first assignments of the names that it
+    assigns, ``reads`` the names whose values from before it are needed, ``weight`` counts instructions.
+    """
+
+    statement: Statement
+    guards: tuple[Term, ...]
+    sets: Mapping[str, Let]
+    reads: Names
+    weight: int
+
+
+def units_of(statements: Block, guards: tuple[Term, ...] = ()) -> Iterator[Unit]:
+    """Yield the units of a body: a choice that is longer than a part is cut, too."""
+    for statement in statements:
+        weight = weight_of(statement)
+        if isinstance(statement, If) and weight > PART and not _loads(statement.condition):
+            yield from units_of(statement.then, (*guards, statement.condition))
+            yield from units_of(statement.otherwise, (*guards, negated(statement.condition)))
+        else:
+            yield _unit(statement, guards, weight)
+
+
+def _unit(statement: Statement, guards: tuple[Term, ...], weight: int) -> Unit:
+    lets = [inside for inside in walk((statement,)) if isinstance(inside, Let)]
+    reads, _ = _read((statement,), frozenset())
+    return Unit(
+        statement=statement, guards=guards, sets={let.name: let for let in reversed(lets)},
+        reads=reads | _variables(guards), weight=weight,
+    )
+
+
+def _read(statements: Block, known: Names) -> tuple[Names, Names]:
+    """Return what statements read of the names that they have not assigned, and the names that are assigned then."""
+    read = frozenset[str]()
+    for statement in statements:
+        read |= _variables(terms_of(statement)) - known
+        if isinstance(statement, Let):
+            known |= {statement.name}
+        elif isinstance(statement, If):
+            (one, then), (other, otherwise) = (_read(side, known) for side in (statement.then, statement.otherwise))
+            read |= one | other
+            known = then & otherwise
+    return read, known
+
+
+def _variables(terms: Iterable[Term]) -> Names:
+    return frozenset(part.name for term in terms for part in term.walk() if isinstance(part, Var))
+
+
+def _loads(term: Term) -> list[Load]:
+    return [part for part in term.walk() if isinstance(part, Load)]
+
+
+def statements_of(units: Iterable[Unit], depth: int = 0) -> Block:
+    """Return the statements of units, those of neighbours with the same condition in one choice."""
+    found: list[Statement] = []
+    for guard, neighbours in groupby(units, lambda unit: unit.guards[depth] if depth < len(unit.guards) else None):
+        members = list(neighbours)
+        if guard is None:
+            found += [unit.statement for unit in members]
+        else:
+            inner = statements_of(members, depth + 1)
+            found.append(If(condition=guard, then=inner, origin=members[0].statement.origin))
+    return tuple(found)
+
+
+# Where to cut
+
+
+class Body:
+    """The units of a loop's body, and what they need of each other.
+
+    ``repeated`` has the names that every part computes for itself, ``ties`` the first and the last of units that stay
+    in one part, ``spans`` for each other name the unit that has assigned it and the last one that reads it.
+    """
+
+    def __init__(self, units: Sequence[Unit], var: str) -> None:
+        self.units = units
+        self._var = var
+        self._setters: dict[str, list[int]] = {}
+        self._readers: dict[str, list[int]] = {}
+        self._accesses: dict[Buffer, list[tuple[int, Term]]] = {}
+        self._loaded, self._stored = set[Buffer](), set[Buffer]()
+        for number, unit in enumerate(units):
+            for name in unit.sets:
+                self._setters.setdefault(name, []).append(number)
+            for name in unit.reads:
+                self._readers.setdefault(name, []).append(number)
+            for inside in walk((unit.statement,)):
+                self._note_accesses(number, inside)
+        self.repeated = self._repeated()
+        self.ties = (*self._tied_names(), *self._tied_accesses())
+        self.spans = {
+            name: (setters[-1], max(self._readers.get(name, setters)))
+            for name, setters in self._setters.items() if name not in self.repeated
+        }
+
+    def _note_accesses(self, number: int, statement: Statement) -> None:
+        if isinstance(statement, Store):
+            self._stored.add(statement.buffer)
+            self._accesses.setdefault(statement.buffer, []).append((number, statement.position))
+        for load in (load for root in terms_of(statement) for load in _loads(root)):
+            self._loaded.add(load.buffer)
+            self._accesses.setdefault(load.buffer, []).append((number, load.position))
+
+    def _repeated(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for number, unit in enumerate(self.units):
+            match unit.statement:
+                case Let(name=name, value=value, update=False) if len(self._setters[name]) == 1:
+                    known = all(read in found or read not in self._setters for read in unit.reads)
+                    simple = value.dtype is DataType.Index or isinstance(value, Load)
+                    changed = any(load.buffer in self._stored for load in _loads(value))
+                    if known and simple and not changed and unit.weight <= _REPEATED:
+                        found[name] = number
+        return found
+
+    def _tied_names(self) -> Iterator[tuple[int, int]]:
+        """Yield the units that name what a round passes on to the next, and those that assign the same name."""
+        for name, setters in self._setters.items():
+            readers = self._readers.get(name, [])
+            is_older = bool(readers) and readers[0] <= setters[0]
+            tied = [*setters, *readers] if is_older or self.units[setters[0]].sets[name].update else setters
+            if min(tied) < max(tied):
+                yield min(tied), max(tied)
+
+    def _tied_accesses(self) -> Iterator[tuple[int, int]]:
+        """Yield the units that access an array which is read and written, unless rounds have elements of their own."""
+        for buffer in self._loaded & self._stored:
+            accesses = self._accesses[buffer]
+            places = {position for _, position in accesses}
+            if len(places) > 1 or not self._is_apart(buffer, *places):
+                yield accesses[0][0], accesses[-1][0]
+
+    def _is_apart(self, buffer: Buffer, position: Term) -> bool:
+        moves = bool(access_of(buffer, position, self._var).step)
+        return moves and self._setters.keys().isdisjoint(_variables([position]))
+
+    def crossing(self) -> list[int]:
+        """Return how many values cross a cut before each unit, those whose crossing costs more counted as several."""
+        changes = [0] * (len(self.units) + 1)
+        for name, (setter, reader) in self.spans.items():
+            count = _PRODUCT if self._is_fused(name) else 1
+            changes[setter + 1] += count
+            changes[max(reader, setter) + 1] -= count
+        return list(accumulate(changes))[: len(self.units)]
+
+    def _is_fused(self, name: str) -> bool:
+        readers = self._readers.get(name, [])
+        if len(readers) != 1:
+            return False
+        match self.units[self._setters[name][-1]].statement, self.units[readers[0]].statement:
+            case Let(value=Apply(dtype, "mul", _)), Let(value=Apply(_, "add" | "sub", _)):
+                return dtype.is_float
+            case _:
+                return False
+
+    def entering(self, begin: int, end: int) -> set[str]:
+        """Return the names that some units read of those before them, and what is computed again for them."""
+        waiting = [name for unit in self.units[begin:end] for name in unit.reads]
+        found = set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in self._setters and self._setters[name][0] < begin and name not in found:
+                found.add(name)
+                if name in self.repeated:
+                    waiting += self.units[self.repeated[name]].reads
+        return found
+
+    def leaving(self, number: int, end: int) -> Iterator[tuple[Let, tuple[Term, ...]]]:
+        """Yield the values that a unit is the last to assign, and that units from ``end`` on read.
+
+        With each, the conditions under which it is assigned: those that all units that assign it are under.
+        """
+        for name, let in self.units[number].sets.items():
+            setter, reader = self.spans.get(name, (-1, -1))
+            if setter == number and reader >= end:
+                around = [self.units[other].guards for other in self._setters[name]]
+                shared = itertools.takewhile(lambda guards: len(set(guards)) == 1, zip(*around, strict=False))
+                yield let, tuple(guard for guard, *_ in shared)
+
+    def cuts(self) -> tuple[int, ...]:
+        """Return the units that parts begin with, and the number of units."""
+        count = len(self.units)
+        allowed = [True] * (count + 1)
+        for first, last in self.ties:
+            allowed[first + 1 : last + 1] = [False] * (last - first)
+        return best_cuts([unit.weight for unit in self.units], self.crossing(), allowed)
+
+
+def best_cuts(weights: Sequence[int], crossing: Sequence[int], allowed: Sequence[bool]) -> tuple[int, ...]:
+    """Return the cuts at which the fewest values cross, as 0 < ... < len(weights).
+
+    There are about as few parts as `PART` allows, and none is much longer than others where cuts are allowed; each cut
+    counts as one more value. The least cost up to a place is that of the place before it whose cost is the least among
+    those that are near enough: a minimum over a window.
+    """
+    count = len(weights)
+    before = [0, *accumulate(weights)]
+    most = _UNEVEN * before[-1] / max(-(-before[-1] // PART), 1)
+    cost, previous = {0: 0}, dict[int, int]()
+    window = deque([0])  # of increasing places and costs
+    for place in range(1, count + 1):
+        if place < count and not allowed[place]:
+            continue
+        while len(window) > 1 and before[place] - before[window[0]] > most:
+            window.popleft()
+        previous[place] = window[0]
+        cost[place] = cost[window[0]] + (crossing[place] + 1 if place < count else 0)
+        while window and cost[window[-1]] >= cost[place]:
+            window.pop()
+        window.append(place)
+    found = [count]
+    while found[-1]:
+        found.append(previous[found[-1]])
+    return tuple(reversed(found))
+
+
+# Writing
+
+
+class _Divider:
+    def __init__(self, body: Block) -> None:
+        self._names = {name for statement in walk(body) for name in _names(statement)}
+        self._kept: list[Buffer] = []  # of the outermost statement that is being divided
+        self._free: list[Buffer] = []
+
+    def outermost(self, statement: Statement) -> Block:
+        """Return what an outermost statement becomes; arrays are allocated inside of a loop that threads share."""
+        self._kept, self._free = [], []
+        found = self._statement(statement)
+        allocated = tuple(Alloc(buffer=buffer) for buffer in self._kept)
+        match found:
+            case (Loop(body=body) as loop,):
+                return (replace(loop, body=(*allocated, *body)),)
+            case _:
+                return (*allocated, *found)
+
+    def _statement(self, statement: Statement) -> Block:
+        match statement:
+            case Loop(body=body) if not any(isinstance(inside, Loop) for inside in walk(body)):
+                return self._loop(statement)
+            case Loop(body=body):
+                return (replace(statement, body=self._block(body)),)
+            case If(then=then, otherwise=otherwise):
+                return (replace(statement, then=self._block(then), otherwise=self._block(otherwise)),)
+            case _:
+                return (statement,)
+
+    def _block(self, statements: Block) -> Block:
+        return tuple(new for statement in statements for new in self._statement(statement))
+
+    def _loop(self, loop: Loop) -> Block:
+        simple = all(isinstance(inside, Let | Store | If) for inside in walk(loop.body))
+        if not simple or sum(map(weight_of, loop.body)) <= LONG:
+            return (loop,)
+        body = Body(tuple(units_of(loop.body)), loop.var)
+        cuts = body.cuts()
+        if len(cuts) == 2:
+            return (loop,)
+        rounds = _most_rounds(loop)
+        shared = loop.parallel is ParallelType.grid_x
+        if rounds is not None and rounds <= ROUNDS and not shared:
+            return self._parts(loop, body, cuts)
+        names = [self._fresh(f"{loop.var}_{name}") for name in ("block", "first", "last")]
+        block, first, last = (Var(DataType.Index, name) for name in names)
+        begin = simplify(loop.start + block * ROUNDS, {})
+        count = index(-(-rounds // ROUNDS)) if rounds is not None else _blocks(loop.stop - loop.start)
+        lets = (
+            Let(name=first.name, value=begin), Let(name=last.name, value=apply("min", first + ROUNDS, loop.stop)),
+        )
+        kind = ParallelType.vectorize if shared else loop.parallel
+        parts = self._parts(replace(loop, start=first, stop=last, parallel=kind), body, cuts)
+        return (replace(
+            loop, var=block.name, start=index(0), stop=count, body=(*lets, *parts),
+            parallel=loop.parallel if shared else ParallelType.serial,
+        ),)
+
+    def _parts(self, loop: Loop, body: Body, cuts: Sequence[int]) -> Block:
+        """Return a loop over at most `ROUNDS` rounds for each part.
+
+        What several parts assign has other names in each: Numba would compute which assignment each use refers to.
+        """
+        slot = simplify(Var(DataType.Index, loop.var) - loop.start, {})
+        kept: dict[str, Load] = {}  # the values that the next parts read
+        found = []
+        for begin, end in pairwise(cuts):
+            entering = body.entering(begin, end)
+            units = [_unit(Let(name=name, value=load), (), 0) for name, load in kept.items() if name in entering]
+            again = sorted(body.repeated[name] for name in entering if name in body.repeated)
+            units += [_without_note(body.units[number]) for number in again]
+            names = {name: self._fresh(name) for name in (loop.var, *entering)} if begin else {}
+            for number in range(begin, end):
+                unit = body.units[number]
+                units.append(unit)
+                for let, guards in body.leaving(number, end):
+                    buffer = self._taken(let.value.dtype.compute)
+                    kept[let.name] = Load(let.value.dtype, buffer, slot)
+                    store = Store(buffer=buffer, position=slot, value=let.var, origin=unit.statement.origin)
+                    units.append(_unit(store, guards, 0))
+            inner = tuple(_renamed(statement, names) for statement in statements_of(units))
+            found.append(replace(loop, var=names.get(loop.var, loop.var), body=inner))
+            for name in [name for name in kept if body.spans[name][1] < end]:
+                self._free.append(kept.pop(name).buffer)
+        return tuple(found)
+
+    def _taken(self, dtype: DataType) -> Buffer:
+        """Return an array for the values of a block of rounds that holds no others until it is free again."""
+        for buffer in self._free:
+            if buffer.dtype is dtype:
+                self._free.remove(buffer)
+                return buffer
+        buffer = Buffer(name=self._fresh("kept"), dtype=dtype, size=ROUNDS, role=Role.SCRATCH)
+        self._kept.append(buffer)
+        return buffer
+
+    def _fresh(self, base: str) -> str:
+        names = itertools.chain([base], map(f"{base}_{{}}".format, itertools.count(1)))
+        name = next(name for name in names if name not in self._names)
+        self._names.add(name)
+        return name
+
+
+def _names(statement: Statement) -> Iterator[str]:
+    """Yield the names that a statement itself uses."""
+    match statement:
+        case Let(name=name) | Loop(var=name):
+            yield name
+        case Alloc(buffer=buffer):
+            yield buffer.name
+    yield from (buffer.name for buffer, _ in accesses_of(statement))
+    yield from _variables(terms_of(statement))
+
+
+def _without_note(unit: Unit) -> Unit:
+    return replace(unit, statement=replace(unit.statement, note=""))
+
+
+def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
+    """Return a statement of a part with other names for some variables."""
+    match statement:
+        case Let(name=name, value=value):
+            return replace(statement, name=names.get(name, name), value=_renamed_term(value, names))
+        case Store(position=position, value=value):
+            return replace(statement, position=_renamed_term(position, names), value=_renamed_term(value, names))
+        case If(condition=condition, then=then, otherwise=otherwise):
+            return replace(
+                statement, condition=_renamed_term(condition, names), then=tuple(_renamed(s, names) for s in then),
+                otherwise=tuple(_renamed(s, names) for s in otherwise),
+            )
+        case _:
+            return statement
+
+
+def _renamed_term(term: Term, names: Mapping[str, str]) -> Term:
+    match term:
+        case Var(dtype, name) if name in names:
+            return Var(dtype, names[name])
+        case Load(dtype, buffer, position):
+            return Load(dtype, buffer, _renamed_term(position, names))
+        case Apply(dtype, fn, args):
+            return Apply(dtype, fn, tuple(_renamed_term(arg, names) for arg in args))
+        case _:
+            return term
+
+
+def _most_rounds(loop: Loop) -> int | None:
+    """Return the number of rounds of a loop, or the least bound of it that is known; None if none is."""
+    stops = loop.stop.args if isinstance(loop.stop, Apply) and loop.stop.fn == "min" else (loop.stop,)
+    counts = [simplify(stop - loop.start, {}) for stop in stops]
+    return min((int(count.value.real) for count in counts if isinstance(count, Const)), default=None)
+
+
+def _blocks(rounds: Term) -> Term:
+    return simplify(apply("floordiv", rounds + (ROUNDS - 1), ROUNDS), {})
