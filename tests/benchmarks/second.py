@@ -669,6 +669,7 @@ SECOND: tuple[Written, ...] = (
             torch=partial(torch_softmax, dim=1)),
     Written(name="layer_norm_768", kind="odd sizes", sizes=flat(768, 768, 768, rows=131072), record=layer_norm,
             torch=torch_layer_norm),
+    Written(name="softmax_256k", kind="long rows", sizes=flat(262144, rows=1024), record=softmax, torch=torch_softmax),
     Written(name="softmax_32003", kind="odd sizes", sizes=flat(32003, rows=4096), record=softmax, torch=torch_softmax),
     Written(name="rms_norm_1021", kind="odd sizes", sizes=flat(1021, 1021, rows=131072), record=rms_norm,
             torch=torch_rms_norm),

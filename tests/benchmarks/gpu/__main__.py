@@ -6,7 +6,8 @@ processes, untimed, so that kernels of ours and of torch.compile come from their
 Each line is one workload: the share of a device copy's rate that fuser_lab reaches and that each peer reaches in the
 same run, then what the plan is made of. Device time, second-level cache flushed before each run, median; calls are
 replayed as CUDA graphs where they can be captured, so that no gap between kernels is counted for anyone. The peer
-``specialized`` is fuser_lab with kernels that take no sizes as arguments, ``bottom_up`` with nvFuser's plan. Our
+``specialized`` is fuser_lab with kernels that take no sizes as arguments, ``bottom_up`` with nvFuser's plan, ``liger``
+and ``quack`` are libraries (see `tests.benchmarks.gpu.libraries`). Our
 results, with any plan, are checked against torch in Float before they are timed. The spread is that of the middle half
 of the samples; shares whose spreads meet are called ties.
 """
@@ -31,13 +32,15 @@ import triton.testing
 
 import fuser_lab as fl
 from fuser_lab.runtime.ptx import compile_phases, machine_code
+from tests.benchmarks.gpu.libraries import KERNELS, library_call
 from tests.benchmarks.gpu.workloads import WORKLOADS, F, Workload
 from tests.benchmarks.new_sizes import specialized
 from tests.benchmarks.second import SECOND, Written, several
 from tests.benchmarks.second import error as deviation
 
 SETS: dict[str, tuple[Workload | Written, ...]] = {"first": WORKLOADS, "second": SECOND, "all": (*WORKLOADS, *SECOND)}
-PEERS = ("compile", "max", "eager", "jax", "specialized", "bottom_up")
+PEERS = ("compile", "max", "eager", "jax", "specialized", "bottom_up", *KERNELS)
+LIBRARIES = 4  # times the deviation allowed to ours that libraries may have: some round intermediate results
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4}  # of the largest magnitude; both round, in another order
 
 
@@ -158,6 +161,15 @@ def ours(load: Workload | Written, inputs: list[Any], rep: int, strategy: Any, *
 def peer(name: str, load: Workload | Written, inputs: list[Any], rep: int) -> Measured:
     if name == "jax":
         return by_jax(load)
+    if name in KERNELS:
+        call = library_call(name, load.name, inputs)
+        if call is None:
+            return Measured()
+        error = check(load, several(call()), inputs)
+        if not error < LIBRARIES:
+            print(f"  {name}: error {error:.2f}")
+            return Measured()
+        return milliseconds(captured(call), rep)
     if name in {"specialized", "bottom_up"}:
         plan = fl.segment(load.definition(), inputs)
         plan = specialized(plan, "cuda") if name == "specialized" else plan
@@ -285,7 +297,7 @@ def line(load: Workload | Written, row: dict[str, Any], peers: list[str]) -> str
 def table(rows: dict[str, dict[str, Any]], peers: list[str]) -> list[str]:
     """Lines of a Markdown table of shares."""
     labels = {"compile": "torch.compile", "max": "max-autotune", "eager": "torch eager", "jax": "JAX"}
-    labels |= {"specialized": "all sizes constant", "bottom_up": "bottom-up"}
+    labels |= {"specialized": "all sizes constant", "bottom_up": "bottom-up", "liger": "Liger", "quack": "QuACK"}
     head = ["workload", "us", "fuser_lab", *(labels[n] for n in peers), "ours / best peer"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, row in rows.items():
