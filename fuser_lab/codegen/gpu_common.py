@@ -196,7 +196,8 @@ class GpuReductions(NestLowering):
         places, ranges = self._trial_places(fast, count)
         at = tuple(simplify(i, ranges) for i in self._nest.at(tensor, places))
         position = simplify(self._layouts[tensor].position(at), ranges)
-        width = access_of(self._buffers[tensor.name], position, "v").width(count)
+        access = access_of(self._buffers[tensor.name], position, "v")
+        width = 1 if count == 1 and access.step is None else access.width(count)
         # Of a divided row single elements are read where it is known that they belong to it.
         return width if not self._is_divided or width > 1 else 0
 

@@ -57,6 +57,14 @@ _PRODUCT = 3  # instructions of a division by a constant: a product, a shift, a 
 _DIVISION = 20  # instructions of a division by a number that is not constant
 _SOFTWARE = 40  # instructions of a conversion to or from eight bits
 _DOUBLE = 8  # times the instructions of a division or function of float64
+_ROUNDING = 3  # instructions of a conversion to 16 bits and back; conversions are issued at half the rate
+_WIDE = 2  # instructions of 64-bit integer arithmetic
+# Functions that are made of many instructions, as multiples of one of the special function unit's.
+_LONG = {
+    "acos": 6, "acosh": 8, "asin": 6, "asinh": 8, "atan": 5, "atan2": 8, "atanh": 6, "cos": 6, "erf": 6, "erfc": 8,
+    "erfcinv": 12, "erfinv": 8, "expm1": 4, "lgamma": 20, "log1p": 5, "philox_uniform": 20, "pow": 24, "sin": 6,
+    "sinh": 5, "tan": 8,
+}
 _ROUND = 12  # instructions of four numbers of the random generator, each
 _SHIFTED = 8  # instructions of four words that begin anywhere in an access, each: two accesses, and what joins them
 _SHUFFLES = 5  # of a reduction over a warp
@@ -464,11 +472,15 @@ def _cost(term: Apply) -> tuple[str, float]:
         given = term.args[0].dtype
         if not term.dtype.is_narrow and term.dtype.is_integral == given.is_integral:
             return "simple", 0
-        return "simple", _SOFTWARE if term.dtype.itemsize == 1 and term.dtype.is_float else 1
+        if term.dtype.is_float and term.dtype.itemsize <= 2:
+            return "simple", _SOFTWARE if term.dtype.itemsize == 1 else _ROUNDING
+        return "simple", 1
     of_class = function_class(term.fn)
     if term.dtype is DataType.Double:
         return of_class, 2 if of_class == "simple" else _DOUBLE
-    return of_class, 1
+    if any(arg.dtype in {DataType.Int, DataType.UInt64} for arg in term.args):
+        return of_class, _WIDE
+    return of_class, _LONG.get(term.fn, 1)
 
 
 def whole_value(term: Apply, values: list[Any]) -> Known:

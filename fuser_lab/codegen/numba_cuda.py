@@ -127,6 +127,11 @@ WIDE = 8  # bytes of a value that takes two words
 FULL_MASK = "0xFFFFFFFF"
 
 
+def _is_power_of_two(term: Term) -> bool:
+    """Whether a divisor is a constant that is divided by with a shift."""
+    return isinstance(term, Const) and (value := int(term.value.real)) > 0 and not value & (value - 1)
+
+
 def pointed_name(buffer: Buffer) -> str:
     """Return Numba's name of the type that a buffer's pointer points to: a Bool in memory is a byte."""
     return "uint8" if buffer.dtype is DataType.Bool else storage_name(buffer)
@@ -226,6 +231,7 @@ class CudaEmitter(Emitter):
         start, stop = map(self._range, (loop.start, loop.stop))
         self._ranges[loop.var] = (start[0], max(stop[1] - 1, start[0]))
         if loop.parallel in _HARDWARE:
+            self._words.add(loop.var)
             self._line(f"{loop.var} = index32(cuda.{_LOOPS[loop.parallel]})", loop.origin)
             self._block(loop.body)
             return
@@ -238,9 +244,33 @@ class CudaEmitter(Emitter):
             low, high = self._range(statement.value)
             self._ranges[statement.name] = (low, high)
             if low >= 0 and high < _WORDS and isinstance(statement.value, Apply) and statement.value.fn != "cast":
+                self._words.add(statement.name)
                 self._line(f"{statement.name} = index32({self.term(statement.value)})", statement.origin)
                 return
         super()._statement(self._narrowed(statement))
+
+    def _infix(self, sign: str, args: tuple[Term, ...]) -> tuple[str, int]:
+        if sign in {"//", "%"} and args[0].dtype is DataType.Index and not _is_power_of_two(args[1]):
+            # Divided with 64 bits, an index takes four times the instructions.
+            args = self._in_words(args[0]), self._in_words(args[1])
+        return super()._infix(sign, args)
+
+    def _in_words(self, term: Term) -> Term:
+        """Return an index that the compiler knows to fit 32 bits; the term itself where it does not, or is one."""
+        low, high = self._range(term)
+        if low < 0 or high >= _WORDS or self._fits_words(term):
+            return term
+        return Var(term.dtype, f"index32({self.term(term)})")
+
+    def _fits_words(self, term: Term) -> bool:
+        """Whether the compiler sees that an index fits 32 bits: a quotient is no larger than what is divided."""
+        match term:
+            case Apply(_, "floordiv" | "mod", (number, divisor)):
+                return self._fits_words(number) or not _is_power_of_two(divisor)
+            case Var(_, name):
+                return name in self._words
+            case _:
+                return isinstance(term, Const)
 
     def _narrowed(self, statement: Statement) -> Statement:
         """Return a Let without a rounding that the stores do, or of a word that is copied."""
@@ -510,6 +540,7 @@ class CudaEmitter(Emitter):
         self._small = _small_integers(phase)
         self._narrow: NarrowValues = narrow_values(phase.body, frozenset(_PAIRED))
         self._ranges: dict[str, Range] = {}
+        self._words: set[str] = set()  # indices that the compiler knows to fit 32 bits
         sizes = (size for size in phase.sizes if size.dtype is DataType.Index)
         self._sizes = {size.name: index(size.value) for size in sizes}
 

@@ -57,3 +57,15 @@ def test_positions_take_64_bits(
     widened = dict(re.findall(r"cvt\.[su]64\.[su]32\s+(%rd\d+), (%r\d+)", text))
     bases = set(re.findall(r"add\.s64\s+%rd\d+, %rd\d+, (%rd\d+)", text))
     assert not {widened[base] for base in bases if base in widened} & products
+
+
+@pytest.mark.parametrize("rows", [1 << 12, 1 << 20], ids=["small", "beyond 32 bits"])
+def test_indices_are_divided_with_as_many_bits_as_they_have(rows: int) -> None:
+    """Each element of an access finds its own number in a row of 5025, whose elements are more than an access."""
+    def record(fd: Any, x: Any) -> Any:
+        positions = fd.ops.iota(5025, 0, 1, dtype=D.Int)
+        return fd.ops.eq(fd.ops.broadcast(positions, [True, False]), fd.ops.broadcast_in_dim(x, [rows, 5025], [0]))
+
+    phase, = compile_phases(generate(build(record, [(rows,)], D.Int), S.POINTWISE, "cuda"))
+    assert ("mul.hi.u64" in phase.ptx) == (rows * 5025 >= 1 << 32)
+    assert not re.search(r"\b(div|rem)\.[su]64", phase.ptx)
