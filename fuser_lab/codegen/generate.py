@@ -119,7 +119,7 @@ def generate(
         msg = f"a segment of {scheduler.value} has no kernel: the inputs' array library evaluates it."
         raise CodegenError(msg)
     if target not in names():
-        msg = f"target is {target!r}; kernels are generated for {' and '.join(names())}."
+        msg = f"unknown target {target!r}; choose from {', '.join(map(repr, names()))}."
         raise CodegenError(msg)
     if loops:
         scheduled = replay(decompose(fusion), loops, RULES)

@@ -90,7 +90,7 @@ _INTRINSICS = (
     *COMPLEX_INTRINSICS,
     "common_divisor", "divide_int", "divide_uint", "maximum", "minimum", "modulo_int", "modulo_uint", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
-    "index32", "load_lasting", "load_shifted", "load_streamed", "load_vector",
+    "index32", "load_retained", "load_shifted", "load_streamed", "load_vector",
     "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
     "philox_uniforms", "quotient", "small_to_float", "store_vector",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
@@ -118,7 +118,7 @@ _BY_MATH = frozenset(
         "lgamma", "log", "log10", "log1p", "sin", "sinh", "sqrt", "tan", "tanh",
     },
 )
-_LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_lasting"}
+_LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_retained"}
 _ARRIVALS = "arrivals"  # of what blocks of a cluster send each other
 _LEAST_SENT = 4  # bytes
 _WORDS = 1 << 32  # indices below are computed with 32 bits

@@ -358,7 +358,7 @@ class Transforms:
         self._hand.add("inline_most", "", selected_tensors=names("inline_most", selected_tensors, self._builder))
 
     def launch_bounds(self, blocks: int) -> None:
-        """Limit the registers of a thread so that so many blocks fit a multiprocessor; 0 for no limit."""
+        """Limit the registers of a thread so that so many blocks fit on a multiprocessor; 0 for no limit."""
         self._hand.add("launch_bounds", blocks=whole("launch_bounds", "blocks", blocks))
 
     def grid(self, blocks: int) -> None:

@@ -14,7 +14,7 @@ from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import TensorView
-from fuser_lab.runtime.lending import views_of
+from fuser_lab.runtime.aliased_buffers import input_views
 from fuser_lab.runtime.parts import parts_of
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
 from fuser_lab.targets import with_blocks
@@ -40,7 +40,7 @@ def layouts_and_idle(segmented: SegmentedFusion, given: Given) -> tuple[Mapping[
         value.name: layout_of(value, strides)
         for value, strides in zip(fusion.inputs, given, strict=True) if isinstance(value, TensorView)
     }
-    views = views_of(parts.segments, layouts, parts.unstored)
+    views = input_views(parts.segments, layouts, parts.unstored)
     runs = parts.live - {view.segment for view in views}
     layouts.update((view.name, view.layout) for view in views)
     return layouts, frozenset(range(len(segmented.groups))) - runs

@@ -1,7 +1,7 @@
 """Parallel compilation of kernels: in this process and in others, which write their results to disk.
 
-Numba compiles one kernel at a time per process. This process retries what another cannot compile, and reports the
-failure.
+Numba compiles one kernel at a time per process. If another process cannot compile a kernel, this process tries again
+and reports the failure.
 """
 
 import base64
@@ -20,13 +20,13 @@ from typing import Any
 
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.runtime import store
-from fuser_lab.runtime.cubins import is_kept, machine_code_of
+from fuser_lab.runtime.cubins import is_cached, machine_code_of
 from fuser_lab.runtime.interrupts import interrupts_deferred, progress_bar
 from fuser_lab.runtime.waiting import WAITING
 
 SHARED_FROM = 4  # kernels; for fewer, starting a process that imports Numba costs more than it saves
 MOST_WORKERS = 8
-EACH = 2  # kernels that justify starting a process
+EACH = 2  # kernels needed to justify starting a process
 
 Capability = tuple[int, int] | None  # None for the CPU
 CompileProgress = Callable[[int, int], None]
@@ -55,7 +55,7 @@ def compile_ahead(
     distinct = {kernel.source: kernel for kernel in kernels if kernel.kernel_ir.phases}.values()
     pending = deque(
         k for k in distinct
-        if not (k.source in WAITING or is_compiled(k.source) if cc is None else is_kept(k, cc))
+        if not (k.source in WAITING or is_compiled(k.source) if cc is None else is_cached(k, cc))
     )
     if len(pending) < SHARED_FROM:
         return
@@ -93,7 +93,7 @@ def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progr
         for thread in threads:
             thread.start()
         for kernel in _taken(pending.popleft):
-            # Failed kernels are compiled again, with an error, where they are needed.
+            # Kernels that failed are compiled again when they are needed, which raises the error.
             with interrupts_deferred(), contextlib.suppress(Exception):
                 compile_kernel(kernel, cc)
             counted()
@@ -103,13 +103,13 @@ def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progr
 
 @contextmanager
 def processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Return a context with as many compiler processes as can be started; they end with it."""
+    """Return a context with as many compiler processes as can be started; they end when it ends."""
     places = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     command = [sys.executable, "-m", "fuser_lab.runtime.ahead"]
     started: list[subprocess.Popen[bytes]] = []
     try:
-        # If no process can start, this one compiles everything.
+        # If no other process can start, this one compiles everything.
         with contextlib.suppress(OSError):
             while len(started) < count:
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)  # noqa: S603
@@ -143,7 +143,7 @@ def _fed(
 
 
 def asked(process: "subprocess.Popen[bytes]", kernel: GeneratedKernel, cc: Capability) -> bool:
-    """Have a process compile a kernel; return whether it answered, even with a failure."""
+    """Ask a process to compile a kernel; return whether it answered, even with a failure."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -155,7 +155,7 @@ def asked(process: "subprocess.Popen[bytes]", kernel: GeneratedKernel, cc: Capab
 
 
 def compile_kernel(kernel: GeneratedKernel, cc: Capability) -> None:
-    """Compile a kernel, so that it is on disk."""
+    """Compile a kernel and store it on disk."""
     if cc is None:
         from fuser_lab.runtime.cpu_kernels import functions_of
 
@@ -165,7 +165,7 @@ def compile_kernel(kernel: GeneratedKernel, cc: Capability) -> None:
 
 
 def main(lines: Iterator[bytes], answer: Callable[[bytes], Any]) -> None:
-    """Compile incoming kernels, one per line, and answer each with a line."""
+    """Compile incoming kernels, one per line, and answer each with one line."""
     for line in lines:
         kernel, cc = pickle.loads(base64.b64decode(line))  # noqa: S301 - from the process that started this one
         try:
@@ -177,7 +177,7 @@ def main(lines: Iterator[bytes], answer: Callable[[bytes], Any]) -> None:
 
 
 if __name__ == "__main__":
-    # A terminal sends Ctrl-C to this process as well; the one that asked ends it.
+    # A terminal sends Ctrl-C to this process as well; its parent ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Compiler output must not be mistaken for answers.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)

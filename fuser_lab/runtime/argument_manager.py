@@ -1,7 +1,7 @@
 """Segments run one after another; values that pass between them are freed after their last use.
 
-nvFuser's ``execute`` of a definition that was segmented in Python. Unlike there, results are written over inputs only
-after all segments have run, so that no segment reads an overwritten input.
+This is nvFuser's ``execute`` of a definition that was segmented in Python. In contrast to nvFuser, results are written
+over inputs only after all segments have run, so that no segment reads an overwritten input.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.runtime.arrays import from_numpy_as, is_torch, kind_of, may_overlap, to_numpy
-from fuser_lab.runtime.binding import check_apart, check_writable, library_of
+from fuser_lab.runtime.binding import check_disjoint, check_writable, library_of
 
 Run = Callable[[list[Any]], Sequence[Any]]
 _NO_SIZES: Mapping[int, int] = {}
@@ -21,7 +21,7 @@ _NO_SIZES: Mapping[int, int] = {}
 class SegmentArguments:
     """The values that a segment reads, writes and frees, as numbers of the original definition.
 
-    ``alone`` says that it reads no arrays, so that others decide which library its results belong to.
+    ``alone`` says that it reads no arrays, so that other segments determine the library of its results.
     """
 
     alone: bool
@@ -32,10 +32,10 @@ class SegmentArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgumentManager:
-    """Numbers of a definition's inputs, outputs and extents, and what each of its segments takes and gives.
+    """Numbers of a definition's inputs, outputs and extents, and the arguments and results of each segment.
 
-    ``extents`` are those that segments read: (number, place of the input, axis). ``updates`` are (number of the output,
-    place of the input that it is written over, name of that input).
+    ``extents`` are those that segments read: (number, position of the input, axis). ``updates`` are (number of the
+    output, position of the input that it overwrites, name of that input).
     """
 
     inputs: tuple[int, ...]
@@ -52,18 +52,18 @@ class ArgumentManager:
         given
             Arrays and numbers, one per input, that match the definition.
         runs
-            What runs each segment.
+            Functions that run the segments.
         sizes
-            Sizes that ops decide and segments read, by number.
+            Sizes that ops determine and segments read, by number.
 
         Raises
         ------
         InputError
-            If an array that is written over cannot be written to, or shares memory with another one.
+            If an array to be overwritten cannot be written to, or shares memory with another one.
         """
         for _, place, name in self.updates:
             check_writable(name, given[place])
-        check_apart({name: given[place] for _, place, name in self.updates})
+        check_disjoint({name: given[place] for _, place, name in self.updates})
         values = dict(zip(self.inputs, given, strict=True))
         for fid, place, axis in self.extents:
             values[fid] = int(given[place].shape[axis])
@@ -82,7 +82,7 @@ class ArgumentManager:
         return [_as_kind(values[fid], kind, like) for fid in self.outputs]
 
     def _update(self, given: Sequence[Any], values: dict[int, Any]) -> None:
-        """Write results over inputs, which become those results; what others see there keeps its values."""
+        """Write results over inputs, which then are the results; views of the old values are copied before."""
         targets = [given[place] for _, place, _ in self.updates]
 
         def apart(fid: int) -> Any:
@@ -100,7 +100,7 @@ class ArgumentManager:
 
 
 def overwrite(target: Any, source: Any) -> None:
-    """Copy the elements of one array to another, each of any library but JAX as target."""
+    """Copy the elements of one array to another; arrays may be of any library, except JAX for the target."""
     if is_torch(target):
         moved = source if is_torch(source) else from_numpy_as("torch", np.array(to_numpy(source)))
         target = target.detach()
@@ -120,7 +120,7 @@ def _copy(value: Any) -> Any:
 
 
 def _as_kind(value: Any, kind: str, like: Any) -> Any:
-    """Return a result as an array of the library that all are made with."""
+    """Return a result as an array of the library that all results are made with."""
     found = kind_of(value)
     if found == kind or like is None:
         if kind == "torch" and value.device != like.device:

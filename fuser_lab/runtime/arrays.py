@@ -1,7 +1,7 @@
 """Arrays of any library: their properties, and views of them without copies.
 
-Supported are NumPy (bfloat16 from ml_dtypes included), torch on CPU and CUDA, CuPy, JAX on the CPU and anything with
-``__array_interface__``. Libraries other than NumPy are never imported here unless the caller's arrays come from them.
+Supported are NumPy (including bfloat16 from ml_dtypes), torch on CPU and CUDA, CuPy, JAX on the CPU and anything with
+``__array_interface__``. Libraries other than NumPy are imported only if the caller's arrays come from them.
 """
 
 import functools
@@ -32,7 +32,7 @@ TORCH_OF = {dtype: name for name, dtype in _TORCH_NAMES.items()} | {DataType.Ind
 
 # Integers that represent, in kernels, the floats that NumPy and Numba do not support.
 _WORDS: "dict[int, np.dtype[np.generic]]" = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
-# And what torch views them as.
+# The torch dtypes that these are viewed as.
 _TORCH_WORDS = {1: "uint8", 2: "int16"}
 _MOST_COMPARED = 1 << 22  # elements whose addresses are compared one by one
 _FOREIGN = {dtype.numpy: dtype for dtype in TORCH_OF if dtype.is_float8 or dtype is DataType.BFloat16}
@@ -161,7 +161,7 @@ def _torch_to_numpy(tensor: Any) -> Array:
 
 
 def inputs_to_numpy(values: Sequence[Any]) -> list[Any]:
-    """Return inputs as NumPy arrays and Python numbers, as the reference evaluation takes them."""
+    """Return inputs as NumPy arrays and Python numbers, as the reference evaluation expects them."""
     return [_number(v) if kind_of(v) == "number" else to_numpy(v) for v in values]
 
 
@@ -191,7 +191,7 @@ class _Memory:
 
 
 class Unowned:
-    """A range of memory that NumPy can wrap and that nobody keeps alive: arrays of it may point anywhere."""
+    """A range of memory that NumPy can wrap and that has no owner: its arrays may point anywhere."""
 
     __slots__ = ("__array_interface__",)
 
@@ -204,7 +204,7 @@ class Unowned:
 def _place(value: Any) -> Any:
     """Return a NumPy array at the address of an array, never to be read; None if the address is unknown.
 
-    Devices have disjoint addresses, so that this works for arrays on a GPU as well.
+    Devices have disjoint address ranges, so this works for arrays on a GPU as well.
     """
     if isinstance(value, np.ndarray):
         return value
@@ -222,7 +222,7 @@ def may_overlap(a: Any, b: Any) -> bool:
 
 
 def overlap(a: Any, b: Any) -> bool:
-    """Whether two arrays of NumPy or torch share an element, or may share one and it is too expensive to decide."""
+    """Whether two NumPy or torch arrays share an element; True if that is too expensive to rule out."""
     a, b = _place(a), _place(b)
     if a is None or b is None:
         return False
@@ -234,7 +234,7 @@ def overlap(a: Any, b: Any) -> bool:
 
 
 def overlaps_itself(value: Any) -> bool:
-    """Whether elements of one array have memory in common, or may have one that is too expensive to rule out."""
+    """Whether elements of one array share memory; True if that is too expensive to rule out."""
     if isinstance(value, np.ndarray):
         if value.flags.c_contiguous or value.flags.f_contiguous:
             return False
@@ -301,7 +301,7 @@ def from_numpy_as(kind: str, array: Array, like: Any = None) -> Any:
 
 
 def shared_with_torch(values: dict[str, Any]) -> dict[str, Any]:
-    """Return arrays of NumPy as torch tensors over the same memory, or as they are where torch cannot share it."""
+    """Return NumPy arrays as torch tensors over the same memory, or unchanged if torch cannot share it."""
     arrays = [value for value in values.values() if isinstance(value, np.ndarray)]
     if any(not array.flags.writeable or min(array.strides, default=0) < 0 for array in arrays):
         return values
@@ -313,20 +313,20 @@ Empty = Callable[[Any, Any, Any], Any]  # creates a tensor from a shape, strides
 
 @functools.cache
 def quick_empty(kind: str) -> Empty | None:
-    """Return what makes a tensor on the current device of a kind, "cpu" or "cuda"; None in a torch without it.
+    """Return a function that makes a tensor on the current "cpu" or "cuda" device; None if torch lacks it.
 
-    Inductor's own takes a third of the time of ``torch.empty_strided``, which parses its arguments.
+    Inductor's function takes a third of the time of ``torch.empty_strided``, which parses its arguments.
     """
     try:
         guards = importlib.import_module("torch._C._dynamo.guards")
     except ImportError:
         return None
-    return getattr(guards, f"_empty_strided_{kind}", None)  # what inductor's code calls
+    return getattr(guards, f"_empty_strided_{kind}", None)  # as called by inductor's code
 
 
 @functools.cache
 def empty_strided(device: str = CPU.name) -> Empty:
-    """Return what makes a tensor on a device."""
+    """Return a function that makes a tensor on a device."""
     torch = importlib.import_module("torch")
     place = torch.device(device)
     quick = quick_empty(place.type)

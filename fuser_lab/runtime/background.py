@@ -1,7 +1,8 @@
 """Background compilation of kernels in other processes.
 
 All kernels of a captured model are known long before the first of them runs. `IN_BACKGROUND` passes them to processes
-that write machine code to disk. A kernel that is needed earlier is taken back, or awaited if a process is compiling it.
+that write machine code to disk. A kernel that is needed earlier is removed from the queue, or awaited if a process is
+compiling it.
 """
 
 import os
@@ -18,7 +19,8 @@ IDLE_SECONDS = 5.0  # idle time after which a process ends
 class Background:
     """CPU kernels in groups, in the order in which they will run.
 
-    Processes take from the end of the first group, because the process that needs them begins at its front.
+    Compiler processes take kernels from the end of the first group, because the process that needs them starts at its
+    front.
     """
 
     def __init__(self, waiting: Waiting | None = None) -> None:
@@ -78,7 +80,7 @@ class Background:
                 is_answered = bool(started) and ahead.asked(started[0], kernel, None)
                 with self._waiting.changed:
                     self._waiting.running.pop(kernel.source).done.set()
-                    if not is_answered:  # callers that need the others compile them
+                    if not is_answered:  # callers compile the remaining kernels when they need them
                         self._workers -= 1
                         self._waiting.groups = self._waiting.groups if self._workers else []
                         return

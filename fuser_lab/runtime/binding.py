@@ -62,7 +62,7 @@ def checked_array(number: int, slot: Slot, value: Any) -> Any:
     spec = check_tensor(number, slot.tensor, describe(value))
     for axis, (given, planned) in enumerate(zip(spec.shape, slot.shape, strict=True)):
         if given != planned:
-            msg = f"{slot.name} has size {given} on axis {axis}; this plan is for {planned} there."
+            msg = f"{slot.name} has size {given} on axis {axis}; this plan is for size {planned}."
             raise InputError(msg)
     return value
 
@@ -100,18 +100,18 @@ def check_outs(slots: Sequence[Slot], out: object) -> None:
 def check_writable(name: str, given: Any) -> None:
     """Raise InputError unless the array given for an input can be written to."""
     if kind_of(given) == "jax":
-        msg = f"the fusion writes to its input {name} in place, but JAX arrays, as the one given, cannot be written to."
+        msg = f"the fusion writes to its input {name} in place, but the given JAX array cannot be written to."
         raise InputError(msg)
     if not is_torch(given) and hasattr(given, "__array_interface__") and not np.asarray(given).flags.writeable:
-        msg = f"the fusion writes to its input {name} in place, but the array given for it is read-only."
+        msg = f"the fusion writes to its input {name} in place, but the given array is read-only."
         raise InputError(msg)
 
 
-def check_apart(written: Mapping[str, Any]) -> None:
-    """Raise InputError if any elements of the arrays that a run writes, given by name, share memory."""
+def check_disjoint(written: Mapping[str, Any]) -> None:
+    """Raise InputError if elements of the arrays that a run writes, given by name, share memory."""
     for name, array in written.items():
         if overlaps_itself(array):
-            msg = f"{name} has elements that share memory; each element that a run writes needs memory of its own."
+            msg = f"{name} has elements that share memory; a run writes to them, so they must be distinct."
             raise InputError(msg)
     if len(written) > 1:
         for (first, a), (second, b) in itertools.combinations(written.items(), 2):
@@ -131,7 +131,7 @@ class Places:
 
 
 def places_of(fusion: Fusion) -> tuple[Places, ...]:
-    """Return the inputs that are positions for some op, as they are or behind views that keep every element."""
+    """Return the inputs that some op uses as positions, directly or through views that keep every element."""
     numbers = {value: number for number, value in enumerate(fusion.inputs)}
     found: dict[Places, None] = {}
     for expr in fusion.exprs:
@@ -170,7 +170,7 @@ def check_places(places: Sequence[Places], given: Sequence[Any], imported: Seque
 
 
 def _are_within(values: Any, size: int) -> bool:
-    """Whether all positions are in range: one reduction, since negative numbers are large as unsigned ones."""
+    """Whether all positions are in range; one reduction, because negative numbers are large when unsigned."""
     signed = values.dtype.kind == "i"
     return bool((values.view(f"u{values.dtype.itemsize}") if signed else values).max() < size)
 
@@ -179,7 +179,7 @@ def _on_host(value: Any) -> Any:
     """Return positions as a NumPy array without copying, or None if they are elsewhere."""
     if isinstance(value, np.ndarray | int):
         return np.asarray(value)
-    return value.numpy() if is_torch(value) and value.is_cpu else None  # of integers: no gradient, nothing negated
+    return value.numpy() if is_torch(value) and value.is_cpu else None  # integers have no gradient and no lazy negation
 
 
 def device_of(described: Sequence[TensorSpec | Number]) -> str:

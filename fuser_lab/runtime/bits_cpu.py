@@ -8,7 +8,7 @@ from numba.extending import intrinsic
 
 
 def _reinterpreted(source: Any, result: Any, kind: Any) -> Any:
-    """Return a function that gives the bits of a number another type."""
+    """Return a function that reinterprets the bits of a number as another type."""
 
     def rule(context: Any, x: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Running fusions that are scheduled by hand: one kernel, on a GPU, or in lock step in NumPy without one.
+"""Running fusions that are scheduled by hand as one kernel: on a GPU, or in lock step in NumPy without one.
 
 On the CPU the same CUDA kernel runs with all threads as arrays (`fuser_lab.codegen.kernel_eval`): blocks, threads,
-shared memory and predicates behave as on a GPU. This serves correctness, not speed.
+shared memory and predicates behave as on a GPU. This checks correctness, not speed.
 """
 
 import threading
@@ -41,7 +41,7 @@ class ScheduledKernel:
         self._memory = self._memory_of(target)
         # A CPU evaluates the kernel of a GPU in lock step.
         self._lowered_for = target if target_of(target).has_blocks else None
-        # Errors appear when the kernel is generated, not when it runs.
+        # Generate the kernel now, so that errors do not appear only when it runs.
         self.generated = generate_scheduled(scheduled, target=self._lowered_for)
 
     @staticmethod
@@ -51,12 +51,12 @@ class ScheduledKernel:
 
     @property
     def device_label(self) -> str:
-        """Name of the device that it runs on."""
+        """Name of the device that the kernel runs on."""
         label: str = self._memory.label()
         return label
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """Return the outputs as arrays of the inputs' library; outputs written over inputs are the arrays given.
+        """Return the outputs as arrays of the inputs' library; outputs written over inputs are the given arrays.
 
         Raises
         ------

@@ -24,7 +24,7 @@ class Capturable(Protocol):
         """Return the outputs for given inputs."""
 
     def reusable(self, outputs: Sequence[Any]) -> list[Any]:
-        """Return outputs of a run to give as ``out`` to the next."""
+        """Return the outputs of a run that can be passed as ``out`` to the next."""
 
     def bind(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> BoundRun:
         """Return the plan bound to inputs and outputs."""
@@ -44,10 +44,10 @@ class CapturedPlan:
     outputs: list[Any]
     launches: int
     replay: Callable[[], None]
-    bound: BoundRun  # keeps the memory of intermediates
+    bound: BoundRun  # keeps the memory of intermediates alive
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """Return the outputs, always the same tensors, after copying other inputs over those captured.
+        """Return the outputs, always the same tensors, after copying new inputs over the captured ones.
 
         Raises
         ------
@@ -78,14 +78,14 @@ def captured(plan: Capturable, inputs: Sequence[Any], out: Sequence[Any] | None)
     if target_of(plan.target).on_host:
         plan.memory.capture(lambda: None)
     if offsets_of(plan.fusion) and len(inputs) < len(plan.fusion.inputs):
-        msg = "the plan draws random numbers, and a graph would draw the same ones at each replay; give the seeds."
+        msg = "the plan draws random numbers, and a graph would draw the same ones in each replay; pass the seeds."
         raise UnsupportedError(msg)
     for value, given in zip(plan.fusion.inputs, inputs, strict=False):
         if isinstance(value, TensorView) and not (is_torch(given) and given.is_cuda):
             msg = f"captured: {value.name} must be a torch tensor on the GPU, given {type(given).__name__}."
             raise InputError(msg)
     if plan.fusion.aliases:
-        msg = "the plan writes over its inputs, which capturing would do before the first replay; call run."
+        msg = "the plan writes over its inputs, and capturing would do so before the first replay; call run instead."
         raise UnsupportedError(msg)
     outputs = plan.run(inputs, out)  # compiles and checks, so that errors appear before the capture
     kept = outputs if out is not None else plan.reusable(outputs)

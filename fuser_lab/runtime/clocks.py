@@ -24,7 +24,7 @@ MOST_SAMPLES = 300
 SHORTEST = 50e-6  # seconds; faster calls run several times per sample
 _TURNS = 10
 _HEAD_START = 100_000  # cycles that the GPU waits, so that the host has launched everything before the clock starts
-_SM_CLOCK, _MEMORY_CLOCK = 1, 2  # of NVML
+_SM_CLOCK, _MEMORY_CLOCK = 1, 2  # constants of NVML
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class HostClock:
     """Wall clock, for synchronous calls."""
 
     def __init__(self, name: str = "perf_counter") -> None:
-        """Take the name that tables show."""
+        """Take the name shown in tables."""
         self.name = name
 
     def measured(self, call: Callable[[], object]) -> Callable[[], float]:
@@ -95,7 +95,7 @@ class HostClock:
         return _sampled(self.measured(call), seconds)
 
     def rates(self) -> str:
-        """Return the processor's clock as the system reports it, or ``""``."""
+        """Return the processor's clock rate as reported by the system, or ``""``."""
         try:
             said = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         except OSError:
@@ -105,7 +105,7 @@ class HostClock:
 
 
 def _shared(run: Callable[[], list[float]], count: int) -> list[Callable[[], float]]:
-    """Return what measures each of the calls of a run: one run gives a sample of every call."""
+    """Return functions that measure the calls of a run; one run gives a sample of every call."""
     waiting: list[deque[float]] = [deque(maxlen=MOST_SAMPLES) for _ in range(count)]
 
     def measured(number: int) -> float:
@@ -120,8 +120,8 @@ def _shared(run: Callable[[], list[float]], count: int) -> list[Callable[[], flo
 class DeviceClock:
     """CUDA events around each call, on torch's current stream.
 
-    The second-level cache is cold: it is overwritten before a call, or before a run of several in order. `warm` leaves
-    it as the previous call or run left it. In both cases the GPU stays busy until the host has launched what it can, so
+    The L2 cache is cold: it is overwritten before a call, or before a run of several calls in order. `warm` leaves it
+    as the previous call or run left it. In both cases the GPU stays busy until the host has launched what it can, so
     that events exclude the host's time for a single kernel; for many launches they include the time that the GPU waits.
     """
 
@@ -134,7 +134,7 @@ class DeviceClock:
         self._flush = self._torch.empty(self.flushed, dtype=self._torch.int8, device=CUDA.name)
 
     def measured(self, call: Callable[[], object]) -> Callable[[], float]:
-        """Return a function that measures a call with a cold second-level cache, in seconds."""
+        """Return a function that measures a call with a cold L2 cache, in seconds."""
         return self._measured(call, self._flush.zero_)
 
     def measured_warm(self, call: Callable[[], object]) -> Callable[[], float]:
@@ -149,7 +149,7 @@ class DeviceClock:
     def measured_in_order(self, calls: Sequence[Callable[[], object]]) -> list[Callable[[], float]]:
         """Return functions that measure each of several calls within runs of all of them in order, in seconds.
 
-        The second-level cache is cold when a run starts; each call finds it as the previous calls left it, so that the
+        The L2 cache is cold when a run starts; each call finds it as the previous calls left it, so that the
         times add up to that of a run. One run gives a sample of every call.
         """
         return self._measured_in_order(calls, self._flush.zero_)
@@ -187,7 +187,7 @@ class DeviceClock:
         return _shared(run, len(calls))
 
     def sample(self, call: Callable[[], object], seconds: float) -> Sample:
-        """Return samples of a call with a cold second-level cache."""
+        """Return samples of a call with a cold L2 cache."""
         return _sampled(self.measured(call), seconds)
 
     def warm(self, call: Callable[[], object], seconds: float) -> Sample:
@@ -212,7 +212,7 @@ class DeviceClock:
         return measured
 
     def rates(self) -> str:
-        """Return the clocks of multiprocessors and memory as the driver reports them, empty where it does not."""
+        """Return the clock rates of multiprocessors and memory as reported by the driver; empty if unavailable."""
         properties = self._torch.cuda.get_device_properties(self._torch.cuda.current_device())
         found = _gpu_clocks(f"GPU-{getattr(properties, 'uuid', '')}")
         return "" if found is None else f"SM {found[0]} MHz, memory {found[1]} MHz"
@@ -230,7 +230,7 @@ class Turns:
     """Interleaved samples of several calls, so that other load on the machine affects all of them equally."""
 
     def __init__(self, seconds: float) -> None:
-        """Take the time to spend on each call at most, after warm-up."""
+        """Take the maximum time to spend on each call after warm-up."""
         self._seconds = seconds
         self._calls: list[Callable[[], float]] = []
         self._found: list[list[float]] = []
@@ -242,7 +242,7 @@ class Turns:
         return len(self._calls) - 1
 
     def sample(self, number: int) -> Sample:
-        """Return the samples taken so far of a call."""
+        """Return the samples of a call taken so far."""
         return Sample(seconds=tuple(self._found[number]))
 
     def first(self, number: int) -> None:
@@ -277,7 +277,7 @@ class Turns:
         call, begin = self._calls[number], time.perf_counter()
         share = max(self._seconds - spent, 0) / (_TURNS - turn)
         most = len(taken) + MOST_SAMPLES // _TURNS
-        # The previous call has changed the caches and left threads asleep.
+        # The previous call has changed the caches, and threads have gone to sleep.
         once = call()
         if once > share:
             taken.append(once)
@@ -299,7 +299,7 @@ def _management() -> ctypes.CDLL | None:
 
 
 def _gpu_clocks(uuid: str) -> tuple[int, int] | None:
-    """Return the clocks in MHz that a GPU runs at now."""
+    """Return the current clock rates of a GPU in MHz."""
     library = _management()
     handle = ctypes.c_void_p()
     if library is None or library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) != 0:

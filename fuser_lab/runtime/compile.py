@@ -1,4 +1,4 @@
-"""Generated source: its key, a readable file of it, and the functions that it defines.
+"""Generated source: its key, a file for readers, and the functions that it defines.
 
 The generated source is executed directly, never read from the file.
 """
@@ -29,8 +29,8 @@ _LOCK = threading.Lock()
 
 @functools.cache
 def _fingerprint() -> str:
-    """Return a hash of everything except the source that the machine code depends on."""
-    # This does not import Numba: machine code for a GPU from disk needs no Numba.
+    """Return a hash of everything, except the source, that the machine code depends on."""
+    # This does not import Numba, which is not needed for machine code for a GPU from disk.
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numba", "numpy")]
     digest = hashlib.sha256(", ".join(versions).encode())
     for name in _MACHINE_CODE:
@@ -64,14 +64,14 @@ def _private() -> Path:
 
 
 def defined_in(source: str, file: str = "") -> dict[str, Any]:
-    """Return the names that generated source defines; ``file`` is what its functions say that they are from."""
+    """Return the names that generated source defines; its functions report ``file`` as their file."""
     names: dict[str, Any] = {}
     exec(compile(source, file or f"seg_{content_key(source)}.py", "exec"), names)  # noqa: S102 - our own source
     return names
 
 
 def functions_of(source: str, names: tuple[str, ...]) -> tuple[Callable[..., Any], ...]:
-    """Return the named functions of generated CUDA source, the same ones for the same source while they are in use."""
+    """Return the named functions of generated CUDA source; the same source gives the same functions while in use."""
     key = content_key(source)
     found = _DEFINED.get(key)
     if found is None:

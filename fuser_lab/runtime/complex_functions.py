@@ -1,8 +1,8 @@
 """Functions of complex numbers, shared by both targets and compiled by Numba.
 
 All arithmetic is in double precision, so that ComplexFloat results are rounded about once. Zeros, infinities and NaN
-follow C's Annex G and NumPy, except for the sign of zeros and for which part of a result is NaN if one part of the
-operand is.
+follow Annex G of C and NumPy, except for the sign of zeros and for which part of a result is NaN if one part of the
+operand is NaN.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 
 _LN_2 = 0.6931471805599453
 _LN_10 = 2.302585092994046
-_LARGE = 700.0  # its exponential is finite, that of 1.02 times it overflows
+_LARGE = 700.0  # its exponential is finite; that of 1.02 times this value overflows
 
 NAMES = (
     "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "cosh", "sinh", "tanh", "cos", "sin", "tan", "acosh",
@@ -20,7 +20,7 @@ NAMES = (
 
 
 def complex_functions(jit: Callable[..., Any], double: Any, acos: Any) -> Mapping[str, Any]:
-    """Return the functions of `NAMES`, compiled by ``jit``; ``double`` converts to float64, ``acos`` is a target's."""
+    """Return the functions of `NAMES` compiled by ``jit``; ``double`` converts to float64, ``acos`` is the target's."""
 
     @jit
     def scaled(power: Any, size: Any, angle: Any) -> Any:
@@ -123,7 +123,7 @@ def complex_functions(jit: Callable[..., Any], double: Any, acos: Any) -> Mappin
 
     @jit
     def tanh(x: Any) -> Any:
-        """Kahan's formula (1987), which cancels nothing."""
+        """Kahan's formula (1987), which avoids cancellation."""
         a, b = double(x.real), double(x.imag)
         if b == 0:
             return complex(math.tanh(a), b)

@@ -1,10 +1,10 @@
 """CPU kernels from source to machine code, on disk and in memory.
 
-Numba types and lowers a kernel and LLVM makes an object file of it (`fuser_lab.runtime.pipelines`). Only that file is
-kept, with the names of its symbols in JSON: on disk (`fuser_lab.runtime.store`), and in memory, loaded by a separate
-execution engine. Numba's tables hold nothing of a kernel, because its dispatchers and shared engine keep machine code
-for the life of a process. A kernel's memory is freed with the last reference to its function: a plan that has it, or a
-thread that runs it, keeps it.
+Numba types and lowers a kernel, and LLVM compiles it to an object file (`fuser_lab.runtime.pipelines`). Only that file
+is cached, with the names of its symbols in JSON: on disk (`fuser_lab.runtime.store`), and in memory, loaded by a
+separate execution engine. Kernels are not registered with Numba, because its dispatchers and shared engine hold machine
+code for the life of a process. A kernel's memory is freed with the last reference to its function, held by a plan or by
+a thread that runs it.
 """
 
 import contextlib
@@ -43,19 +43,19 @@ compiler: Any = numba_compiler  # its names are not exported for type checkers
 config: Any = numba_config
 
 _HALF_CONVERSIONS = ("__extendhfsf2", "__truncsfhf2", "__truncdfhf2")
-MOST_KERNELS = 256  # in memory, beside those that are in use; about 100 KB each
+MOST_KERNELS = 256  # in memory, in addition to those in use; about 100 KB each
 
 Functions = Mapping[str, Callable[..., None]]
 
 _LOADED: Recent[str, Functions] = Recent(MOST_KERNELS)
-_LOCK = threading.Lock()  # Numba compiles one kernel at a time in any case
+_LOCK = threading.Lock()  # Numba compiles only one kernel at a time anyway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """A Python function to compile, with Numba's signature and options.
 
-    ``rolled`` among them is LLVM's: see `fuser_lab.runtime.llvm_process.Pipeline`.
+    The option ``rolled`` is for LLVM; see `fuser_lab.runtime.llvm_process.Pipeline`.
     """
 
     function: Callable[..., None]
@@ -72,31 +72,31 @@ def kernel(signature: str, **options: Any) -> Callable[[Callable[..., None]], De
 class MachineCode:
     """A kernel as an object file: its entry point, and the symbol for the address of its `Environment`.
 
-    ``threaded`` means that it calls Numba's pool, ``lasting`` that another process may load it.
+    ``threaded`` means that it calls Numba's thread pool, ``relocatable`` that another process may load it.
     """
 
     name: str
     entry: str
     environment: str
     threaded: bool
-    lasting: bool
+    relocatable: bool
     code: bytes
 
 
 class KernelLibrary(Library):
-    """A library of functions that is compiled and not loaded."""
+    """A library of functions that is compiled but not loaded."""
 
     def _finalize_specific(self) -> None:
         """Load nothing."""
 
 
 class _Codegen(JITCPUCodegen):
-    """Numba's code generator for this processor, whose modules do not go to Numba's engine."""
+    """Numba's code generator for this processor, whose modules are not added to Numba's engine."""
 
     _library_class = KernelLibrary
 
     def _add_module(self, module: Any) -> None:
-        """Leave the module to the library."""
+        """Do nothing: the library keeps the module."""
 
 
 @functools.cache
@@ -105,15 +105,15 @@ def _codegen() -> Any:
 
 
 def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
-    """Return a kernel as a library, whose assembly can be read, and Numba's description of the function."""
-    _unknown_symbols()  # Numba loads what kernels call, and LLVM aborts the process for an unknown symbol
+    """Return a kernel as a library with readable assembly, and Numba's description of the function."""
+    _unknown_symbols()  # Numba loads the functions that kernels call, and LLVM aborts on unknown symbols
     with global_compiler_lock:
         options = dict(definition.options)
         pipeline, rolled = options.pop("pipeline_class", Serial), options.pop("rolled", False)
         flags = compiler.Flags()
         options |= {"nopython": True, "boundscheck": None}
         cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
-        flags.no_compile = True  # only to LLVM IR: nothing is loaded or registered
+        flags.no_compile = True  # stop at LLVM IR: nothing is loaded or registered
         flags.no_cfunc_wrapper = True
         library = _codegen().create_library(definition.function.__qualname__)
         library.rolled = rolled
@@ -132,7 +132,7 @@ def compiled(definition: Definition) -> MachineCode:
     return MachineCode(
         name=definition.function.__name__, entry=described.llvm_cpython_wrapper_name,
         environment=cpu_target.target_context.get_env_name(described),
-        threaded="pipeline_class" in definition.options, lasting=not library.has_dynamic_globals,
+        threaded="pipeline_class" in definition.options, relocatable=not library.has_dynamic_globals,
         code=library.machine_code,
     )
 
@@ -143,7 +143,7 @@ def loaded(kernel: MachineCode) -> Callable[..., None]:
     Raises
     ------
     LlvmError
-        If the kernel converts Half on a processor without instructions for it, where libgcc is older than GCC 12.
+        If the kernel converts Half on a processor without instructions for it, and libgcc is older than GCC 12.
     """
     missing = [name for name in _unknown_symbols() if name.encode() in kernel.code]
     if missing:
@@ -152,7 +152,7 @@ def loaded(kernel: MachineCode) -> Callable[..., None]:
     if kernel.threaded:
         _launch_threads()  # type: ignore[no-untyped-call]
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
-    # In LLVM's global context, which is never freed: the collector of a cycle may end a context before its engine.
+    # In LLVM's global context, which is never freed: garbage collection may free another context before its engine.
     engine = llvm.create_mcjit_compiler(
         llvm.parse_assembly(""), machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER,
     )
@@ -172,8 +172,8 @@ def loaded(kernel: MachineCode) -> Callable[..., None]:
 def _unknown_symbols() -> tuple[str, ...]:
     """Register the functions that machine code calls with LLVM, and return those that this system lacks.
 
-    Known are Numba's, and libgcc's conversions of Half, for a processor without F16C. A missing one gets the address of
-    another function, since LLVM would abort the process; kernels that call it are not loaded.
+    The functions are Numba's, and libgcc's conversions of Half for a processor without F16C. A missing one gets the
+    address of another function, because LLVM would abort the process otherwise; kernels that call it are not loaded.
     """
     with global_compiler_lock:
         rtsys.initialize(cpu_target.target_context)
@@ -208,7 +208,7 @@ def _made(source: str) -> Functions:
         with collecting_rarely():
             definitions = [value for value in defined_in(source).values() if isinstance(value, Definition)]
             kernels = tuple(compiled(definition) for definition in definitions)
-        if all(kernel.lasting for kernel in kernels):
+        if all(kernel.relocatable for kernel in kernels):
             store.write(place, _packed(kernels))
     return {kernel.name: loaded(kernel) for kernel in kernels}
 
@@ -223,7 +223,7 @@ def _place(source: str) -> str:
 
 
 def cpu_has(feature: str) -> bool:
-    """Return whether kernels may use an extension of the processor, by LLVM's name: ``fma``, ``avx``, ``f16c``."""
+    """Return whether kernels may use an extension of the processor, given LLVM's name for it, such as ``fma``."""
     *_, features = _codegen().magic_tuple()
     return f"+{feature}" in features.split(",")
 
@@ -247,11 +247,11 @@ def _packed(kernels: Sequence[MachineCode]) -> bytes:
 
 
 def _unpacked(content: bytes) -> tuple[MachineCode, ...]:
-    """Return the kernels in content from `_packed`."""
+    """Return the kernels in content made by `_packed`."""
     head, _, codes = content.partition(b"\n")
     kernels, start = [], 0
     for record in json.loads(head):
         end = start + record.pop("size")
-        kernels.append(MachineCode(**record, lasting=True, code=codes[start:end]))
+        kernels.append(MachineCode(**record, relocatable=True, code=codes[start:end]))
         start = end
     return tuple(kernels)

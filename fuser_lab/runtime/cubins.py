@@ -1,4 +1,4 @@
-"""Machine code of CUDA kernels, cached on disk by its sources, so that a second process compiles nothing.
+"""Machine code of CUDA kernels, cached on disk by its source, so that a second process does not compile.
 
 Reading it needs neither Numba nor a linker. A damaged or unreadable file is replaced.
 """
@@ -34,14 +34,14 @@ class LoadablePhase:
 
 
 def machine_code_of(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[LoadablePhase, ...]:
-    """Return the launches of a kernel as machine code for a compute capability: from disk, or compiled and kept there.
+    """Return the launches of a kernel as machine code for a compute capability, compiled if not on disk.
 
     Raises
     ------
     CompilationError
         If a compiler refuses the source.
     UnsupportedError
-        If it has to be compiled and the compiler that the source is for is not installed.
+        If it has to be compiled and the source's compiler is not installed.
     """
     phases = generated.kernel_ir.phases
     place = _place(generated, cc)
@@ -53,7 +53,7 @@ def machine_code_of(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[Lo
     return found
 
 
-def is_kept(generated: GeneratedKernel, cc: tuple[int, int]) -> bool:
+def is_cached(generated: GeneratedKernel, cc: tuple[int, int]) -> bool:
     """Whether the machine code of a kernel is on disk."""
     return store.has(_place(generated, cc))
 
@@ -68,7 +68,7 @@ def _linked(generated: GeneratedKernel, compiled: CompiledPhase, cc: tuple[int, 
 
 @functools.cache
 def _compilers(compiler: str) -> str:
-    """Return a compiler and the versions that its machine code depends on, beside those of a kernel's key."""
+    """Return a compiler and the versions that its machine code depends on, in addition to those in a kernel's key."""
     found = [compiler]
     for name in distributions_of(compiler):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,6 +1,6 @@
 """Memory and launches on a CUDA device: torch holds the arrays, the driver launches the kernels.
 
-A launch through the driver with plain pointers costs a few microseconds, where Numba's own dispatcher takes tens.
+A launch through the driver with plain pointers costs a few microseconds; Numba's dispatcher takes tens of them.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.this_gpu import described
 from fuser_lab.targets import CUDA
 
-# Parameters per scalar: a complex one becomes two, as in Numba's kernels.
+# Parameters per scalar: a complex scalar is two parameters, as in Numba's kernels.
 _PARAMETERS: Mapping[DataType, tuple[Callable[[Any], Any], ...]] = {
     DataType.Double: (ctypes.c_double,), DataType.Float: (ctypes.c_float,),
     **{dtype: (ctypes.c_float,) for dtype in DataType if dtype.is_reduced_float},
@@ -63,16 +63,16 @@ def _pointer(array: Any) -> Any:
 
 @functools.cache
 def _stream_of() -> Callable[[int], int]:
-    """Return a function that gives the handle of torch's current stream on a device."""
+    """Return a function that returns the handle of torch's current stream on a device."""
     torch = _torch()
-    # As in Triton and Inductor: a tenth of the cost of a Stream object.
+    # As Triton and Inductor do, at a tenth of the cost of a Stream object.
     found = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001
     return found or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCall:
-    """One launch: the loaded function and its parameters, each a name and a conversion of the value."""
+    """One launch: the loaded function and its parameters, each with a name and a conversion of the value."""
 
     function: Function
     phase: Phase
@@ -85,7 +85,7 @@ class DeviceCall:
     def launch(self, env: Environment, shared: dict[str, tuple[Any, ...]] | None = None) -> Launch:
         """Return the launch with its arguments in place; the caller keeps the arrays alive.
 
-        ``shared`` holds words of other launches by name: all kernels that take the same value share one word.
+        ``shared`` holds words of other launches by name: all kernels with the same argument share one word.
         """
         shared, given = {} if shared is None else shared, env.arguments
         for name, makers in self.parameters:
@@ -96,16 +96,16 @@ class DeviceCall:
         return Launch(self.function, self.phase, words)
 
 
-MOST_MODULES = 256  # loaded in addition to those in use
+MOST_MODULES = 256  # kept loaded in addition to those in use
 
 _FUNCTIONS: Recent[tuple[object, int], tuple[Function, ...]] = Recent(MOST_MODULES)
 _LOCK = threading.Lock()
 
 
 def _loaded(generated: GeneratedKernel, device: int) -> tuple[Function, ...]:
-    """Return the functions of a kernel's phases on a device, which is the current one.
+    """Return the functions of a kernel's phases on a device, which must be the current one.
 
-    Kernels that differ only in their arguments share them: in sizes, and in the number of blocks.
+    Kernels that differ only in their arguments, such as sizes and the number of blocks, share them.
     """
     torch = _torch()
     key = (kernel_key(generated), device)
@@ -115,7 +115,7 @@ def _loaded(generated: GeneratedKernel, device: int) -> tuple[Function, ...]:
         with _LOCK:
             found = _FUNCTIONS.get(key)
             if found is None:
-                # Torch makes its context current lazily; modules are loaded into the current one.
+                # Torch makes its context current lazily; modules are loaded into the current context.
                 torch.cuda.current_stream().synchronize()
                 torch.empty(1, device=CUDA.name)
                 functions = tuple(Function(c.cubin, c.entry, c.phase, device) for c in codes)
@@ -125,7 +125,7 @@ def _loaded(generated: GeneratedKernel, device: int) -> tuple[Function, ...]:
 
 
 def current_device() -> str:
-    """Return torch's current device by name, as ``"cuda:0"``.
+    """Return the name of torch's current device, such as ``"cuda:0"``.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def current_device() -> str:
 
 
 class DeviceMemory:
-    """The GPU twin of `HostMemory`; arrays are torch tensors."""
+    """The GPU counterpart of `HostMemory`; arrays are torch tensors."""
 
     target = CUDA.name
 
@@ -144,7 +144,7 @@ class DeviceMemory:
         """Take a device by number; the current one if none is given."""
         count = _torch().cuda.device_count()
         if number is not None and not 0 <= number < count:
-            msg = f"device {CUDA.name}:{number} is not here; there are {count}."
+            msg = f"device {CUDA.name}:{number} does not exist; this machine has {count} CUDA devices."
             raise UnsupportedError(msg)
         self.number = _torch().cuda.current_device() if number is None else number
         self._device = _torch().device(CUDA.name, self.number)
@@ -177,7 +177,7 @@ class DeviceMemory:
         return tuple(array.stride())
 
     def alignment(self, array: Any) -> int:
-        """Return the number of bytes, at most `ALIGNED`, that the address of the first element is a multiple of."""
+        """Return the alignment in bytes, at most `ALIGNED`, of the address of the first element."""
         return aligned_to(int(array.data_ptr()))
 
     def flat(self, array: Any, dtype: DataType, layout: Layout) -> Any:
@@ -272,15 +272,15 @@ class DeviceMemory:
             self._allocator.library = None
 
     def queue(self) -> int:
-        """Return the stream of launches: the storage of a run is reused only on the same stream."""
+        """Return the stream of launches; the storage of a run is reused only on the same stream."""
         return _stream_of()(self.number)
 
     def bound(self, calls: Sequence[Any], env: Environment) -> Callable[[], None]:
-        """Return the calls with their arguments in place, for the stream that is current at each call."""
+        """Return the calls with their arguments in place; each call uses the stream that is then current."""
         stream, number = _stream_of(), self.number
         launches = self.launches(calls, env)
         row = None if launches is None else Launches(launches)
-        kept = env.copy()  # the arrays live as long as the function
+        kept = env.copy()  # keeps the arrays alive as long as the function
 
         def start() -> None:
             if row is not None:
@@ -300,7 +300,7 @@ class DeviceMemory:
         return ReadyRuns(kinds, functools.partial(_stream_of(), self.number), self.maker(outputs))
 
     def maker(self, outputs: Sequence[Slot]) -> Callable[[], list[Any]]:
-        """Return what makes new tensors for outputs."""
+        """Return a function that makes new tensors for outputs."""
         torch = _torch()
         made = [(slot.shape, slot.dense, self._dtype(slot.tensor.dtype)) for slot in outputs]
         number, current, quick = self.number, torch._C._cuda_getDevice, quick_empty(CUDA.name)  # noqa: SLF001
@@ -315,7 +315,7 @@ class DeviceMemory:
     def launches(
         self, calls: Sequence[Any], env: Environment, shared: dict[str, tuple[Any, ...]] | None = None,
     ) -> list[Launch] | None:
-        """Return the launches of calls with their arguments in place; None if some call is not a launch.
+        """Return the launches of calls with their arguments in place; None unless all calls are launches.
 
         ``shared`` holds words of launches by name; those that are missing are added.
         """
@@ -330,7 +330,7 @@ class DeviceMemory:
         Raises
         ------
         RuntimeError
-            If something cannot be captured: it waits for the GPU, or allocates memory elsewhere.
+            If something cannot be captured because it waits for the GPU, or allocates memory elsewhere.
         """
         torch = _torch()
         graph = torch.cuda.CUDAGraph()
@@ -347,7 +347,7 @@ class DeviceMemory:
         cuda = _torch().cuda
         free, total = map(int, cuda.mem_get_info(self.number))
         reserved, used = int(cuda.memory_reserved(self.number)), int(cuda.memory_allocated(self.number))
-        # torch says how much of the device a process may have since 2.7.
+        # torch reports the process's share of the device since 2.7.
         share = float(getattr(cuda, "get_per_process_memory_fraction", lambda _: 1.0)(self.number))
         return max(min(free, int(total * share) - reserved), 0) + reserved - used
 
@@ -357,5 +357,5 @@ class DeviceMemory:
 
 
 def _is_shared(value: Any) -> bool:
-    """Whether an array of another library is on a GPU and torch can view it."""
+    """Whether an array of another library is on a GPU and can be viewed by torch."""
     return hasattr(value, "__cuda_array_interface__") and hasattr(value, "__dlpack__")

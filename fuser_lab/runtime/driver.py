@@ -1,6 +1,6 @@
-"""The CUDA driver's calls: modules loaded through cuda.bindings, launches with prepared arguments.
+"""Calls of the CUDA driver: modules loaded through cuda.bindings, and launches with prepared arguments.
 
-The driver receives the addresses of words that hold a launch's arguments. They are created once; another array only
+The driver receives the addresses of words that hold a launch's arguments. They are created once; a different array only
 changes one of the words.
 """
 
@@ -17,7 +17,7 @@ from fuser_lab.cost.device import PORTABLE_CLUSTER
 from fuser_lab.runtime.launch_loop import Record, Row, loop
 
 _INVALID_CONTEXT = 201  # no context is current in this thread
-_INVALID_HANDLE = 400  # another device's context is
+_INVALID_HANDLE = 400  # the context of another device is current
 _OUT_OF_MEMORY = 2
 
 Word = Any  # a ctypes number
@@ -47,7 +47,7 @@ def check(status: Any, what: str) -> None:
 def failure(status: int, what: str) -> str:
     """Return the driver's error as one sentence."""
     name = bindings().CUresult(status).name
-    return f"{what} failed: the CUDA driver says {name}."
+    return f"{what} failed: the CUDA driver returned {name}."
 
 
 # Modules whose functions have no references, with their contexts, waiting for `unload_unused`.
@@ -57,18 +57,18 @@ _UNUSED: "deque[tuple[int, Any]]" = deque()
 def unload_unused() -> None:
     """Unload the modules whose functions have no references.
 
-    Modules are not unloaded with the last reference: a graph capture may be in progress, another context may be
-    current, and launches may still run. This waits for each module's context first, so nothing may be captured in this
-    thread.
+    A module is not unloaded with its last reference, because a graph capture may be in progress, another context may be
+    current, and launches may still run. This function waits for each module's context first, so no capture may be in
+    progress in this thread.
     """
     while _UNUSED:
         try:
             context, module = _UNUSED.popleft()
-        except IndexError:  # another thread has it
+        except IndexError:  # another thread took it
             return
         driver = bindings()
         (status,) = driver.cuCtxPushCurrent(driver.CUcontext(context))
-        if int(status) == 0:  # else the context has gone, and its modules with it
+        if int(status) == 0:  # otherwise the context was destroyed, and its modules with it
             driver.cuCtxSynchronize()
             driver.cuModuleUnload(module)
             driver.cuCtxPopCurrent()
@@ -89,7 +89,7 @@ class Function:
         if phase.launch.shared:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             (status,) = driver.cuFuncSetAttribute(function, attribute, phase.launch.shared)
-            check(status, f"reserving {phase.launch.shared:,} bytes of shared memory a block for {phase.name}")
+            check(status, f"reserving {phase.launch.shared:,} bytes of shared memory per block for {phase.name}")
         if phase.launch.cluster > PORTABLE_CLUSTER:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             (status,) = driver.cuFuncSetAttribute(function, attribute, 1)
@@ -97,15 +97,15 @@ class Function:
         status, context = driver.cuCtxGetCurrent()
         check(status, f"loading {phase.name}")
         self.module, self.handle, self.context, self.device = module, int(function), int(context), device
-        # Not at exit: the driver may be gone by then, and the process frees everything else.
+        # Not at exit: the driver may be shut down by then, and the process frees everything else.
         weakref.finalize(self, _UNUSED.append, (self.context, module)).atexit = False
 
 
 class Launch:
     """One launch with its arguments in place; calling it with a stream starts it.
 
-    ``words`` are the arguments by the names of buffers and scalars. A launch copies them, so that they may change as
-    soon as the call returns.
+    ``words`` are the arguments by the names of buffers and scalars. A launch copies them, so they may change as soon as
+    the call returns.
     """
 
     __slots__ = ("_alone", "addresses", "function", "name", "shape", "words")
@@ -126,7 +126,7 @@ class Launch:
 
 
 class Launches:
-    """Launches one after another; calling them with a stream starts all."""
+    """A sequence of launches; calling it with a stream starts all of them."""
 
     __slots__ = ("_launches", "_records", "_row", "_start", "_stream")
 

@@ -1,4 +1,4 @@
-"""Work of the inputs' array library without a kernel: evaluated segments, and results that are views."""
+"""Work that the inputs' array library does without a kernel: evaluated segments, and results that are views."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ def evaluate_segment(
 ) -> dict[str, Any]:
     """Return the outputs of a segment by name; operands are NumPy arrays or torch tensors, by name, and numbers.
 
-    ``into`` are tensors for outputs: what torch writes there is returned as that tensor.
+    ``into`` are tensors for outputs: results that torch writes there are returned as these tensors.
     """
     known: dict[Val, Any] = {
         value: number_of(given[value.name], value.dtype) if isinstance(value, Scalar) else given[value.name]
@@ -41,27 +41,27 @@ def evaluate_segment(
     return {tv.name: known[tv] for tv in fusion.outputs}
 
 
-Seen = Callable[[Sequence[Any]], Any]  # creates a result that is a view of an input, from all inputs
+Seen = Callable[[Sequence[Any]], Any]  # makes a result that is a view of an input, given all inputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """The input whose memory holds a returned result, and the view that gives the result.
 
-    ``base`` is the tensor whose elements are seen: the input, or the result that is written over it.
+    ``base`` is the tensor that is viewed: the input, or the result that is written over it.
     """
 
     number: int  # of the input
     base: TensorView
     exprs: tuple[Expr, ...]  # views that lead from the base to the result
-    updated: bool  # viewed after results have been written over inputs
+    updated: bool  # viewed after results were written over inputs
     overwritten: bool  # the input is overwritten, so the result has to be a copy
 
 
 def origins_of(fusion: Fusion) -> dict[TensorView, Origin]:
-    """Return the origins of the results of a concretized fusion that are views of its inputs, as nvFuser's are.
+    """Return the origins of the results of a concretized fusion that are views of its inputs, as in nvFuser.
 
-    A result that is written over an input is that input, and views of it are views of the input.
+    A result that is written over an input is that input, and its views are views of the input.
     """
     numbers = {value: number for number, value in enumerate(fusion.inputs)}
     writers = {target: output for output, target in fusion.aliases}
@@ -89,7 +89,7 @@ def origins_of(fusion: Fusion) -> dict[TensorView, Origin]:
 
 
 def _is_view(source: TensorView, exprs: Sequence[Expr]) -> bool:
-    """Whether expressions move no element of a tensor with the definition's layout."""
+    """Whether expressions only view a tensor that has the definition's layout, without moving elements."""
     strides: Strides | None = input_strides(source)
     for expr in exprs:
         if strides is None:
@@ -113,7 +113,7 @@ def seen(array: Any, exprs: Sequence[Expr], scalars: Mapping[str, Any]) -> Any:
 
 
 def view_of(origin: Origin, inputs: Sequence[Any], output: Any) -> Seen:
-    """Return a function that views a result in an input as before: torch makes any chain of views in one step."""
+    """Return a function that repeats a view of an input; torch makes any chain of views in one step."""
     number, exprs, torch = origin.number, origin.exprs, torch_module()
     given = inputs[number]
     if torch is None or type(given) not in {torch.Tensor, torch.nn.Parameter} or given.dtype is not output.dtype:
@@ -139,7 +139,7 @@ def needs_scalars(origin: Origin | None) -> bool:
 
 
 def detached(value: Any) -> Any:
-    """Return a tensor without its gradient, and anything else as it is."""
+    """Return a tensor without its gradient; other values are unchanged."""
     return value.detach() if getattr(value, "requires_grad", False) else value
 
 
@@ -206,8 +206,8 @@ def _cast(expr: Expr, x: Any) -> Any:
     return x.to(getattr(torch_module(), TORCH_OF[expr.out.dtype]))
 
 
-# For arrays of NumPy and of torch. With an ellipsis NumPy's indexing gives views even for 0-d results; no attribute has
-# what these need of the result's shape.
+# For arrays of NumPy and of torch. With an ellipsis, NumPy's indexing gives views even for 0-d results; attributes do
+# not contain the shape of the result.
 _VIEWS: dict[str, Callable[..., Any]] = {
     "set": lambda expr, x: x,
     "segment_set": lambda expr, x: x,
@@ -218,5 +218,5 @@ _VIEWS: dict[str, Callable[..., Any]] = {
     "reshape": lambda expr, x: x.reshape(expr.out.shape),
     "slice": _slice,
 }
-_SEEN_AS = {**_VIEWS, "select": _select}  # views of inputs as results
+_SEEN_AS = {**_VIEWS, "select": _select}  # views of inputs that are results
 _BY_TORCH = {**_VIEWS, "stride_order": lambda expr, x: x, "cast": _cast}

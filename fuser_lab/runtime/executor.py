@@ -1,4 +1,4 @@
-"""A prepared plan: segments compiled, buffers planned, ready to run any number of times from any thread."""
+"""A prepared plan: compiled segments and planned buffers, which any thread can run any number of times."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ class PreparedPlan:
         self._ready = ready_runs_of(self._parts, memory)
 
     def __repr__(self) -> str:
-        """Return the target, and what runs the segments."""
+        """Return the target, and how each segment runs."""
         runs = ", ".join(scheduler.value if scheduler else "evaluated" for _, scheduler in self.segments)
         count = len(self.segments)
         return f"PreparedPlan({self.target}, {count} segment{'s' if count != 1 else ''}: {runs})"
@@ -56,11 +56,11 @@ class PreparedPlan:
     # Kernels
 
     def prepare(self, inputs: Sequence[Any] | None = None) -> None:
-        """Compile for dense inputs, or for the strides of given ones, before the first run."""
+        """Compile for dense inputs, or for the strides of given inputs, before the first run."""
         self._variant(inputs)
 
     def steps(self, inputs: Sequence[Any] | None = None) -> tuple[Step, ...]:
-        """Return the segments with their kernels, for dense inputs or for the strides of given ones."""
+        """Return the segments with their kernels, for dense inputs or for the strides of given inputs."""
         return self._variant(inputs).steps
 
     @property
@@ -74,7 +74,7 @@ class PreparedPlan:
         return tuple(slot.dense for slot in self._parts.returned)
 
     def generated(self, strides: Sequence[tuple[int, ...]]) -> tuple[GeneratedKernel, ...]:
-        """Return the kernels for aligned inputs of these strides; a later run of such inputs compiles the same ones.
+        """Return the kernels for aligned inputs of these strides, which a later run of such inputs compiles.
 
         None if they are already compiled.
         """
@@ -89,14 +89,14 @@ class PreparedPlan:
 
     @property
     def repeat(self) -> "Callable[[Sequence[Any], Sequence[Any] | None], list[Any] | None] | None":
-        """A function that repeats a previous run for inputs and ``out``; it returns None if no run matches.
+        """A function that repeats a previous run for new inputs and ``out``, or returns None if no run matches.
 
         None if no run of the plan can be repeated.
         """
         return None if self._ready is None else self._ready.started
 
     def taken_run(self) -> DirectRun | None:
-        """Take away a kept run that needs no more than addresses in place, None if there is none."""
+        """Take a stored run that only needs new addresses; None if there is none."""
         return None if self._ready is None else self._ready.taken()
 
     def run(
@@ -104,8 +104,8 @@ class PreparedPlan:
     ) -> list[Any]:
         """Return the outputs for given inputs, as arrays of the inputs' library.
 
-        Outputs that are views of inputs share the memory of the given NumPy or torch arrays; one that is written over
-        an input is that input's array.
+        Outputs that are views of inputs share the memory of the given NumPy or torch arrays; an output that is written
+        over an input is that input's array.
 
         Parameters
         ----------
@@ -113,7 +113,8 @@ class PreparedPlan:
             One array or number per fusion input.
         out
             Arrays to write the outputs to, instead of new ones; they are returned. They may share memory with inputs,
-            which are read first, but not with each other. None stands for what is returned without ``out``.
+            which are read first, but not with each other. An entry may be None, which returns the output as without
+            ``out``.
         cancel
             Checked between segments.
 
@@ -161,7 +162,7 @@ class PreparedPlan:
         return outputs
 
     def bind(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> BoundRun:
-        """Return the plan bound to inputs and outputs, to run segment by segment; it has separate storage."""
+        """Return the plan bound to inputs and outputs, with separate storage, to run segment by segment."""
         with self.memory.active(inputs):
             arrays = self._run_memory.imported(inputs)
             variant = self._variants.of(self._run_memory.layouts(arrays))
@@ -179,7 +180,7 @@ class PreparedPlan:
         Parameters
         ----------
         inputs
-            Torch tensors on the GPU, and numbers. The graph reads the tensors in place, and keeps the numbers.
+            Torch tensors on the GPU, and numbers. The graph reads the tensors in place, and the numbers are fixed.
         out
             Tensors to write the outputs to, instead of new ones.
 
@@ -192,9 +193,9 @@ class PreparedPlan:
         return captured(self, inputs, out)
 
     def reusable(self, outputs: Sequence[Any]) -> list[Any]:
-        """Return outputs of a run to give as ``out`` to the next.
+        """Return the outputs of a run that can be passed as ``out`` to the next.
 
-        The entry is None for outputs in the memory of inputs and for read-only arrays such as JAX's.
+        An entry is None for outputs in the memory of inputs and for read-only arrays such as JAX's.
         """
         check_outs(self._parts.returned, outputs)
         writable = self.memory.is_writable
@@ -215,18 +216,18 @@ class PreparedPlan:
         raise self._run_memory.exhausted(max(step.fusion.tensors.values(), key=lambda tv: tv.nbytes))
 
     def _nested(self, fusion: Fusion, segments: Sequence[Segment]) -> NestedRun:
-        """Return a function that runs a further-cut segment of this plan."""
+        """Return a function that runs a segment of this plan that is cut into smaller segments."""
         return PreparedPlan(fusion, segments, self.memory, allow_fallback=True, evaluate_refused=True).run
 
     def _release(self) -> None:
-        """Free everything kept for other runs."""
+        """Free everything that is kept for later runs."""
         self._variants.release()
         if self._ready is not None:
             self._ready.clear()
 
 
 def _without(start: Callable[[], None]) -> Call:
-    """Wrap a call whose arguments are in place as one that takes an environment."""
+    """Wrap a call whose arguments are in place as a call that takes an environment."""
     return lambda _: start()
 
 
@@ -244,31 +245,31 @@ def prepare(
     fusion
         The whole fusion, concretized.
     segments
-        Segment fusions with their schedulers, in run order; values keep the fusion's names. None as scheduler means
-        that no scheduler accepts it: it is evaluated.
+        Segment fusions with their schedulers, in run order; values keep the fusion's names. A segment whose scheduler
+        is None is evaluated, because no scheduler accepts it.
     target
-        ``"cpu"``, ``"cuda"`` for torch's current device, or a device as ``"cuda:1"``.
+        ``"cpu"``, ``"cuda"`` for torch's current device, or a device such as ``"cuda:1"``.
     allow_fallback
-        Whether a segment that no kernel computes is evaluated by the array library; an EvaluationWarning and its step
-        then say why.
+        Whether the array library evaluates a segment that has no kernel; an EvaluationWarning and the step then say
+        why.
     evaluate_refused
-        Whether that holds for a segment whose kernel a compiler refuses as well; else a CompilationError is raised.
+        Whether this also holds for a segment whose kernel a compiler refuses; otherwise a CompilationError is raised.
     compile_now
-        Whether kernels for dense inputs are compiled here rather than at the first run.
+        Whether kernels for dense inputs are compiled now rather than at the first run.
     changes
-        Parameters of kernels given by hand, by the number of the segment.
+        Parameters of kernels set by hand, by the number of the segment.
     schedules
-        Transforms given by hand, by the number of the segment. On the CPU the CUDA kernel of such a segment runs in
-        lock step.
+        Transforms set by hand, by the number of the segment. On the CPU, the CUDA kernel of such a segment is evaluated
+        in lock step.
     shared
-        The kernels of the same program at other sizes, with which it is to share compiled code.
+        The kernels of the same program at other sizes, with which this plan shares compiled code.
     proposals
-        What proposes parameters of kernels, by the number of the segment, where that is not the default.
+        Functions that propose parameters of kernels, by the number of the segment, if not the default.
 
     Raises
     ------
     UnsupportedError
-        If there is no such target, or no device for it.
+        If the target is unknown, or has no device.
     """
     plan = PreparedPlan(
         fusion, segments, _memory(target), allow_fallback=allow_fallback, evaluate_refused=evaluate_refused,
@@ -282,7 +283,7 @@ def prepare(
 def _memory(device: str) -> Memory:
     target = find(device)
     if target is None:
-        msg = f"target is {device!r}; plans run on {' and '.join(names())}."
+        msg = f"unknown target {device!r}; choose from {', '.join(map(repr, names()))}."
         raise UnsupportedError(msg)
     if target.on_host and isinstance(target.memory, Later):
         import_whole(target.memory.module)

@@ -1,4 +1,4 @@
-"""A cache of compiled objects by fusion: equal definitions share an entry, and the least recently used go."""
+"""A cache of compiled objects by fusion: equal definitions share an entry, and the least recently used is evicted."""
 
 import threading
 from collections import OrderedDict
@@ -22,23 +22,23 @@ class _Kept(Generic[Payload]):
 class LruCache(Generic[Payload]):
     """Caches the result of `make` for a fusion, and returns it for every equal fusion.
 
-    Equality is that of definitions: order of arguments, dtypes, contiguity and constants count, names do not. Any
+    Definitions are equal if their order of arguments, dtypes, contiguity and constants are; names do not matter. Any
     number of threads may call it; each payload is made once.
 
     Parameters
     ----------
     max_fusions
-        How many are kept; the least recently used is forgotten.
+        Maximum number of entries; the least recently used one is evicted.
     make
-        Makes the payload of a fusion that is not known.
+        Makes the payload of an unknown fusion.
     """
 
     def __init__(self, max_fusions: int, make: Callable[[Fusion], Payload]) -> None:
         if not isinstance(max_fusions, int) or isinstance(max_fusions, bool):
-            msg = f"a cache needs max_fusions to be an int, given {shown(max_fusions)}."
+            msg = f"LRUCache: max_fusions must be an int, given {shown(max_fusions)}."
             raise ArgumentTypeError(msg)
         if max_fusions < 1:
-            msg = f"a cache needs room for 1 fusion at least; max_fusions is {max_fusions}."
+            msg = f"LRUCache: max_fusions must be at least 1, given {max_fusions}."
             raise DefinitionError(msg)
         self._max = max_fusions
         self._make = make
@@ -48,7 +48,7 @@ class LruCache(Generic[Payload]):
         self._lock = threading.Lock()
 
     def cached(self, fusion: Fusion) -> Payload:
-        """Return the payload of an equal fusion, made now if there is none."""
+        """Return the payload of an equal fusion; make it if there is none."""
         with self._lock:
             self._lookups += 1
             known = self._kept.get(fusion)

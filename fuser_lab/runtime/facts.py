@@ -1,4 +1,4 @@
-"""A kernel's properties on a GPU: PTX, machine code, registers, shared memory, spills, occupancy; no GPU is needed."""
+"""Properties of a compiled kernel: PTX, machine code, registers, shared memory, spills, occupancy; needs no GPU."""
 
 import re
 import shutil
@@ -13,11 +13,11 @@ from fuser_lab.errors import UnsupportedError
 from fuser_lab.runtime.cubins import LoadablePhase, machine_code_of
 
 _WARP = 32
-_WARPS = 64  # of a multiprocessor, for the compute capabilities of `DEVICES`
-_BLOCKS = 32  # of a multiprocessor
+_WARPS = 64  # per multiprocessor, for the compute capabilities of `DEVICES`
+_BLOCKS = 32  # per multiprocessor
 _REGISTER_UNIT = 256  # granularity of a warp's registers
-_WARP_UNIT = 4  # granularity of warps: one on each scheduler
-_RESERVED_SHARED = 1 << 10  # bytes that the system reserves in each block's shared memory from compute capability 8 on
+_WARP_UNIT = 4  # granularity of warps: one per warp scheduler
+_RESERVED_SHARED = 1 << 10  # bytes of each block's shared memory that the system reserves from compute capability 8
 _DISASSEMBLERS = (("nvdisasm", "-c"), ("cuobjdump", "-sass"))
 
 
@@ -27,7 +27,7 @@ class LaunchFacts:
 
     ``registers`` is per thread, ``shared`` the bytes per block (static and dynamic), ``spilled`` the spilled bytes per
     thread (stored and loaded), and ``stack`` the bytes of a thread's frame in memory: spills, and arrays with dynamic
-    indices. ``resident`` blocks fit a multiprocessor at a time, ``limit`` is the resource that limits them, and
+    indices. ``resident`` blocks fit on a multiprocessor at a time, ``limit`` is the resource that limits them, and
     ``occupancy`` is their share of the multiprocessor's warps.
     """
 
@@ -62,17 +62,17 @@ class LaunchFacts:
                     command = [found, option, str(place)]
                     said = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - no shell
                     return said.stdout
-        msg = "machine code is shown by nvdisasm or cuobjdump of the CUDA toolkit; neither is on the PATH."
+        msg = "showing machine code needs nvdisasm or cuobjdump of the CUDA toolkit; neither is on the PATH."
         raise UnsupportedError(msg)
 
     def __str__(self) -> str:
         """Return the figures in one line."""
         x, y = self.threads
-        spilled = f", {self.spilled} bytes spilled" if self.spilled else ", nothing spilled"
+        spilled = f", {self.spilled} bytes spilled" if self.spilled else ", no spills"
         spilled += f", {self.stack} bytes of a stack frame in memory" if self.stack else ""
         return (
             f"{self.name}: {self.blocks} blocks of {x} x {y} threads, {self.registers} registers, {self.shared} bytes "
-            f"of shared memory{spilled}; {self.resident} blocks fit a multiprocessor of the {self.device} "
+            f"of shared memory{spilled}; {self.resident} blocks fit on a multiprocessor of the {self.device} "
             f"({self.limit} are the limit), occupancy {self.occupancy:.0%}"
         )
 
@@ -85,7 +85,7 @@ def launch_facts(generated: GeneratedKernel, device: Device = DEFAULT) -> tuple[
     CompilationError
         If a compiler refuses the source.
     UnsupportedError
-        If it has to be compiled and the compiler that the source is for is not installed.
+        If it has to be compiled and the source's compiler is not installed.
     """
     return tuple(facts_of(phase, device) for phase in machine_code_of(generated, device.cc))
 
@@ -95,7 +95,7 @@ def facts_of(code: LoadablePhase, device: Device) -> LaunchFacts:
     launch = code.phase.launch
     threads = launch.threads[0] * launch.threads[1]
     registers = max(map(int, re.findall(r"Used (\d+) registers", code.log)), default=0)
-    # The linker does not count arrays of the module, which Numba's shared arrays are.
+    # The linker does not count arrays of the module, such as Numba's shared arrays.
     arrays = re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", code.ptx)
     shared = sum(map(int, arrays)) + launch.shared
     resident, limit = occupied(threads, registers, shared, device)
@@ -109,7 +109,7 @@ def facts_of(code: LoadablePhase, device: Device) -> LaunchFacts:
 
 
 def occupied(threads: int, registers: int, shared: int, device: Device) -> tuple[int, str]:
-    """Return how many blocks fit a multiprocessor, and the resource that limits them.
+    """Return how many blocks fit on a multiprocessor, and the resource that limits them.
 
     The rules are those of NVIDIA's occupancy calculator for compute capabilities 8.0, 9.0 and 10.0.
     """

@@ -1,9 +1,9 @@
 """Default seeds and offsets for random numbers, drawn from the generator of the inputs' library.
 
-One run draws one seed, and an offset for each random expression, in steps of four as in nvFuser. With
-torch the seed is that of torch's generator and offsets go on from run to run, so that after ``torch.manual_seed(s)``
-the runs of a definition equal those with seed s and offsets 0, 4, 8, ... With NumPy the seed is drawn from
-``np.random``, so that ``np.random.seed(s)`` repeats everything after it.
+One run draws one seed, and one offset per random expression, in steps of four as in nvFuser. With torch, the seed is
+that of torch's generator and offsets continue from run to run, so that after ``torch.manual_seed(s)`` the runs of a
+definition equal those with seed s and offsets 0, 4, 8, ... With NumPy, the seed is drawn from ``np.random``, so that
+``np.random.seed(s)`` repeats everything after it.
 """
 
 import threading
@@ -25,10 +25,10 @@ _offsets: OrderedDict[bytes, int] = OrderedDict()  # by the state of torch's CPU
 
 
 def with_seeds(fusion: Fusion, inputs: Sequence[Any], *, ahead: bool = False, like: Sequence[Any] = ()) -> list[Any]:
-    """Return inputs followed by any seed and offsets that the fusion needs and the caller omitted.
+    """Return inputs followed by the seed and offsets that the fusion needs and the caller omitted.
 
-    With ``ahead`` they are those of the next run, and the generator does not advance. The arrays ``like`` select the
-    generator if inputs do not.
+    With ``ahead``, they are those of the next run, and the generator does not advance. The arrays ``like`` select the
+    generator if the inputs do not.
     """
     count = offsets_of(fusion)
     if not count or len(inputs) != len(fusion.inputs) - count - 1:
@@ -73,7 +73,7 @@ def _drawn(inputs: Sequence[Any], count: int, *, ahead: bool) -> tuple[int, int]
 
 
 def _next_offset(torch: Any, count: int) -> int:
-    """Return the offset of torch's CPU generator, which counts none itself, by its state."""
+    """Return the offset of torch's CPU generator, which has no counter, from its state."""
     generator = torch.default_generator
     before = _state(generator)
     offset = _offsets.get(before)
@@ -93,5 +93,5 @@ def _state(generator: Any) -> bytes:
 
 
 def _signed(seed: int) -> int:
-    """Return a seed of 64 bits as an Int."""
+    """Return a 64-bit seed as an Int."""
     return seed - (1 << 64) if seed >> 63 else seed

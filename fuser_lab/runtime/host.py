@@ -26,7 +26,7 @@ from fuser_lab.targets import CPU
 
 
 class HostMemory:
-    """The host implementation of the memory interface; `DeviceMemory` is the one for a GPU."""
+    """The host implementation of the memory interface; `DeviceMemory` is that for a GPU."""
 
     target = CPU.name
     gpu = DEFAULT
@@ -41,7 +41,7 @@ class HostMemory:
         return tuple(s // array.itemsize for s in array.strides)
 
     def alignment(self, array: Array) -> int:
-        """Return the largest alignment: these kernels only need aligned elements."""
+        """Return the largest alignment, because CPU kernels only need aligned elements."""
         return ALIGNED
 
     def flat(self, array: Array, dtype: DataType, layout: Layout) -> Array:
@@ -82,11 +82,11 @@ class HostMemory:
         elif is_torch(target):
             target.copy_(from_numpy_as("torch", np.require(source, requirements=("C", "W"))))
         else:
-            msg = f"an array of type {type(target).__name__} cannot be written to; give NumPy or torch arrays as out."
+            msg = f"out must be NumPy or torch arrays, given {type(target).__name__}, which cannot be written to."
             raise InputError(msg)
 
     def calls(self, generated: GeneratedKernel) -> tuple[HostCall, ...]:
-        """Return the compiled functions of a kernel; CompilationError if Numba refuses it."""
+        """Return the compiled functions of a kernel; raise CompilationError if Numba refuses it."""
         with interrupts_deferred():
             try:
                 return host_calls(generated)
@@ -106,10 +106,10 @@ class HostMemory:
         return is_torch(array) or (isinstance(array, np.ndarray) and bool(array.flags.writeable))
 
     def capability(self) -> None:
-        """Return None: kernels are compiled for the CPU that is here."""
+        """Return None: kernels are compiled for the CPU of this machine."""
 
     def active(self, values: Sequence[Any]) -> AbstractContextManager[object]:
-        """Return a context without effect: there is one CPU."""
+        """Return a context without effect, because there is only one CPU."""
         return nullcontext()
 
     def queue(self) -> int:
@@ -136,7 +136,7 @@ class HostMemory:
 
     def capture(self, start: Callable[[], None]) -> Callable[[], None]:
         """Raise UnsupportedError: a CUDA graph holds launches on a GPU."""
-        msg = "a plan is captured as a CUDA graph on a GPU; prepare it for cuda."
+        msg = "captured: a CUDA graph needs a plan for a GPU; prepare it for 'cuda'."
         raise UnsupportedError(msg)
 
     def free_bytes(self) -> int | None:

@@ -1,9 +1,9 @@
-"""Repeated runs on the CPU: the array objects of the kernels stay, and only their addresses change.
+"""Repeated runs on the CPU: the array objects of the kernels are reused, and only their addresses change.
 
-The slow path makes a NumPy array for each input and output, which costs more than a small kernel. Here each kernel
-keeps its own array objects, which own no memory, and a run writes addresses into them: NumPy's C API defines where an
-array stores its address (``PyArrayObject_fields``), and `can_repoint` verifies it. A run whose inputs have another
-class, dtype, shape or strides takes the slow path, which also raises any errors.
+The slow path makes a NumPy array for each input and output, which costs more than a small kernel. Here, each kernel has
+array objects that own no memory, and a run writes addresses into them: NumPy's C API defines where an array stores its
+address (``PyArrayObject_fields``), and `can_repoint` verifies it. A run whose inputs have another class, dtype, shape
+or strides takes the slow path, which also raises any errors.
 """
 
 import ctypes
@@ -26,23 +26,23 @@ from fuser_lab.runtime.launcher import HostCall
 from fuser_lab.runtime.ready import GUARDS, LARGEST_WORD, guard_of, span_of
 
 _KEPT = 2
-_ADDRESS = object.__basicsize__  # offset of an array's address: after the object header
+_ADDRESS = object.__basicsize__  # offset of an array's address, after the object header
 _NUMBERS: Mapping[DataType, type] = {
     DataType.Double: float, DataType.Float: float, DataType.Int: int, DataType.Index: int, DataType.Int32: int,
     DataType.UInt64: int, DataType.Bool: bool,
-}  # kernels take their Python numbers directly
+}  # kernels take these Python numbers directly
 
 
 def _word(array: Any) -> ctypes.c_void_p:
-    """Return the word in memory that holds the address of a NumPy array; it keeps the array alive."""
+    """Return the word in memory that holds the address of a NumPy array, and keeps the array alive."""
     word = ctypes.c_void_p.from_address(id(array) + _ADDRESS)
-    word.array = array  # type: ignore[attr-defined]  # instances of ctypes take any attribute
+    word.array = array  # type: ignore[attr-defined]  # ctypes instances accept any attribute
     return word
 
 
 @functools.cache
 def can_repoint() -> bool:
-    """Whether arrays of this NumPy, in this Python, store their addresses at the expected offset."""
+    """Whether arrays in this version of NumPy and Python store their addresses at the expected offset."""
     probe = np.zeros(3)
     parts = (probe, probe[1:], probe[2:])
     return sys.implementation.name == "cpython" and all(_word(p).value == p.ctypes.data for p in parts)
@@ -50,9 +50,9 @@ def can_repoint() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """The results of a run: ``makers`` make arrays for the computed ones, in order.
+    """The results of a run: ``makers`` make arrays for the computed results, in order.
 
-    ``views`` has one entry per result: None for a computed one.
+    ``views`` has one entry per result, which is None for a computed result.
     """
 
     makers: tuple[Callable[[], Any], ...]
@@ -67,7 +67,7 @@ class Results:
 
 
 class HostRun:
-    """One run as calls on its own arrays; used by one thread at a time."""
+    """One run as calls on separate array objects; used by one thread at a time."""
 
     __slots__ = ("_are_tensors", "_arguments", "_calls", "_guards", "_inputs", "_outputs", "_results", "_words")
 
@@ -76,9 +76,9 @@ class HostRun:
         words: Sequence[tuple[int, ctypes.c_void_p]], calls: Sequence[Callable[[], None]],
         numbers: Sequence[tuple[int, Any, Any]],
     ) -> None:
-        """Take over calls whose arrays are repointed by ``words``, each with the place of its value.
+        """Take calls whose arrays are repointed by ``words``, each with the position of its value.
 
-        ``numbers`` are scalar inputs: the place among the values, and where in which list or mapping it stands.
+        ``numbers`` are scalar inputs: the position among the values, a list or mapping, and the position or key there.
         """
         self._calls, self._words, self._arguments, self._results = tuple(calls), tuple(words), tuple(numbers), results
         self._inputs = tuple(map(_form, inputs))
@@ -89,7 +89,7 @@ class HostRun:
 
     @property
     def words(self) -> tuple[tuple[int, ctypes.c_void_p], ...]:
-        """The words that hold addresses, each with the place of its array among inputs and results."""
+        """The words that hold addresses, each with the position of its array among inputs and results."""
         return self._words
 
     @property
@@ -99,7 +99,7 @@ class HostRun:
 
     @property
     def strides(self) -> tuple[tuple[int, ...], ...]:
-        """The strides of the inputs that it is for: in elements, of torch tensors; in bytes, of NumPy arrays."""
+        """The strides of the expected inputs: in elements for torch tensors, in bytes for NumPy arrays."""
         return tuple(strides for _, _, strides, _ in self._inputs)
 
     @property
@@ -170,7 +170,7 @@ class HostRun:
         return addresses
 
 
-Form = tuple[Any, Any, Any, Any]  # class, shape, strides and dtype of an array; None and the class of a number
+Form = tuple[Any, Any, Any, Any]  # class, shape, strides and dtype of an array; for a number, its class and None
 
 
 def _form(value: Any) -> Form:
@@ -188,7 +188,7 @@ def _kind(value: Any) -> type:
 
 
 def _compared(values: Sequence[Any], forms: Sequence[Form]) -> list[Any] | None:
-    """Return addresses and numbers of values that have these forms, None if one has another."""
+    """Return addresses and numbers of values if they have these forms, otherwise None."""
     found: list[Any] = []
     for value, (kind, shape, strides, dtype) in zip(values, forms, strict=True):
         if kind is None:
@@ -219,17 +219,17 @@ def _is_writable(value: Any) -> bool:
 
 
 class HostRuns:
-    """The last runs of a plan on the CPU, for reuse; a run takes one and puts it back."""
+    """The last runs of a plan on the CPU, for reuse; a caller takes one out and puts it back."""
 
     __slots__ = ("_check", "_kept")
 
     def __init__(self, check: Callable[[Sequence[Any]], None] | None = None) -> None:
-        """Keep runs; ``check`` raises for inputs whose values do not fit."""
+        """Store runs; ``check`` raises for inputs whose values do not fit."""
         self._kept: deque[HostRun] = deque(maxlen=_KEPT)
         self._check = check
 
     def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
-        """Return the outputs of a run that matches a kept one, or None if none matches."""
+        """Return the outputs of a run that matches a stored run, or None if none matches."""
         kept = self._kept
         if not kept or inputs.__class__ not in {list, tuple} or not (out is None or out.__class__ in {list, tuple}):
             return None
@@ -238,11 +238,11 @@ class HostRuns:
         for _ in range(len(kept)):
             try:
                 run = kept.pop()
-            except IndexError:  # another thread has it
+            except IndexError:  # another thread took it
                 return None
             try:
                 outputs = run.start(inputs, out)
-            except (MemoryError, RuntimeError):  # the slow path reports what is missing, or does without
+            except (MemoryError, RuntimeError):  # the slow path handles or reports the error
                 return None
             if outputs is not None:
                 kept.append(run)
@@ -251,7 +251,7 @@ class HostRuns:
         return None
 
     def taken(self) -> HostRun | None:
-        """Take away a run that needs no more than addresses in place; None if there is none."""
+        """Take out a run that only needs new addresses; None if there is none."""
         if self._check is not None:
             return None
         try:
@@ -261,7 +261,7 @@ class HostRuns:
         return run if run.is_plain else None
 
     def _passes(self, inputs: Sequence[Any]) -> bool:
-        """Whether values of inputs are valid; if not, the slow path raises the error."""
+        """Whether the values of inputs are valid; if not, the slow path raises the error."""
         assert self._check is not None
         try:
             self._check(inputs)
@@ -282,18 +282,18 @@ class HostRuns:
         origins: Sequence[Origin | None], inputs: Sequence[Any], outputs: Sequence[Any],
         aliases: Mapping[str, Sequence[str]],
     ) -> HostRun | None:
-        """Return a repeatable run, or None if it did more than call kernels on the memory of inputs and outputs.
+        """Return a repeatable run; None if the run did more than call kernels on the memory of inputs and outputs.
 
         Parameters
         ----------
         calls, env
-            What ran, and the memory of the run.
+            The calls of the run, and its memory.
         slots, returned, inputs, outputs
             The plan's inputs and results, with their values.
         origins
-            For each result None, or the input that it is seen in.
+            For each result, None or the input that it is a view of.
         aliases
-            Names of intermediates that lie in the memory of an input or a result, by its name.
+            Names of intermediates that share the memory of an input or a result, by the name of that tensor.
         """
         computed = [slot for slot, origin in zip(returned, origins, strict=True) if origin is None]
         made = [value for value, origin in zip(outputs, origins, strict=True) if origin is None]
@@ -304,7 +304,8 @@ class HostRuns:
         flat_only = all(isinstance(call, HostCall) for call in calls)
         names = {s.name: (s.name, *aliases.get(s.name, ())) for s in (*slots, *computed)}
         callers = {name for found in names.values() for name in found}
-        # An empty array has no address to change; a result that is seen in an input is computed into storage.
+        # An empty array has no address to change; a result that is a view of an input may also be computed into
+        # storage.
         given = [slot for slot in (*slots, *computed) if isinstance(slot, Slot)]
         empty = {name for s in given if not s.layout.size for name in names[s.name]}
         own = env.copy()
@@ -319,7 +320,7 @@ class HostRuns:
                 scalars[slot.name] = place
                 continue
             if not slot.layout.size:
-                continue  # nothing reads or writes it
+                continue  # not accessed
             if not _is_direct(value, env.arguments[slot.name]):
                 return None
             for name in names[slot.name]:
@@ -348,13 +349,13 @@ class HostRuns:
 
 
 def _pointing(array: Any) -> Any:
-    """Return an array of the same form that owns no memory, so that it can point anywhere."""
+    """Return an array of the same form that owns no memory and can point anywhere."""
     same = np.asarray(Unowned(array.__array_interface__["data"][0], array.shape, array.strides, f"|V{array.itemsize}"))
     return same.view(array.dtype)
 
 
 def _is_direct(value: Any, flat: Any) -> bool:
-    """Whether kernels received the memory of a value itself, from its first element on."""
+    """Whether kernels received the memory of a value directly, starting with its first element."""
     if type(value) is np.ndarray:
         return bool(_address(value) == _address(flat))
     torch = torch_module()
@@ -365,7 +366,7 @@ def _is_direct(value: Any, flat: Any) -> bool:
 
 
 def _makers(returned: Sequence[Slot], tensors: Sequence[Any]) -> list[Callable[[], Any]] | None:
-    """Return the makers of result arrays, from the library of all inputs; None if the inputs are mixed."""
+    """Return functions that make result arrays with the library of all inputs; None if the inputs are mixed."""
     if all(type(value) is np.ndarray for value in tensors):
         return [_numpy_maker(slot) for slot in returned]
     torch = torch_module()

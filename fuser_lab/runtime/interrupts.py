@@ -2,7 +2,7 @@
 
 An interrupted import leaves a package partially loaded, and its next import fails. Interrupts are raised only in the
 main thread, so an import in another thread completes. Compilers fill process-wide tables lazily, and a half-filled
-table breaks every later compilation; there, an interrupt waits until the compiler has finished the current kernel.
+table breaks every later compilation, so an interrupt waits until the compiler has finished the current kernel.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class _Pending:
-    """A handler that keeps the last signal for later."""
+    """A handler that records the last signal for later."""
 
     def __init__(self) -> None:
         self.received: tuple[int, FrameType | None] | None = None
@@ -27,11 +27,12 @@ class _Pending:
 
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Return a context in which SIGINT waits: its handler, which raises KeyboardInterrupt by default, runs at the end.
+    """Return a context in which SIGINT is deferred: its handler, by default KeyboardInterrupt, runs at the end.
 
-    Whatever handler is installed runs, ipykernel's or a user's own, and what it raises takes the place of an exception
-    of the body. Signals are handled in the main thread only, so other threads have nothing to defer. Contexts nest: the
-    outermost one lets the signal through. If SIGINT is ignored, or ends the process at once, it still does.
+    The installed handler runs, for example that of ipykernel or of the user, and an exception from it replaces an
+    exception of the body. Signals are handled only in the main thread, so other threads have nothing to defer. Contexts
+    nest: the outermost one delivers the signal. If SIGINT is ignored, or ends the process at once, that does not
+    change.
     """
     handler = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
     if not callable(handler) or isinstance(handler, _Pending):
@@ -40,7 +41,7 @@ def interrupts_deferred() -> Iterator[None]:
     pending = _Pending()
     try:
         signal.signal(signal.SIGINT, pending)
-    except ValueError:  # the main thread of a subinterpreter receives no signals
+    except ValueError:  # the main thread of a subinterpreter does not receive signals
         yield
         return
     try:
@@ -52,9 +53,9 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 def import_whole(name: str) -> None:
-    """Import a module in a separate thread; it is finished there if waiting for it is interrupted.
+    """Import a module in a separate thread, which completes the import even if waiting for it is interrupted.
 
-    Errors are not raised here: the caller's import statement, which follows, raises them.
+    Errors are not raised here; the caller's import statement, which follows, raises them.
     """
     if name in sys.modules:
         return
@@ -63,7 +64,7 @@ def import_whole(name: str) -> None:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
 
-    # No daemon: a process that ends inside of an import of compiled modules may crash.
+    # Not a daemon, because a process that ends during an import of compiled modules may crash.
     thread = threading.Thread(target=imported, name=f"import of {name}")
     thread.start()
     thread.join()
@@ -87,11 +88,11 @@ class _NoBar:
 
 
 def progress_bar(what: str, total: int | None = None, *, hidden: bool = False) -> Any:
-    """Return a bar of tqdm's, shown in a terminal or notebook; one that shows nothing where tqdm cannot be imported."""
+    """Return a progress bar of tqdm, shown in a terminal or notebook; an invisible one if tqdm cannot be imported."""
     import_whole("tqdm.auto")
     try:
         from tqdm.auto import tqdm
     except Exception:  # noqa: BLE001 - whatever is wrong with it, work goes on
         return _NoBar()
-    # disable=None: no bar where the output is not a terminal.
+    # disable=None: no bar if the output is not a terminal.
     return tqdm(total=total, desc=what, leave=False, disable=True if hidden else None)

@@ -1,6 +1,6 @@
-"""Functions that generated CPU kernels call: what Numba lacks or does not vectorize.
+"""Functions that generated CPU kernels call, because Numba lacks them or does not vectorize them.
 
-Everything here is inlined by LLVM. None of it uses fast-math beyond contraction, so that rounding tricks stay exact.
+LLVM inlines all of them. None uses fast-math beyond contraction, so that rounding tricks stay exact.
 """
 
 import math
@@ -26,16 +26,16 @@ _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
 
 
 class _Exact(ir.instructions.FastMathFlags):  # type: ignore[misc]
-    """Flags of a call that stay none: Numba adds those of the kernel to every call, signs of zeros among them."""
+    """The flags of a call, always empty: Numba would add those of the kernel, such as "nsz", to every call."""
 
     def add(self, name: str) -> None:
-        """Leave a flag out."""
+        """Ignore a flag."""
 
 
 def _llvm(name: str, arity: int, *, exact: bool = False) -> Any:
     """Return an intrinsic that is one LLVM instruction on floats, so that it vectorizes.
 
-    The flags of a kernel hold for it, unless it is to be ``exact``.
+    It gets the flags of the kernel unless it is ``exact``.
     """
 
     def unary(context: Any, x: Any) -> Any:
@@ -55,7 +55,7 @@ def _llvm(name: str, arity: int, *, exact: bool = False) -> Any:
     return intrinsic(unary if arity == 1 else binary)
 
 
-# NaN propagates, and zeros have signs.
+# NaN propagates, and the signs of zeros are kept.
 maximum = _llvm("llvm.maximum", 2, exact=True)
 minimum = _llvm("llvm.minimum", 2, exact=True)
 floor = _llvm("llvm.floor", 1)
@@ -65,11 +65,11 @@ rint = _llvm("llvm.rint", 1)
 
 
 def _running(name: str, identity: float) -> Any:
-    """Return one step of a reduction that passes over NaN: ``fmax(total, x)``, where the total is never NaN.
+    """Return one step of a reduction that ignores NaN: ``fmax(total, x)``, where the total is never NaN.
 
-    A number that may be NaN meets the identity first, which is one instruction and leaves a number, so that the step
-    itself needs no regard for NaN. Without that, LLVM 22 vectorizes the reduction with an exit at the first NaN. Only
-    one of its two cost models counts the exit: for many constant trip counts they choose different widths, and an
+    The operand, which may be NaN, is first combined with the identity: that is one instruction and gives a number, so
+    that the step itself need not handle NaN. Otherwise LLVM 22 vectorizes the reduction with an exit at the first NaN.
+    Only one of its two cost models counts the exit: for many constant trip counts they choose different widths, and an
     assertion ends the process.
     """
 
@@ -86,9 +86,10 @@ def _running(name: str, identity: float) -> Any:
 
 
 def _reordered(operation: str) -> Any:
-    """Return one step of a sum or product that may be reordered, which is what vectorizing it takes.
+    """Return one step of a sum or product that may be reordered, as vectorization requires.
 
-    Not with "nsz": with both flags LLVM takes operands apart too, whatever flags they have, and adds 0 for x - x.
+    The flag "nsz" is not set: with both flags, LLVM also decomposes operands, whatever their flags, and adds 0 for x -
+    x.
     """
 
     def typed(context: Any, total: Any, x: Any) -> Any:
@@ -117,7 +118,7 @@ def fmod(context: Any, x: Any, y: Any) -> Any:
 
 
 def _truncation(dtype: DataType) -> Any:
-    """Return a function that makes integers of floats as `fuser_lab.dtypes.truncated` does, without a branch."""
+    """Return a function that converts floats to integers as `fuser_lab.dtypes.truncated` does, without a branch."""
     bits, (low, high) = ir.IntType(8 * dtype.itemsize), dtype.limits
 
     def rule(context: Any, x: Any) -> Any:
@@ -129,7 +130,7 @@ def _truncation(dtype: DataType) -> Any:
             def limit(value: int) -> Any:
                 return ir.Constant(number.type, float(value))
 
-            # Out of range this is not a defined number; the choices below never take it then.
+            # Out of range this value is undefined; the selections below then never use it.
             inside = (builder.fptosi if low else builder.fptoui)(number, bits)
             found = builder.select(builder.fcmp_ordered("<=", number, limit(low)), ir.Constant(bits, low), inside)
             found = builder.select(builder.fcmp_ordered(">=", number, limit(high + 1)), ir.Constant(bits, high), found)
@@ -148,15 +149,15 @@ float_to_uint64 = _truncation(DataType.UInt64)
 
 @intrinsic(prefer_literal=True)
 def scratch(context: Any, size: Any, kind: Any) -> Any:
-    """Return an array of a constant size on the stack: no call allocates it, and no two threads share its memory.
+    """Return an array of constant size on the stack: it is not allocated by a call, and threads do not share it.
 
-    It lives as long as the function that calls this; a loop gets the same memory in every iteration.
+    It lives as long as the calling function; a loop gets the same memory in every iteration.
     """
     array = types.Array(kind.dtype, 1, "C")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         element, count = context.get_data_type(kind.dtype), size.literal_value
-        with builder.goto_entry_block():  # not cgutils.alloca_once: it sets every element to zero, one by one
+        with builder.goto_entry_block():  # not cgutils.alloca_once, which sets every element to zero, one by one
             memory = builder.alloca(ir.ArrayType(element, count))
         memory.align = _CACHE_LINE
         result = context.make_array(array)(context, builder)
@@ -177,11 +178,11 @@ def transpose(
 ) -> Any:
     """Set ``target[start + column * target_pitch + row] = source[row * pitch + column]`` for all rows and columns.
 
-    Their numbers and the pitches are constants.
+    The numbers of rows and columns and the pitches are constants.
 
-    Blocks of 8 x 8 elements go through vector registers: three rounds, in each of which pairs of rows exchange half of
-    their elements (the recursive transposition of 2 x 2 blocks; Eklundh 1972). Written as loops over elements, one of
-    both sides would be accessed element by element.
+    Blocks of 8 x 8 elements are transposed in vector registers, in three rounds in which pairs of rows exchange half of
+    their elements (the recursive transposition of 2 x 2 blocks; Eklundh 1972). In loops over elements, one of the two
+    sides would be accessed element by element.
     """
     side = TRANSPOSED
 
@@ -215,7 +216,7 @@ def transpose(
 
 
 def _exchanged(builder: Any, block: list[Any]) -> list[Any]:
-    """Return the rows of a transposed block, given its rows as vectors."""
+    """Return the rows of the transposed block, given the rows of a block as vectors."""
     side = len(block)
     distance = 1
     while distance < side:
@@ -232,9 +233,9 @@ def _exchanged(builder: Any, block: list[Any]) -> list[Any]:
 
 @njit(error_model="numpy")
 def _quantile(half: Any, center: Any) -> Any:
-    """Return the normal quantile of a probability, by Wichura's AS 241 (1988), to 1e-15.
+    """Return the normal quantile of a probability by Wichura's AS 241 (1988), with an error of 1e-15.
 
-    ``half`` is the smaller of the probability and what it leaves of 1; ``center`` the probability minus 1/2, exact.
+    ``half`` is the smaller of the probability and its complement; ``center`` is exactly the probability minus 1/2.
     """
     if abs(center) <= 0.425:
         r = 0.180625 - center * center
@@ -345,13 +346,13 @@ def nextafter64(x: Any, y: Any) -> Any:
 
 @njit
 def shift_left(a: Any, b: Any, width: Any) -> Any:
-    """Return ``a`` moved left; 0 for distances that are negative or the width or more."""
+    """Return ``a`` shifted left; 0 if the distance is negative or at least the width."""
     return a << b if 0 <= b < width else a - a
 
 
 @njit
 def shift_right(a: Any, b: Any, width: Any) -> Any:
-    """Return ``a`` moved right; nothing but copies of the sign for distances that are negative or the width or more."""
+    """Return ``a`` shifted right; all sign bits if the distance is negative or at least the width."""
     return a >> b if 0 <= b < width else (a >> (width - 1)) >> 1
 
 
@@ -367,7 +368,7 @@ def common_divisor(a: Any, b: Any) -> Any:
 
 @njit(error_model="numpy")
 def complex_div(a: Any, b: Any) -> Any:
-    """Return the quotient of complex numbers by Smith's method; Numba's own division raises where b is 0."""
+    """Return the quotient of complex numbers by Smith's method; Numba's division raises if b is 0."""
     if b.real == 0 and b.imag == 0:  # infinite or NaN in each part, as in NumPy
         return complex(a.real / abs(b.real), a.imag / abs(b.real))
     if abs(b.real) >= abs(b.imag):
@@ -379,7 +380,7 @@ def complex_div(a: Any, b: Any) -> Any:
     return complex((a.real * ratio + a.imag) / divisor, (a.imag * ratio - a.real) / divisor)
 
 
-# Without the freedoms of the kernels that call them, which would be theirs as well if none were named.
+# Flags are given explicitly, because these functions would otherwise get the fast-math flags of their callers.
 _COMPLEX = complex_functions(njit(error_model="numpy", fastmath=False), float64, np.arccos)
 complex_exp, complex_exp2, complex_expm1 = _COMPLEX["exp"], _COMPLEX["exp2"], _COMPLEX["expm1"]
 complex_log, complex_log10 = _COMPLEX["log"], _COMPLEX["log10"]
@@ -394,7 +395,7 @@ def divide_int(a: Any, b: Any) -> Any:
     """Return the quotient truncated toward zero; x / 0 is 0."""
     if b == 0:
         return a - a
-    if b == -1:  # the smallest integer has no negative: wrap, as NumPy does
+    if b == -1:  # the smallest integer has no negation: wrap around like NumPy
         return -a
     quotient = a // b
     if quotient < 0 and quotient * b != a:
@@ -435,7 +436,7 @@ def modulo_uint(a: Any, b: Any) -> Any:
 
 @njit(error_model="numpy")
 def remainder_float(a: Any, b: Any) -> Any:
-    """Return the remainder with the sign of ``b``, as Python's ``%``."""
+    """Return the remainder with the sign of ``b``, like Python's ``%``."""
     rest = fmod(a, b)
     if rest != 0 and (rest < 0) != (b < 0):
         rest += b
@@ -444,7 +445,7 @@ def remainder_float(a: Any, b: Any) -> Any:
 
 @njit
 def power_int(a: Any, b: Any) -> Any:
-    """Return a to the power b for integers; negative powers give 0 unless a is 1 or -1."""
+    """Return a to the power b for integers; negative exponents give 0 unless a is 1 or -1."""
     if b < 0:
         if a == 1:
             return a
@@ -474,7 +475,7 @@ def power_uint(a: Any, b: Any) -> Any:
 
 @njit
 def philox_uniform(seed: Any, offset: Any, position: Any) -> Any:
-    """Return a float64 in [0, 1) with 24 random bits: Philox 4x32-10, as `fuser_lab.ops.random.philox`."""
+    """Return a float64 in [0, 1) with 24 random bits from Philox 4x32-10, as `fuser_lab.ops.random.philox` does."""
     mask = uint64(0xFFFFFFFF)
     group = uint64(position) >> uint64(2)
     c0, c1 = uint64(offset) & mask, (uint64(offset) >> uint64(32)) & mask

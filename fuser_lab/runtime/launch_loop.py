@@ -1,7 +1,7 @@
-"""A loop over launches in machine code, so that Python calls once for all launches of a run.
+"""A loop over launches in machine code, so that Python makes one call for all launches of a run.
 
-A call through ctypes costs about as much as the driver needs for a launch, most of it for its eleven arguments. The
-loop takes one: the address of a `Row`, which has everything else.
+A call through ctypes costs about as much as a launch in the driver, mostly for its eleven arguments. The loop takes one
+argument: the address of a `Row`, which holds everything else.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from fuser_lab.runtime.interrupts import interrupts_deferred
 
 
 class Record(ctypes.Structure):
-    """The launch of one kernel: what the driver is handed but for the stream; ``arguments`` are addresses of words."""
+    """The launch of one kernel: the driver's arguments except the stream; ``arguments`` are addresses of words."""
 
     _fields_ = (
         ("function", ctypes.c_void_p), ("arguments", ctypes.c_void_p), ("blocks", ctypes.c_uint), ("x", ctypes.c_uint),
@@ -22,7 +22,7 @@ class Record(ctypes.Structure):
 
 
 class Row(ctypes.Structure):
-    """Launches on a stream: the records from ``next`` to ``count``; ``launch`` is the address of ``cuLaunchKernel``."""
+    """Launches on a stream: records from ``next`` to ``count``; ``launch`` is the address of ``cuLaunchKernel``."""
 
     _fields_ = (
         ("launch", ctypes.c_void_p), ("stream", ctypes.c_void_p), ("records", ctypes.c_void_p),
@@ -36,22 +36,22 @@ _LAUNCH, _STREAM, _RECORDS, _NEXT, _COUNT = range(5)
 
 @functools.cache
 def loop() -> Any:
-    """Return the loop, a function of the address of a row.
+    """Return the loop, a function that takes the address of a row.
 
-    It gives 0 and leaves ``next`` as it was, or stops at what the driver refuses: then ``next`` is its number, and the
-    driver's status is returned.
+    It returns 0 and does not change ``next``, or stops at a launch that the driver refuses: then ``next`` is the index
+    of that launch, and the driver's status is returned.
     """
     with interrupts_deferred():
         engine, address = _compiled()
     function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
-    function.engine = engine  # type: ignore[attr-defined] # the code lives as long as it
+    function.engine = engine  # type: ignore[attr-defined] # keeps the code alive
     return function
 
 
 def _compiled() -> tuple[Any, int]:
     from llvmlite import binding
 
-    with contextlib.suppress(RuntimeError):  # newer versions initialize themselves, and say so
+    with contextlib.suppress(RuntimeError):  # newer versions initialize themselves and raise
         binding.initialize()
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
@@ -62,7 +62,7 @@ def _compiled() -> tuple[Any, int]:
 
 
 def _module() -> Any:
-    """Return the loop as LLVM code."""
+    """Return the loop as LLVM IR."""
     from llvmlite import ir
 
     status, word, place = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()

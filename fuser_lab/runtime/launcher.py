@@ -14,7 +14,7 @@ from fuser_lab.runtime.environment import Environment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCall:
-    """One CPU function and the names of its arguments, which `sizes` follow."""
+    """One CPU function and the names of its arguments, followed by `sizes`."""
 
     function: Callable[..., None]
     arguments: tuple[str, ...]
@@ -35,7 +35,7 @@ class HostCall:
 
 
 def host_calls(generated: GeneratedKernel) -> tuple[HostCall, ...]:
-    """Return the calls of a generated CPU kernel, compiled; arguments are named as its buffers and scalars."""
+    """Return the calls of a compiled CPU kernel; arguments have the names of its buffers and scalars."""
     phases = generated.kernel_ir.phases
     if not phases:
         return ()

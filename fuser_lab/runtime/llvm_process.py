@@ -1,9 +1,9 @@
-"""LLVM in a separate process, so that a module it cannot bear costs time and speed, never the user's process.
+"""LLVM in a separate process, so that a module that crashes it costs time and speed, but not the user's process.
 
-Released builds of llvmlite have LLVM's assertions in them. One that fails ends the process: known is one of the loop
-vectorizer (LLVM 22), whose two cost models may choose different widths for constant trip counts. `LlvmProcess` hands
-modules to `fuser_lab.runtime.llvm_worker`, and when the worker ends, hands the module to a fresh one with less
-optimization.
+Released builds of llvmlite are compiled with LLVM's assertions, and one that fails ends the process. A known case is
+the loop vectorizer of LLVM 22, whose two cost models may choose different widths for constant trip counts.
+`LlvmProcess` passes modules to `fuser_lab.runtime.llvm_worker`, and if the worker ends, passes the module to a new one
+with less optimization.
 """
 
 import atexit
@@ -21,15 +21,15 @@ from typing import Any
 from fuser_lab.errors import warn
 from fuser_lab.runtime import llvm_worker
 
-_MOST_MODULES = 100  # of a worker, before a fresh one takes its place: LLVM's passes leave up to 1 MB for each
-_STARTS = 3  # of a worker that ends itself because it was not asked, just when it is
+_MOST_MODULES = 100  # per worker, before a new one replaces it: LLVM's passes leak up to 1 MB per module
+_STARTS = 3  # attempts, because an idle worker may end itself just as a request arrives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What LLVM does with a module: speed level 0 to 3, and what it vectorizes, in each of Numba's two runs.
+    """The passes of LLVM: speed level 0 to 3, and what is vectorized, in each of Numba's two runs over a module.
 
-    ``rolled`` keeps loops from being unrolled before they are vectorized; a third run unrolls them.
+    ``rolled`` prevents loops from being unrolled before they are vectorized; a third run unrolls them.
     """
 
     cheap: tuple[int, bool, bool]
@@ -37,14 +37,14 @@ class Pipeline:
     rolled: bool = False
 
     def safer(self) -> "tuple[Pipeline, ...]":
-        """Return the pipelines to try when LLVM fails with this one: scalar loops, then hardly any optimization."""
+        """Return the pipelines to try if LLVM fails with this one: scalar loops, then minimal optimization."""
         scalar = Pipeline(cheap=(self.cheap[0], False, False), full=(self.full[0], False, False))
         return scalar, Pipeline(cheap=(0, False, False), full=(0, False, False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A module as bitcode and how to compile it; see `llvm_worker.compiled`."""
+    """A module as bitcode, and how to compile it; see `llvm_worker.compiled`."""
 
     name: str
     bitcode: bytes
@@ -63,11 +63,11 @@ class Compiled:
 
 
 class LlvmError(RuntimeError):
-    """A module that LLVM refuses, or fails with."""
+    """LLVM refuses a module, or fails with it."""
 
 
 class WorkerEndedError(LlvmError):
-    """The worker ended while it compiled."""
+    """The worker ended during a compilation."""
 
 
 def worker_command(options: Sequence[str] = ()) -> list[str]:
@@ -75,42 +75,42 @@ def worker_command(options: Sequence[str] = ()) -> list[str]:
     found = find_spec("llvmlite")
     assert found is not None
     assert found.origin is not None
-    # Neither the user's modules nor what the environment runs at start: they cost more than llvmlite does.
+    # Load neither the user's modules nor startup code of the environment, which take longer than llvmlite.
     return [sys.executable, "-I", "-S", llvm_worker.__file__, str(Path(found.origin).parents[1]), *options]
 
 
 class LlvmProcess:
-    """A worker process, started when it is needed and again when it has ended; any number of threads may ask."""
+    """A worker process that is started when needed and restarted after it ended; safe for any number of threads."""
 
     def __init__(self, command: Sequence[str] | None = None) -> None:
         self._command = command
         self._lock = threading.Lock()
         self._worker: subprocess.Popen[bytes] | None = None
-        self._answered = 0  # modules, by the worker
+        self._answered = 0  # modules, by the current worker
         atexit.register(self.close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
 
     def start(self) -> None:
-        """Start the worker if there is none, and return before it is ready.
+        """Start the worker if there is none; return before it is ready.
 
         Raises
         ------
         OSError
-            If the system lets this process start no other.
+            If the system does not let this process start another one.
         """
         with self._lock:
             self._running()
 
     def compile(self, request: Request) -> Compiled:
-        """Return a compiled module; with a warning where LLVM could not optimize it as it was asked to.
+        """Return a compiled module; warn if LLVM could not optimize it as requested.
 
-        Where this process may start no other, LLVM runs in it and vectorizes no loops.
+        If this process cannot start another one, LLVM runs in this process and does not vectorize loops.
 
         Raises
         ------
         LlvmError
-            If LLVM refuses the module, or fails however little it optimizes.
+            If LLVM refuses the module, or fails at every optimization level.
         """
         try:
             self.start()
@@ -125,12 +125,12 @@ class LlvmProcess:
                 continue
             if pipeline != request.pipeline:
                 msg = (
-                    f"LLVM fails with {request.name} as it would optimize it; it is compiled without vectorized loops, "
-                    "and slower than others."
+                    f"LLVM fails to optimize {request.name}; it is compiled without vectorized loops, "
+                    "so it runs more slowly."
                 )
                 warn(msg, RuntimeWarning)
             return compiled
-        msg = f"LLVM fails with {request.name} at every optimization level."
+        msg = f"LLVM fails to compile {request.name} at every optimization level."
         raise LlvmError(msg)
 
     def attempt(self, request: Request, pipeline: Pipeline | None = None) -> Compiled:
@@ -166,7 +166,7 @@ class LlvmProcess:
                     llvm_worker.send(worker.stdin, head, bitcode)
                 answer = llvm_worker.receive(worker.stdout)
             except BaseException:
-                # An answer that nobody reads would be taken for that to the next request.
+                # An unread answer would be mistaken for the answer to the next request.
                 self._end(wait=0)
                 raise
             if answer is not None:
@@ -176,14 +176,14 @@ class LlvmProcess:
                 return answer
             if self._end() != 0:
                 break
-        msg = "the process that LLVM runs in ended."
+        msg = "the LLVM worker process ended."
         raise WorkerEndedError(msg)
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._worker is not None and self._worker.poll() is not None:
             self._end()
         if self._worker is None:
-            # Ctrl-C goes to all processes of a terminal's group: not to this one, in a separate session.
+            # Ctrl-C goes to all processes of the terminal's group; a separate session excludes this one.
             self._worker = subprocess.Popen(  # noqa: S603 - this program, with arguments of our own
                 self._command or worker_command(_options()), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, start_new_session=True,
@@ -191,7 +191,7 @@ class LlvmProcess:
         return self._worker
 
     def _end(self, wait: float = 1) -> int | None:
-        """Forget the worker and return its exit status; None if it has to be stopped, after seconds to wait."""
+        """Drop the worker and return its exit status; None if it had to be stopped after waiting for ``seconds``."""
         worker, self._worker, self._answered = self._worker, None, 0
         if worker is None:
             return None
@@ -208,7 +208,7 @@ class LlvmProcess:
             return None
 
     def _forked(self) -> None:
-        """Leave the worker to the process that this one is a copy of."""
+        """Leave the worker to the parent of this forked process."""
         self._lock = threading.Lock()
         if self._worker is not None:
             self._worker.returncode = 0  # so that it is not waited for
@@ -216,7 +216,7 @@ class LlvmProcess:
 
 
 def _head(request: Request, pipeline: Pipeline) -> dict[str, Any]:
-    """Return the head of the message that asks for a request."""
+    """Return the header of the message for a request."""
     return {
         "layout": request.layout, "machine": request.machine, "steps": [pipeline.cheap, pipeline.full],
         "rolled": pipeline.rolled, "refprune": request.refprune,

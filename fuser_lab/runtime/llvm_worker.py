@@ -1,10 +1,10 @@
-"""From an LLVM module to its machine code: a program that reads modules, one after another, and answers each.
+"""A program that reads LLVM modules, one after another, and answers each with its machine code.
 
-It is a program because LLVM ends the process that it runs in when one of its own assertions fails, which no Python code
-can prevent. It imports llvmlite and the standard library only, so that it starts in a tenth of a second, and ends by
-itself when nothing was asked of it for a minute. `fuser_lab.runtime.llvm_process` is the other end.
+It is a program because a failed assertion in LLVM ends its process, which Python code cannot prevent. It imports only
+llvmlite and the standard library, so that it starts in a tenth of a second, and ends by itself after a minute without
+requests. `fuser_lab.runtime.llvm_process` is the other end.
 
-A message is a line of JSON and then the bytes whose counts the line gives.
+A message is a line of JSON followed by bytes, whose counts are in that line.
 """
 
 import json
@@ -23,7 +23,7 @@ def send(stream: IO[bytes], head: dict[str, Any], *parts: bytes) -> None:
 
 
 def receive(stream: IO[bytes]) -> tuple[dict[str, Any], list[bytes]] | None:
-    """Return the next message and its bytes; None if the other end is gone."""
+    """Return the next message and its bytes; None if the other end has closed."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         return None
@@ -38,17 +38,17 @@ def compiled(bitcode: bytes, head: dict[str, Any]) -> tuple[bytes, bytes]:
     Parameters
     ----------
     bitcode
-        A module in which everything that it calls is defined or declared.
+        A module that defines or declares everything it calls.
     head
         ``machine``: arguments of llvmlite's ``create_target_machine``. ``steps``: speed level, loop and SLP
-        vectorization of the two runs over the module, as in Numba's ``CPUCodeLibrary``. ``rolled``: whether these leave
-        loops as they are, and a third run, like the second, unrolls them. Otherwise LLVM unrolls short loops first, and
-        finds only the loops around them to vectorize, by gathers. ``layout``: the data layout.
-        ``refprune``: the passes that remove pairs of reference counts, 0 for none.
+        vectorization of the two runs over the module, as in Numba's ``CPUCodeLibrary``. ``rolled``: whether these two
+        do not unroll loops, and a third run, like the second, unrolls them. Otherwise LLVM unrolls short loops first
+        and can then vectorize only the loops around them, with gathers. ``layout``: the data layout. ``refprune``: the
+        passes that remove pairs of reference counts, 0 for none.
     """
     import llvmlite.binding as llvm
 
-    # A context of its own, so that the memory is given back.
+    # A separate context, so that its memory is freed.
     module = llvm.parse_bitcode(bitcode, llvm.create_context())
     module.data_layout = head["layout"]
     machine = llvm.Target.from_triple(module.triple).create_target_machine(**head["machine"])
@@ -89,14 +89,14 @@ def _add_refprune(llvm: Any, passes: Any, head: dict[str, Any]) -> None:
 
 
 def main(questions: IO[bytes], answers: IO[bytes], arguments: list[str]) -> None:
-    """Answer until the other end is gone or asks nothing any more.
+    """Answer requests until the other end closes or is idle.
 
     Parameters
     ----------
     questions, answers
-        Where messages come from, unbuffered or not read before, and where they go.
+        The source of messages, unbuffered or not read before, and their destination.
     arguments
-        The directory that llvmlite is in, then LLVM's own options.
+        The directory of llvmlite, then options of LLVM.
     """
     sys.path.append(arguments[0])
     _leave_no_core()
@@ -117,7 +117,7 @@ def main(questions: IO[bytes], answers: IO[bytes], arguments: list[str]) -> None
 
 
 def _is_asked(questions: IO[bytes]) -> bool:
-    """Wait for a question; False if none comes. Where pipes cannot be waited for, reading waits."""
+    """Wait for a request; return False if none comes. If pipes cannot be polled, return True, and reading waits."""
     if sys.platform == "win32":
         return True
     import select
@@ -126,7 +126,7 @@ def _is_asked(questions: IO[bytes]) -> bool:
 
 
 def _leave_no_core() -> None:
-    """Keep the system from writing the memory of this process to a file when LLVM ends it."""
+    """Prevent the system from writing a core dump when LLVM ends this process."""
     try:
         import resource
     except ImportError:
@@ -135,7 +135,7 @@ def _leave_no_core() -> None:
 
 
 if __name__ == "__main__":
-    # What LLVM prints must not be taken for answers.
+    # Output of LLVM must not be mistaken for answers.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
         main(sys.stdin.buffer, answers, sys.argv[1:])

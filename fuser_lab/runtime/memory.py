@@ -1,4 +1,4 @@
-"""What a prepared plan asks of the memory that its data is in, on the CPU or on a GPU."""
+"""The interface between a prepared plan and the memory of its data, on the CPU or on a GPU."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -22,28 +22,28 @@ Call = Callable[[Environment], None]
 
 
 class Memory(Protocol):
-    """Where the data of a plan lies: `HostMemory` or `DeviceMemory`."""
+    """The memory that holds a plan's data: `HostMemory` or `DeviceMemory`."""
 
     target: str
 
     @property
     def gpu(self) -> Device:
-        """The GPU whose limits kernels keep; on the CPU nobody asks."""
+        """The GPU whose limits kernels respect; unused on the CPU."""
 
     def import_input(self, value: Any, tensor: TensorView) -> Any:
-        """Return an input as an array of this memory, without copying if it lies here."""
+        """Return an input as an array in this memory, without copying if it already is."""
 
     def is_native(self, value: Any) -> bool:
         """Whether kernels can write to an array of the caller."""
 
     def is_writable(self, array: Any) -> bool:
-        """Whether an array, imported or of the caller, may be written to."""
+        """Whether an array, imported or from the caller, may be written to."""
 
     def element_strides(self, array: Any) -> tuple[int, ...]:
         """Return strides in elements."""
 
     def alignment(self, array: Any) -> int:
-        """Return the number of bytes, at most `ALIGNED`, that the address of the first element is a multiple of."""
+        """Return the alignment in bytes, at most `ALIGNED`, of the address of the first element."""
 
     def flat(self, array: Any, dtype: DataType, layout: Layout) -> Any:
         """Return the memory of an array as a kernel argument."""
@@ -73,10 +73,10 @@ class Memory(Protocol):
         """Return the compute capability that kernels are compiled for; None for the CPU."""
 
     def active(self, values: Sequence[Any]) -> AbstractContextManager[object]:
-        """Return a context in which work goes to this memory's device, in the order of the values' library."""
+        """Return a context that sends work to this memory's device, in the order of the values' library."""
 
     def queue(self) -> int:
-        """Return what orders the work of a run: runs with different ones may overlap in time."""
+        """Return the queue that orders the work of a run; runs on different queues may overlap in time."""
 
     def bound(self, calls: Sequence[Call], env: Environment) -> Callable[[], None]:
         """Return the calls with their arguments in place."""
@@ -84,27 +84,27 @@ class Memory(Protocol):
     def ready_runs(
         self, outputs: Sequence[Slot], check: Callable[[Sequence[Any]], None] | None = None,
     ) -> "ReadyRuns | HostRuns | None":
-        """Return where runs are kept that may be repeated with other arrays; None if that saves nothing.
+        """Return a store of runs that may be repeated with other arrays; None if that saves nothing.
 
-        ``check`` raises for inputs whose values do not fit; it is asked only where inputs are in host memory.
+        ``check`` raises for inputs whose values do not fit; it is called only if inputs are in host memory.
         """
 
     def launches(
         self, calls: Sequence[Call], env: Environment, shared: dict[str, tuple[Any, ...]] | None = None,
     ) -> "Sequence[Launch] | None":
-        """Return the launches of calls with their arguments in place; None if some call is not a launch.
+        """Return the launches of calls with their arguments in place; None unless all calls are launches.
 
         ``shared`` holds words of launches by name; those that are missing are added.
         """
 
     def capture(self, start: Callable[[], None]) -> Callable[[], None]:
-        """Return what replays everything that a function launches."""
+        """Return a function that replays everything that the given function launches."""
 
     def free_bytes(self) -> int | None:
-        """Return how much memory is free, None if that is not known."""
+        """Return the free memory in bytes; None if unknown."""
 
     def synchronize(self) -> None:
-        """Wait until everything started has run."""
+        """Wait until all started work has completed."""
 
     def label(self) -> str:
         """Return the device's name for tables."""

@@ -48,18 +48,18 @@ def bf16_to_float(bits: Any) -> Any:
 
 @njit(error_model="numpy")
 def rounded_bits(x: Any) -> Any:
-    """Return the bits of a float32 with those above the lower 16 rounded to nearest even; a NaN stays one."""
+    """Return the bits of a float32 with the upper 16 rounded to nearest even; NaN stays NaN."""
     bits = bits_of_float(x)
     even = uint32((bits >> uint32(16)) & uint32(1))
     rounded = uint32(bits + uint32(0x7FFF) + even)
-    # A NaN could be rounded into infinity: it becomes the quiet NaN of its sign.
+    # Rounding could turn a NaN into infinity, so it becomes the quiet NaN of its sign.
     quiet = uint32(bits | uint32(0x00400000))
     return rounded if x == x else quiet  # noqa: PLR0124 - false for NaN
 
 
 @njit
 def float_to_bf16(x: Any) -> Any:
-    """Return a float32 rounded to bfloat16 (to nearest even, NaN kept), as uint16."""
+    """Return a float32 rounded to bfloat16 (to nearest even, NaN preserved), as uint16."""
     return types.uint16(rounded_bits(x) >> uint32(16))
 
 
@@ -71,7 +71,7 @@ def round_bf16(x: Any) -> Any:
 
 @njit
 def bf16_bits(x: Any) -> Any:
-    """Return the uint16 of a float32 that is a bfloat16 value already."""
+    """Return the uint16 of a float32 that already is a bfloat16 value."""
     return types.uint16(bits_of_float(x) >> uint32(16))
 
 
@@ -118,7 +118,7 @@ _E5M2 = (uint32(21), float32(2.0**-14), float32(2.0**7))
 
 @njit(error_model="numpy")
 def round_e4m3(x: Any) -> Any:
-    """Return a float32 rounded to the nearest Float8_e4m3fn value (even, NaN kept, at most 448), still as float32."""
+    """Return a float32 rounded to Float8_e4m3fn (to nearest even, NaN preserved, at most 448), still as float32."""
     largest = float32(448.0)
     limited = largest if abs(x) > largest else abs(x)  # noqa: FURB136 - min treats NaN otherwise
     rounded = _signed(_rounded_small(limited, *_E4M3), x)
@@ -135,7 +135,7 @@ def e4m3_bits(x: Any) -> Any:
 
 @njit(error_model="numpy")
 def float_to_e4m3(x: Any) -> Any:
-    """Return a float32 rounded to Float8_e4m3fn (to nearest even, NaN kept, at most 448), as uint8."""
+    """Return a float32 rounded to Float8_e4m3fn (to nearest even, NaN preserved, at most 448), as uint8."""
     return e4m3_bits(round_e4m3(x))
 
 
@@ -147,7 +147,7 @@ def e5m2_to_float(bits: Any) -> Any:
 
 @njit(error_model="numpy")
 def round_e5m2(x: Any) -> Any:
-    """Return a float32 rounded to the nearest Float8_e5m2 value (even, NaN kept), still as float32."""
+    """Return a float32 rounded to the nearest Float8_e5m2 value (even, NaN preserved), still as float32."""
     size = _rounded_small(abs(x), *_E5M2)
     rounded = _signed(float32(math.inf) if size >= float32(65536.0) else size, x)
     return rounded if x == x else x  # noqa: PLR0124
@@ -163,7 +163,7 @@ def e5m2_bits(x: Any) -> Any:
 
 @njit(error_model="numpy")
 def float_to_e5m2(x: Any) -> Any:
-    """Return a float32 rounded to Float8_e5m2 (to nearest even, NaN kept), as uint8."""
+    """Return a float32 rounded to Float8_e5m2 (to nearest even, NaN preserved), as uint8."""
     return e5m2_bits(round_e5m2(x))
 
 

@@ -1,7 +1,7 @@
-"""Numba, imported the way it has to be.
+"""The import of Numba, with the settings that it needs.
 
-GNU OpenMP's waiting threads spin unless configured otherwise before it is loaded, which costs milliseconds per parallel
-region on a busy machine; and it ends a process that was forked from one with threads.
+The waiting threads of GNU OpenMP spin unless configured otherwise before it is loaded, which costs milliseconds per
+parallel region on a busy machine. It also ends a process that was forked from one with threads.
 """
 
 import ctypes
@@ -13,18 +13,18 @@ from typing import Any
 
 import numba
 
-# Unset, OpenMP may have been loaded for all; where Numba loads one of its own, that reads this once threads start.
+# If unset, OpenMP may already have been loaded; if Numba loads its own copy, that reads this when threads start.
 _OPENMP_SPINS = "OMP_WAIT_POLICY" not in os.environ
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def cpu_threads() -> int:
-    """Return how many threads a parallel loop uses."""
+    """Return the number of threads of a parallel loop."""
     return numba.get_num_threads()
 
 
 class ParallelRegions:
-    """Keeps parallel kernels apart on the one threading layer that does not bear concurrent callers."""
+    """Serializes parallel kernels on the one threading layer that does not support concurrent callers."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -39,7 +39,7 @@ class ParallelRegions:
             return
         with self.lock:
             if self.lost:
-                # Numba counts threads for each thread that asks.
+                # Numba has a count of threads for each calling thread.
                 numba.set_num_threads(1)
             elif not self.started and _OPENMP_SPINS:
                 _let_threads_sleep()
@@ -48,12 +48,12 @@ class ParallelRegions:
             self.free = _threading_layer() not in {"", "workqueue"} and not self.lost
 
     def forked(self) -> None:
-        """Take note that this process is a copy of another one, without its threads."""
+        """Record that this process is a fork of another one, without its threads."""
         self.lock, self.free, self.lost = threading.Lock(), False, self.lost or bool(_threading_layer())
 
 
 def _threading_layer() -> str:
-    """Return what Numba's threads are made with; empty while there are none."""
+    """Return the name of Numba's threading layer; empty if there are no threads yet."""
     try:
         return numba.threading_layer()
     except ValueError:
@@ -61,15 +61,15 @@ def _threading_layer() -> str:
 
 
 def _let_threads_sleep() -> None:
-    """Make GNU OpenMP's threads sleep soon, where it was loaded too early for the environment to say so.
+    """Make threads of GNU OpenMP sleep early, if it was loaded before the environment could be set.
 
-    They spin for milliseconds unless there are more threads than processors: threads of two that never work are enough.
+    They spin for milliseconds unless there are more threads than processors, so this starts idle threads.
     """
     if sys.platform != "linux" or numba.get_num_threads() < len(os.sched_getaffinity(0)):
         return
     library = ctypes.CDLL(None)
     if not hasattr(library, "GOMP_parallel"):
-        return  # what Numba loads for itself has read the environment
+        return  # a copy that Numba loads has read the environment
     started = threading.Event()
 
     def idle() -> None:

@@ -1,4 +1,4 @@
-"""A bound on a directory of kernels: the oldest files go where there are too many."""
+"""A bound on a directory of kernels: the oldest files are removed if there are too many."""
 
 import contextlib
 import os
@@ -7,8 +7,8 @@ from pathlib import Path
 
 MOST_BYTES = 512 << 20
 MOST_FILES = 10_000
-_KEPT_SHARE = 0.8  # of the limits, so that not every process has something to remove
-_YOUNG = 600  # seconds in which another process may just be writing or reading what it wrote
+_KEPT_SHARE = 0.8  # of the limits, so that not every process has to remove files
+_YOUNG = 600  # seconds in which another process may still be writing or reading a file
 
 
 def remove_oldest(place: Path, most_bytes: int = MOST_BYTES, most_files: int = MOST_FILES) -> None:
@@ -19,7 +19,7 @@ def remove_oldest(place: Path, most_bytes: int = MOST_BYTES, most_files: int = M
     place
         A directory; other processes may write to it, read it or remove from it at the same time.
     most_bytes, most_files
-        More than one of these, and files are removed until a fifth of both is free.
+        Limits; if one is exceeded, files are removed until a fifth of both is free.
     """
     found: list[tuple[float, str, int]] = []
     with contextlib.suppress(OSError), os.scandir(place) as entries:

@@ -1,22 +1,22 @@
-"""What a prepared plan consists of, apart from what depends on the layouts of its inputs."""
+"""The parts of a prepared plan that do not depend on the layouts of its inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser_lab.ir import Fusion, Scalar, TensorView
 from fuser_lab.passes import offsets_of
+from fuser_lab.runtime.aliased_buffers import ResultAlias, intermediate_aliases, result_aliases
 from fuser_lab.runtime.binding import Places, Slot, places_of, slot_of
 from fuser_lab.runtime.evaluate import Origin, origins_of
-from fuser_lab.runtime.lending import Loan, loans_of, shares_of
 from fuser_lab.runtime.steps import Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanParts:
-    """A concretized fusion cut into segments, and where its tensors lie.
+    """A concretized fusion cut into segments, and where its tensors are stored.
 
-    Inputs lie in the caller's arrays. An output is computed into an array of its own, or it is a view of an input. An
-    intermediate has storage of its own unless it lies in the memory of an output (a loan) or of another intermediate.
+    Inputs are in the caller's arrays. An output is computed into a separate array, or is a view of an input. An
+    intermediate has separate storage unless it shares the memory of an output or of another intermediate.
     """
 
     fusion: Fusion
@@ -24,20 +24,20 @@ class PlanParts:
     inputs: tuple[Slot | Scalar, ...]
     tensors: tuple[Slot, ...]  # the inputs that are tensors
     outputs: Mapping[str, Slot]  # by name
-    returned: tuple[Slot, ...]  # the outputs that a caller gets
+    returned: tuple[Slot, ...]  # the outputs returned to the caller
     origins: Mapping[TensorView, Origin]  # of outputs that are views of inputs
     returned_from: tuple[Origin | None, ...]  # the origin of each returned output
     computed: tuple[Slot, ...]  # outputs that segments write
     needed: frozenset[str]  # tensors that some segment has to compute
     live: frozenset[int]  # segments that run
-    loans: tuple[Loan, ...]
-    owners: Mapping[str, str]  # of intermediates that lie in the memory of another one
-    unstored: frozenset[str]  # tensors that are not in storage of the plan
+    result_aliases: tuple[ResultAlias, ...]
+    owners: Mapping[str, str]  # of intermediates that share the memory of another one
+    unstored: frozenset[str]  # tensors that are not in the plan's storage
     indices: tuple[Places, ...]  # inputs that are positions on an axis
     draws: bool  # random numbers
 
     def is_seen(self, tensor: TensorView) -> bool:
-        """Whether a result is seen in the memory of another tensor, so that nothing has to compute it."""
+        """Whether a result is a view of another tensor, so that it need not be computed."""
         return _is_seen(self.origins, tensor)
 
 
@@ -60,9 +60,9 @@ def parts_of(fusion: Fusion, segments: Sequence[Segment]) -> PlanParts:
     written = needed | {tv.name for number in live for tv in segments[number][0].outputs}
     computed = tuple(slot for slot in outputs if slot.name in written and slot.tensor not in fusion.inputs)
     unstored = {slot.name for slot in (*tensors, *outputs)}
-    loans = loans_of(segments, [slot.tensor for slot in computed if slot.tensor not in origins], unstored)
-    unstored |= {loan.intermediate.name for loan in loans}
-    shares = shares_of(segments, unstored)
+    aliases = result_aliases(segments, [slot.tensor for slot in computed if slot.tensor not in origins], unstored)
+    unstored |= {alias.intermediate.name for alias in aliases}
+    shares = intermediate_aliases(segments, unstored)
     return PlanParts(
         fusion=fusion,
         segments=tuple(segments),
@@ -74,8 +74,8 @@ def parts_of(fusion: Fusion, segments: Sequence[Segment]) -> PlanParts:
         returned_from=tuple(origins.get(slot.tensor) for slot in returned),
         computed=computed,
         needed=needed,
-        live=live - {loan.segment for loan in loans} - {share.segment for share in shares},
-        loans=loans,
+        live=live - {alias.segment for alias in aliases} - {share.segment for share in shares},
+        result_aliases=aliases,
         owners={share.name: share.owner for share in shares},
         unstored=frozenset(unstored),
         indices=places_of(fusion),
@@ -91,9 +91,9 @@ def _is_seen(origins: Mapping[TensorView, Origin], tensor: TensorView) -> bool:
 def _wanted(
     fusion: Fusion, segments: Sequence[Segment], origins: Mapping[TensorView, Origin],
 ) -> tuple[frozenset[str], frozenset[int]]:
-    """Return the names of tensors that have to be computed, and the numbers of the segments that run for them.
+    """Return the names of tensors that have to be computed, and the numbers of the segments that compute them.
 
-    Results that are views of inputs are none of them: what leads only to such results needs no segment.
+    Results that are views of inputs need not be computed, and neither does anything that leads only to them.
     """
     needed = {tv.name for tv in fusion.outputs if not _is_seen(origins, tv)}
     needed.update(tv.name for tv, _ in fusion.aliases)

@@ -1,7 +1,7 @@
-"""How Numba compiles fuser_lab's CPU code: types and lowering are Numba's, but LLVM runs in another process.
+"""Compilation of fuser_lab's CPU code by Numba: Numba types and lowers it, but LLVM runs in another process.
 
-Nothing of fuser_lab is compiled for the CPU in another way. `njit` is for what kernels call, which Numba loads and
-keeps; generated kernels go the same way up to their machine code, and then that of `fuser_lab.runtime.cpu_kernels`.
+All CPU code of fuser_lab is compiled in this way. `njit` is for functions that kernels call, which Numba loads and
+keeps; generated kernels take the same path up to their machine code, which `fuser_lab.runtime.cpu_kernels` loads.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class Library(JITCodeLibrary):
     """Numba's library of functions, whose module is optimized and compiled by `LLVM`."""
 
     machine_code = b""  # an object file, once the library is final
-    rolled = False  # whether LLVM vectorizes loops of a few rounds before it unrolls them
+    rolled = False  # whether LLVM vectorizes loops of a few iterations before it unrolls them
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout  # noqa: SLF001 - as the method that this one replaces
@@ -36,12 +36,12 @@ class Library(JITCodeLibrary):
         self.machine_code = self._compiled_object = result.machine_code
 
     def _get_compiled_object(self) -> Any:
-        # Numba forgets it once it is loaded.
+        # Numba drops it once it is loaded.
         return self.machine_code or super()._get_compiled_object()
 
 
 def request_of(name: str, module: Any, codegen: Any, *, rolled: bool = False) -> Request:
-    """Return a module and the way in which a code generator of Numba's compiles modules; `Pipeline` has ``rolled``."""
+    """Return a module with the settings by which a code generator of Numba compiles it; `Pipeline` has ``rolled``."""
     machine: dict[str, Any] = {"opt": int(config.OPT)}
     codegen._customize_tm_options(machine)  # noqa: SLF001 - how Numba makes its own
     machine["features"] = features_of(machine["cpu"], machine["features"])
@@ -58,18 +58,18 @@ def request_of(name: str, module: Any, codegen: Any, *, rolled: bool = False) ->
 
 
 def features_of(cpu: str, features: str) -> str:
-    """Return the features of a processor as LLVM takes them, without gathers on those by AMD.
+    """Return the features of a processor for LLVM, without gathers on processors by AMD.
 
-    There a gather takes longer than a load for each element; LLVM counts it as less.
+    There, a gather takes longer than a load per element, but LLVM's cost model assumes less.
     """
     return ",".join(filter(None, (features, "+prefer-no-gather"))) if cpu.startswith("znver") else features
 
 
 class WorkerLowering(BaseNativeLowering):
-    """Numba's lowering, into a `Library`: the one that is given, or one for Numba to load."""
+    """Numba's lowering into a `Library`: the given one, or one for Numba to load."""
 
     def run_pass(self, state: Any) -> bool:
-        """Lower to LLVM's language."""
+        """Lower to LLVM IR."""
         if state.library is None:
             state.library = Library(state.targetctx.codegen(), state.func_id.func_qualname)
             state.library.enable_object_caching()
@@ -86,13 +86,13 @@ class _Lowering(WorkerLowering):
 
 
 class Serial(CompilerBase):
-    """Numba's compiler for a function that one thread runs."""
+    """Numba's compiler for a function that runs in one thread."""
 
     lowering: Any = _Lowering
 
     def define_pipelines(self) -> list[PassManager]:
-        """Return the passes that any function goes through, the last of them replaced."""
-        # Ready by the time that Numba has typed the function.
+        """Return Numba's passes with the last one replaced."""
+        # It is ready by the time that Numba has typed the function.
         with contextlib.suppress(OSError):
             LLVM.start()
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state, self.lowering.name())
@@ -110,5 +110,5 @@ def njit(func: F, /) -> F: ...
 @overload
 def njit(*signatures: Any, **options: Any) -> Callable[[F], F]: ...
 def njit(*signatures: Any, **options: Any) -> Any:
-    """Return Numba's ``njit`` of a function, or a decorator, with `Serial` unless another compiler is named."""
+    """Return Numba's ``njit`` of a function, or a decorator; the compiler is `Serial` unless another one is named."""
     return numba.njit(*signatures, **{"pipeline_class": Serial, **options})

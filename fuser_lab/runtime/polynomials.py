@@ -1,9 +1,9 @@
 """Exponentials, logarithms, powers, sin, cos, tanh and erf of a float32 by polynomials, for generated CPU kernels.
 
-They are written into the kernel as LLVM instructions: a function that Numba compiles costs a first call a tenth of a
-second, and these cost almost nothing. Where the processor has fused multiply-add, products and sums are rounded once:
-faster, and never less exact.
-Nothing else is changed, whatever a kernel allows for its own numbers, so that rounding tricks stay exact.
+They are written into the kernel as LLVM instructions: a function that Numba compiles adds a tenth of a second to a
+first call, and these add almost nothing. If the processor has fused multiply-add, products and sums are rounded once,
+which is faster and never less exact. Other fast-math flags of the kernel do not apply, so that rounding tricks stay
+exact.
 """
 
 import math
@@ -19,13 +19,13 @@ from fuser_lab.runtime.cpu_kernels import cpu_has
 
 _FLOAT, _DOUBLE = ir.FloatType(), ir.DoubleType()
 _INT, _LONG = ir.IntType(32), ir.IntType(64)
-_FLAGS = ("contract",)  # Numba gives those of the kernel to what has none
+_FLAGS = ("contract",)  # Numba adds those of the kernel to instructions without flags
 
-_LARGE = 12582912.0  # 1.5 * 2**23: added, it leaves a whole number in the lowest bits
+_LARGE = 12582912.0  # 1.5 * 2**23: adding it leaves an integer in the lowest bits
 
 
 class _Number:
-    """A float32 or float64 in code being written, with Python's operators."""
+    """A float32 or float64 in generated code, with Python's operators."""
 
     __slots__ = ("builder", "value")
 
@@ -56,11 +56,11 @@ class _Number:
         return self.builder.fcmp_ordered("==", self.value, self._like(other), flags=_FLAGS)
 
     def where(self, condition: Any, other: "_Number | float") -> "_Number":
-        """Return ``other`` where a condition holds, else this number."""
+        """Return ``other`` if a condition holds, else this number."""
         return _Number(self.builder, self.builder.select(condition, self._like(other), self.value))
 
     def polynomial(self, *coefficients: float) -> "_Number":
-        """Return a polynomial of this number by Horner's rule; coefficients come from the highest power down."""
+        """Return a polynomial of this number by Horner's rule, with coefficients from the highest power down."""
         total = _Number(self.builder, self._like(coefficients[0]))
         for coefficient in coefficients[1:]:
             total = total * self + coefficient
@@ -103,7 +103,7 @@ def _whole(number: int) -> Any:
 
 
 def _written(rule: Callable[..., _Number], arity: int = 1) -> Any:
-    """Return a function for kernels that is written into the code of its caller."""
+    """Return a function for kernels whose instructions are written into its caller."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return rule(*(_Number(builder, one) for one in args)).value
@@ -128,7 +128,7 @@ class _Power:
 
 
 def _power_of_e(x: _Number) -> _Power:
-    """Return e**x in parts, for x of a size whose ``whole`` is an int32 (Cephes' expf)."""
+    """Return e**x in parts, for x such that ``whole`` is an int32 (Cephes' expf)."""
     shifted = x * 1.4426950408889634 + _LARGE
     n = shifted - _LARGE
     # ln 2 in two pieces, the first with trailing zeros, so that n times it is exact.
@@ -144,10 +144,10 @@ def _power_of_e(x: _Number) -> _Power:
 def _exp(x: _Number) -> _Number:
     """Return e**x for a float32, within 1.1 units in the last place (Cephes' expf), subnormal results included."""
     builder = x.builder
-    # Written so that NaN stays what it is in every step.
+    # Written so that NaN is preserved in every step.
     safe = x.where(x < -104.0, -104.0)
     power = _power_of_e(safe.where(safe > 89.0, 89.0))
-    # Two factors, since 2**n itself may be too large or too small.
+    # Two factors, because 2**n may overflow or underflow.
     first = builder.ashr(power.whole, _whole(1))
     second = builder.sub(power.whole, first)
     return (power.rest + 1.0) * _power_of_two(builder, first) * _power_of_two(builder, second)
@@ -204,7 +204,7 @@ def _logarithm(x: _Number) -> _Logarithm:
     builder = x.builder
     tiny = x < 1.17549435e-38
     bits = x.where(tiny, x * 8388608.0).bits
-    # The exponent such that the rest lies between sqrt(1/2) and sqrt(2).
+    # The exponent for which the rest is between sqrt(1/2) and sqrt(2).
     above = builder.sub(bits, _whole(0x3F3504F3))
     exponent = _Number(builder, builder.sitofp(builder.ashr(above, _whole(23)), _FLOAT))
     exponent = exponent - _Number(builder, _value(0.0)).where(tiny, 23.0)
@@ -219,7 +219,7 @@ def _logarithm(x: _Number) -> _Logarithm:
 
 
 def _at_ends(x: _Number, logarithm: _Number) -> _Number:
-    """Return a logarithm of x, what it is at 0, at infinity, and NaN below 0."""
+    """Return a logarithm of x, corrected at 0 and at infinity, and NaN below 0."""
     result = x.where(x < math.inf, logarithm)
     result = result.where(x.is_zero, -math.inf)
     return result.where(x < 0.0, math.nan)
@@ -250,9 +250,10 @@ def _log10(x: _Number) -> _Number:
 
 
 def _pow(x: _Number, y: _Number) -> _Number:
-    """Return x**y for float32s, within 0.51 units in the last place, with C's results at the ends (Annex F of C11).
+    """Return x**y for float32s, within 0.51 units in the last place, with the special cases of Annex F of C11.
 
-    2**(y log2 |x|) in float64: the logarithm by the series of the inverse hyperbolic tangent, the power by Taylor's.
+    It is 2**(y log2 |x|) in float64: the logarithm by the series of the inverse hyperbolic tangent, the power by a
+    Taylor series.
     """
     builder = x.builder
     size = x.where(x < 0.0, x * -1.0)
@@ -266,7 +267,7 @@ def _pow(x: _Number, y: _Number) -> _Number:
     series = (s * s).polynomial(*(2 / math.log(2) / n for n in range(15, 0, -2)))
     logarithm = s * series + _Number(builder, builder.sitofp(halvings, _DOUBLE))
     power = logarithm * exponent
-    power = power.where(logarithm.is_zero, 0.0)  # of 1, also for an infinite exponent
+    power = power.where(logarithm.is_zero, 0.0)  # 1 to any power, also an infinite one
     power = power.where(power < -200.0, -200.0)
     power = power.where(power > 200.0, 200.0)
     shifted = power + _LARGE_DOUBLE
@@ -279,7 +280,7 @@ def _pow(x: _Number, y: _Number) -> _Number:
     zero, infinity = _Number(builder, _value(0.0)), _Number(builder, _value(math.inf))
     result = result.where(size.is_zero, zero.where(falls, infinity))
     result = result.where(size.equals(math.inf), infinity.where(falls, zero))
-    # Whether y is a whole number, and an odd one. Those from 2**24 on are even.
+    # Whether y is an integer, and whether it is odd. Integers from 2**24 are even.
     given = y.where(y < 0.0, y * -1.0)
     given = _Number(builder, _value(0.0)).where(given < 16777216.0, given)
     whole = builder.fptosi(given.value, _INT)
@@ -296,7 +297,7 @@ def _pow(x: _Number, y: _Number) -> _Number:
 def _log1p(x: _Number) -> _Number:
     """Return log(1 + x) for a float32, within 1.5 units in the last place, the sign of zeros included; NaN below -1.
 
-    What 1 + x loses by rounding is added to its logarithm, divided by it: W. Kahan's remedy.
+    The rounding error of 1 + x, divided by 1 + x, is added to the logarithm (W. Kahan's correction).
     """
     total = x + 1.0
     lost = (x - (total - 1.0)) / total
@@ -305,8 +306,8 @@ def _log1p(x: _Number) -> _Number:
     return result.where(x.is_zero, x)
 
 
-# Powers of two in pieces, less a multiple of 2 pi: the first two pieces have 29 bits, so that a product with the 24
-# bits of a float32 is exact.
+# Powers of two modulo 2 pi in pieces; the first two pieces have 29 bits, so that a product with the 24 bits of a
+# float32 is exact.
 _CIRCLES = (
     (24, -0.893968865275383, -1.4048139353184386e-09, -5.18562909421874e-19),
     (48, 0.1298607005737722, 3.825571829804697e-10, 8.597664425907738e-19),
@@ -319,7 +320,7 @@ _LARGE_DOUBLE = 6755399441055744.0  # 1.5 * 2**52: see _LARGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Angle:
-    """An angle as a number of right angles, of which the lowest bits count, and the rest, at most a half of one."""
+    """An angle as a number of right angles, of which only the lowest bits matter, plus at most half a right angle."""
 
     rights: Any
     rest: _Number
@@ -351,7 +352,7 @@ def _angle(x: _Number) -> _Angle:
 
 
 def _wave(x: _Number, ahead: int, function: str) -> _Number:
-    """Return the sine of a float32 and ``ahead`` right angles (Cephes' sinf and cosf, after another reduction)."""
+    """Return the sine of a float32 plus ``ahead`` right angles (Cephes' sinf and cosf with another range reduction)."""
     builder = x.builder
     if not cpu_has("fma"):
         return _Number(builder, builder.call(builder.module.declare_intrinsic(function, [_FLOAT]), [x.value]))
@@ -382,8 +383,8 @@ def _cos(x: _Number) -> _Number:
 def _tanh(x: _Number) -> _Number:
     """Return tanh(x) for a float32, within 4.5 units in the last place (5.5 without FMA), and never beyond 1.
 
-    x times a quotient of polynomials in the square of x, which is limited to 9, from where on the result is 1. They are
-    fitted to the least relative error, 6.7e-9 before rounding, by Lawson's reweighted least squares.
+    It is x times a quotient of polynomials in x squared, with x limited to 9, from which the result is 1. They minimize
+    the largest relative error, 6.7e-9 before rounding, by Lawson's reweighted least squares.
     """
     inside = x.where(x < -9.0, -9.0)
     inside = inside.where(inside > 9.0, 9.0)
@@ -401,7 +402,7 @@ def _tanh(x: _Number) -> _Number:
 def _erf(x: _Number) -> _Number:
     """Return erf(x) for a float32, within 4e-7 and 7 units in the last place.
 
-    x times a quotient of polynomials in the square of x, which is limited to 4.
+    It is x times a quotient of polynomials in x squared, with x limited to 4.
     """
     inside = x.where(x < -4.0, -4.0)
     inside = inside.where(inside > 4.0, 4.0)

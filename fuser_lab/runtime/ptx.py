@@ -46,10 +46,10 @@ def _shortened(text: str) -> str:
 
 
 def kernel_key(generated: GeneratedKernel) -> tuple[object, ...]:
-    """Return what decides the machine code of a kernel; kernels with equal keys may share it.
+    """Return a key of everything that determines the machine code of a kernel; kernels with equal keys may share it.
 
-    The text is not enough: element types and the shape of a block stand in its comments only. How many blocks there are
-    is an argument of the launch, as sizes are.
+    The text is not enough, because element types and the shape of a block appear only in its comments. The number of
+    blocks is an argument of the launch, like sizes.
     """
     return (
         content_key(generated.source),
@@ -68,19 +68,19 @@ def _words(phase: Phase) -> tuple[DataType, ...]:
 def compile_phases(
     generated: GeneratedKernel, cc: tuple[int, int] = HOPPER, *, lineinfo: bool = False,
 ) -> tuple[CompiledPhase, ...]:
-    """Return the phases of a CUDA kernel as PTX for a compute capability; ``lineinfo`` notes the source's lines in it.
+    """Return the phases of a CUDA kernel as PTX for a compute capability; ``lineinfo`` adds the source's line numbers.
 
     Raises
     ------
     CompilationError
-        If the compiler of kernels or NVVM refuse the source; the text names the file that it is in.
+        If the compiler of kernels or NVVM refuses the source; the message names its file.
     UnsupportedError
-        If the compiler that the source is for is not installed.
+        If the source's compiler is not installed.
     """
     if not generated.kernel_ir.phases:
         return ()
     with interrupts_deferred():
-        # Not before: kernels whose machine code is on disk run without it.
+        # Loaded only now, because kernels whose machine code is on disk do not need it.
         compiler_named(generated.compiler).require()
         try:
             return _compiled(generated, cc, lineinfo=lineinfo)
@@ -91,10 +91,10 @@ def compile_phases(
 
 
 def refused(generated: GeneratedKernel, target: str, error: Exception) -> CompilationError:
-    """Return what to raise where a compiler refuses a kernel: its source stays where the text says."""
+    """Return the error to raise if a compiler refuses a kernel; the message names the file of its source."""
     said = str(error).strip().partition("\n")[0] or type(error).__name__
     place = source_path(generated.source)
-    kept = f" (its source is kept in {place})" if place is not None else ""
+    kept = f" (its source is in {place})" if place is not None else ""
     return CompilationError(f"the kernel {generated.kernel_ir.name} does not compile for {target}: {said}{kept}.")
 
 
@@ -113,7 +113,7 @@ def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool
         )
         ptx, entry = compile_for(resident=resident)
         while resident and spills(machine_code(ptx, cc)[1]):
-            # Fewer blocks at a time are slower, registers in memory slower still.
+            # Fewer blocks at a time are slower, and spilled registers are slower still.
             resident //= 2
             ptx, entry = compile_for(resident=resident)
         compiled.append(CompiledPhase(phase=phase, ptx=ptx, entry=entry))
@@ -121,12 +121,12 @@ def _compiled(generated: GeneratedKernel, cc: tuple[int, int], *, lineinfo: bool
 
 
 def spills(log: str) -> bool:
-    """Whether the linker's report says that registers are kept in memory."""
+    """Whether the linker reports spilled registers."""
     return any(int(number) for number in re.findall(r"(\d+) bytes spill", log))
 
 
 def machine_code(ptx: str, cc: tuple[int, int]) -> tuple[bytes, str]:
-    """Return a cubin and what the linker reports about it: registers, spills. From its cache it would say nothing."""
+    """Return a cubin and the linker's report of registers and spills; with its cache, the linker reports nothing."""
     core: Any = importlib.import_module("cuda.core")
     options = core.LinkerOptions(arch=f"sm_{cc[0]}{cc[1]}", ptxas_options=["-v"], no_cache=True)
     linker = core.Linker(core.ObjectCode.from_ptx(ptx.encode()), options=options)

@@ -1,8 +1,9 @@
-"""Runs on a GPU that are like one before: the arguments of all launches are in place, only addresses change.
+"""Repeated runs on a GPU: the arguments of all launches are in place, and only addresses change.
 
-A run looks at its arrays for what kernels were compiled for and outputs were checked for: shape, strides, dtype,
-device, alignment, and whether anything that is written overlaps anything else. Where all is as it was, addresses are
-put into the arguments and the kernels are launched; where not, the run goes the long way, which says what is wrong.
+A repeated run checks the properties of its arrays that kernels were compiled for and outputs were checked for: shape,
+strides, dtype, device, alignment, and whether anything that is written overlaps anything else. If all are equal,
+addresses are written into the arguments and the kernels are launched. Otherwise the run takes the slow path, which also
+reports errors.
 """
 
 import ctypes
@@ -23,24 +24,24 @@ from fuser_lab.runtime.evaluate import Seen, detached
 
 _KEPT = 2
 _SEQUENCES = frozenset({list, tuple})
-GUARDS = 4  # sets of tensors that differ in what does not matter here, as in whether they need gradients
-LARGEST_WORD = 1 << 31  # of integers that any word of a kernel holds; others go the long way
-# The Python type of a number whose word in memory needs no conversion.
+GUARDS = 4  # kept guards, because guards also distinguish tensors by irrelevant properties such as requires_grad
+LARGEST_WORD = 1 << 31  # of integers that any word of a kernel can hold; others take the slow path
+# The Python type of the numbers that a word in memory takes without conversion.
 _PLAIN: dict[type, type] = {
     ctypes.c_double: float, ctypes.c_float: float, ctypes.c_int64: int, ctypes.c_int32: int, ctypes.c_uint64: int,
     ctypes.c_uint8: bool,
 }
 
-Place = tuple[Any, Any, Any, Any]  # what is looked at: the type of a value and, of a tensor, shape, strides and dtype
-Maker = Callable[[], list[Any]]  # makes arrays for all results that are computed
+Place = tuple[Any, Any, Any, Any]  # the type of a value and, for a tensor, shape, strides and dtype
+Maker = Callable[[], list[Any]]  # makes arrays for all computed results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """What the array library reads and writes between launches: ``env`` holds its arrays and numbers by name.
+    """The operands and results of the array library between launches: ``env`` holds arrays and numbers by name.
 
-    ``arrays`` names those of inputs and results: the place of the value, the name, and the shape, strides and first
-    element that it has there, or None for those of the value. ``numbers`` are places and names.
+    ``arrays`` lists those of inputs and results: the position of the value, the name, and the shape, strides and first
+    element of the operand, or None for those of the value. ``numbers`` are positions and names.
     """
 
     env: Environment
@@ -48,7 +49,7 @@ class Evaluated:
     numbers: tuple[tuple[int, str], ...]
 
     def put(self, values: Sequence[Any]) -> None:
-        """Put the values of a run in place."""
+        """Store the values of a run."""
         for place, name, form in self.arrays:
             value = detached(values[place])
             if form is not None:
@@ -59,17 +60,17 @@ class Evaluated:
             self.env.arguments[name] = values[place]
 
     def drop(self) -> None:
-        """Let go of the values."""
+        """Drop the values."""
         for _, name, _ in self.arrays:
             self.env.arrays[name] = None
 
 
 class DirectRun(Protocol):
-    """A run that needs no more than addresses of tensors in place, taken by one who runs it without looking at them."""
+    """A run that only needs the addresses of tensors; the caller that takes it guarantees that they fit."""
 
     @property
     def words(self) -> tuple[tuple[int, Any], ...]:
-        """The words that hold addresses, each with the place of its tensor among inputs and results."""
+        """The words that hold addresses, each with the position of its tensor among inputs and results."""
 
     @property
     def calls(self) -> tuple[Callable[[], None], ...]:
@@ -77,15 +78,15 @@ class DirectRun(Protocol):
 
     @property
     def strides(self) -> tuple[tuple[int, ...], ...]:
-        """The strides of the inputs that it is for."""
+        """The strides of the expected inputs."""
 
     @property
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """For each input the bits of its address that kernels rely on, and what they are; nothing on the CPU."""
+        """For each input, a mask of the address bits that kernels rely on, and their values; empty on the CPU."""
 
 
 class ReadyRun:
-    """One run as launches; in use by one thread at a time, on one stream."""
+    """One run as launches; used by one thread at a time, on one stream."""
 
     __slots__ = (
         "_aligned", "_are_tensors", "_device", "_evaluated", "_guard", "_guards", "_has_tensors", "_inputs", "_kinds",
@@ -99,30 +100,30 @@ class ReadyRun:
         alignments: Sequence[int] | None = None, views: Sequence[Seen | None] | None = None,
         evaluated: Evaluated | None = None, block: bytearray | None = None,
     ) -> None:
-        """Take over launches whose arguments are those of ``inputs`` and ``outputs``: ``words`` for each of them.
+        """Take launches whose arguments are those of ``inputs`` and ``outputs``, with ``words`` for each of them.
 
         Parameters
         ----------
         kinds
             Types of tensors.
         stream
-            What it was launched on.
+            The stream of the launches.
         inputs, outputs
-            Values of the run: inputs, and results that are computed.
+            Values of the run: inputs, and computed results.
         words
-            For each of these the words of memory that hold its address, or its number.
+            For each of these, the words of memory that hold its address or its number.
         launches
-            What runs, in order.
+            The launches in order.
         storage
-            Memory that is kept for it.
+            Memory that is kept alive for the run.
         alignments
-            The alignment in bytes that kernels were compiled for, for each input; `ALIGNED` if it is left out.
+            The alignment in bytes that kernels were compiled for, for each input; `ALIGNED` by default.
         views
-            One entry for each result: None for one that is computed. None if all are.
+            One entry per result, None for a computed result; None if all are computed.
         evaluated
-            What the array library is given, if it evaluates something.
+            The operands of the array library, if it evaluates something.
         block
-            Memory that holds the words of all values one after another, if each value is a tensor and has one.
+            Memory that holds the words of all values one after another, if each value is a tensor with one word.
         """
         values = [*inputs, *outputs]
         self.stream, self._launches, self._storage, self._slots = stream, tuple(launches), storage, tuple(words)
@@ -133,7 +134,7 @@ class ReadyRun:
         self.given: list[Any] = []  # addresses and numbers that the arguments are set to
         self._device = next((value.get_device() for value in values if type(value) in kinds), -1)
         known = [*(alignments or [ALIGNED] * len(inputs)), *[ALIGNED] * len(outputs)]
-        # The bits of an address that are looked at, and what they have to be.
+        # The address bits that are compared, and their expected values.
         self._rests = [(ALIGNED - 1, 0) if a >= ALIGNED else (2 * a - 1, a) for a in known]
         self._aligned = all(not rest for _, rest in self._rests)
         for value in values:
@@ -147,18 +148,18 @@ class ReadyRun:
                 self.given.append(value)
         self._words = tuple((place, word) for place, slot in enumerate(words) for word in slot)
         self._are_tensors = all(type(value) in kinds for value in values)
-        # Launches alone, on tensors alone: all addresses are written at once.
+        # Only launches, and only on tensors: all addresses are written at once.
         is_plain = self._are_tensors and self._views is None and evaluated is None and len(self._launches) == 1
         self._pack: Callable[..., None] | None = None
         if is_plain and block is not None:
             self._pack = functools.partial(struct.Struct(f"={len(values)}Q").pack_into, block, 0)
         self._has_tensors = any(type(value) in kinds for value in inputs)
         self._guard = guard_of(values) if self._are_tensors else None
-        self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)  # of the inputs alone
+        self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)  # of the inputs only
         self._add_guard(inputs)
 
     def is_sound(self, values: Sequence[Any]) -> bool:
-        """Whether such a run may be repeated without the long way: everything aligned, what is written apart."""
+        """Whether such a run may be repeated on the fast path: everything is aligned, and no output overlaps."""
         for value, span, slot in zip(values, self._spans, self._slots, strict=True):
             if span is None:
                 if any(_PLAIN.get(type(word)) is not type(value) for word in slot):
@@ -173,10 +174,10 @@ class ReadyRun:
             self._guards.appendleft(guard)
 
     def fresh(self, inputs: Sequence[Any], made: Maker) -> list[Any] | None:
-        """Launch for inputs like those before and for new outputs, and return the results; None if they are not alike.
+        """Launch for matching inputs and new outputs, and return the results; None if the inputs do not match.
 
-        New memory is aligned and overlaps nothing that is in use, so that only inputs are looked at. Results are made
-        with the library of the inputs, so that some input has to be a tensor.
+        New memory is aligned and does not overlap memory in use, so only inputs are checked. Results are made with the
+        library of the inputs, so at least one input must be a tensor.
         """
         if len(inputs) != self._inputs or not self._has_tensors:
             return None
@@ -201,7 +202,7 @@ class ReadyRun:
             return None
         try:
             outputs = made()
-        except RuntimeError:  # the long way says what there is no memory for
+        except RuntimeError:  # the slow path reports what does not fit in memory
             return None
         given += [value.data_ptr() for value in outputs]
         self._launch(given, inputs, outputs)
@@ -211,7 +212,7 @@ class ReadyRun:
         return [next(rest) if view is None else view(inputs) for view in self._views]
 
     def _quick(self, given: list[int], made: Maker, pack: Callable[..., None]) -> list[Any] | None:
-        """Do the rest of `fresh` for kernels on tensors alone, which lie at addresses in ``given``."""
+        """Do the rest of `fresh` for kernels whose arguments are only tensors, with addresses in ``given``."""
         ends = 0
         for address in given:
             ends |= address
@@ -219,7 +220,7 @@ class ReadyRun:
             return None
         try:
             outputs = made()
-        except RuntimeError:  # the long way says what there is no memory for
+        except RuntimeError:  # the slow path reports what does not fit in memory
             return None
         for value in outputs:
             given.append(value.data_ptr())  # noqa: PERF401 - a list of its own takes longer
@@ -230,12 +231,12 @@ class ReadyRun:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is kernels on tensors alone, and all results are computed."""
+        """Whether the run is only kernels on tensors, and all results are computed."""
         return self._pack is not None
 
     @property
     def words(self) -> tuple[tuple[int, Any], ...]:
-        """The words that hold addresses, each with the place of its tensor among inputs and results."""
+        """The words that hold addresses, each with the position of its tensor among inputs and results."""
         return self._words
 
     @property
@@ -245,22 +246,22 @@ class ReadyRun:
 
     @property
     def strides(self) -> tuple[tuple[int, ...], ...]:
-        """The strides of the inputs that it is for."""
+        """The strides of the expected inputs."""
         return tuple(stride for _, _, stride, _ in self._places[: self._inputs])
 
     @property
     def alignments(self) -> tuple[tuple[int, int], ...]:
-        """For each input the bits of its address that kernels rely on, and what they are."""
+        """For each input, a mask of the address bits that kernels rely on, and their values."""
         return tuple(self._rests[: self._inputs])
 
     def takes(self, inputs: int, outputs: int) -> bool:
-        """Whether it reads so many inputs and writes so many outputs, none of them a view of an input."""
+        """Whether the run has so many inputs and outputs, and no output is a view of an input."""
         return self._views is None and (inputs, inputs + outputs) == (self._inputs, len(self._places))
 
     def start(self, values: Sequence[Any]) -> bool:
-        """Launch for inputs and outputs if they are like those before; return whether they are."""
+        """Launch for inputs and outputs if they match the previous ones; return whether they do."""
         guard = self._guard
-        here = guard is not None and guard(*values)  # on the same device as well
+        here = guard is not None and guard(*values)  # also on the same device
         if here:
             given = [value.data_ptr() for value in values]
         else:
@@ -289,7 +290,7 @@ class ReadyRun:
                 self._evaluated.drop()
 
     def _is_aligned(self, given: Sequence[Any]) -> bool:
-        """Whether the addresses of inputs end as those that kernels were compiled for."""
+        """Whether the addresses of inputs have the low bits that kernels were compiled for."""
         if self._aligned and self._are_tensors:
             ends = 0
             for address in given:
@@ -303,7 +304,7 @@ class ReadyRun:
         return True
 
     def _compared(self, values: Sequence[Any]) -> list[Any] | None:
-        """Return addresses and numbers if values are like those before."""
+        """Return addresses and numbers if values match the previous ones."""
         given: list[Any] = []
         for value, (kind, shape, stride, dtype) in zip(values, self._places, strict=False):
             found: type = value.__class__
@@ -320,7 +321,7 @@ class ReadyRun:
         return given
 
     def _moved(self, values: Sequence[Any], given: Sequence[Any]) -> bool:
-        """Whether arrays that lie elsewhere than before lie on the same device, and as they have to."""
+        """Whether arrays at new addresses are on the same device and fit."""
         here = all(
             span is None or value.get_device() == self._device
             for value, span in zip(values, self._spans, strict=True)
@@ -328,7 +329,7 @@ class ReadyRun:
         return here and self._fits(given)
 
     def _fits(self, given: Sequence[Any]) -> bool:
-        """Whether arrays at these addresses are aligned, and none that is written overlaps another."""
+        """Whether arrays at these addresses are aligned, and no written array overlaps another."""
         if not self._is_aligned(given):
             return False
         spans = [(0, 0) if span is None else (n, n + span) for n, span in zip(given, self._spans, strict=True)]
@@ -341,17 +342,17 @@ class ReadyRun:
 
 
 class ReadyRuns:
-    """The last runs of a plan, to be repeated; a run takes one and gives it back."""
+    """The last runs of a plan, to be repeated; a caller takes one out and puts it back."""
 
     __slots__ = ("_kept", "_made", "_stream", "kinds")
 
     def __init__(self, kinds: frozenset[type], stream: Callable[[], int], made: Maker) -> None:
-        """Keep runs on arrays of some types; ``stream`` is the current one, ``made`` makes what is computed."""
+        """Store runs on arrays of some types; ``stream`` returns the current stream, ``made`` makes results."""
         self.kinds, self._stream, self._made = kinds, stream, made
         self._kept: deque[ReadyRun] = deque(maxlen=_KEPT)
 
     def started(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
-        """Return the outputs of a run like one of those kept, launched; None if none is alike."""
+        """Launch a run that matches a stored run and return its outputs; None if none matches."""
         kept = self._kept
         if inputs.__class__ not in _SEQUENCES or not (out is None or out.__class__ in _SEQUENCES):
             return None
@@ -359,7 +360,7 @@ class ReadyRuns:
         while left:
             try:
                 run = kept.pop()
-            except IndexError:  # another thread has it
+            except IndexError:  # another thread took it
                 return None
             if run.stream == stream:
                 outputs = run.fresh(inputs, self._made) if out is None else self._written(run, inputs, out)
@@ -380,7 +381,7 @@ class ReadyRuns:
         self._kept.append(run)
 
     def taken(self) -> ReadyRun | None:
-        """Take away a run on the current stream that needs no more than addresses in place; None if there is none."""
+        """Take out a run on the current stream that only needs new addresses; None if there is none."""
         try:
             run = self._kept.pop()
         except IndexError:
@@ -397,7 +398,7 @@ class ReadyRuns:
 
 @functools.cache
 def _guards() -> Any:
-    """Return what Dynamo compares tensors with, in one call; None where torch has it elsewhere."""
+    """Return the function with which Dynamo checks tensors in one call; None if torch has it elsewhere."""
     try:
         return importlib.import_module("torch._C._dynamo.guards").TensorGuards
     except (ImportError, AttributeError):
@@ -405,10 +406,10 @@ def _guards() -> Any:
 
 
 def guard_of(tensors: Sequence[Any]) -> Callable[..., bool] | None:
-    """Return a test for tensors of the same class, device, dtype, shape and strides, none negated or conjugated.
+    """Return a check for tensors of equal class, device, dtype, shape and strides, none lazily negated or conjugated.
 
-    It takes a fifth of the time of asking each tensor. It is false as well where tensors differ in what does not matter
-    here, as in whether they need gradients.
+    It takes a fifth of the time of checking each tensor. It also fails if tensors differ in irrelevant properties, such
+    as whether they need gradients.
     """
     guards = _guards()
     if guards is None or not tensors:
@@ -418,18 +419,18 @@ def guard_of(tensors: Sequence[Any]) -> Callable[..., bool] | None:
 
 
 def aligned_to(address: int) -> int:
-    """Return the number of bytes, at most `ALIGNED`, that an address is a multiple of."""
+    """Return the alignment of an address in bytes, at most `ALIGNED`."""
     address |= ALIGNED
     return address & -address
 
 
 def takes(values: Sequence[Val]) -> bool:
-    """Whether inputs are tensors, and numbers that a kernel takes as one word."""
+    """Whether inputs are only tensors and numbers that fit in one word of a kernel."""
     return all(isinstance(v, TensorView) or not v.dtype.is_complex for v in values)
 
 
 def span_of(array: Any) -> int:
-    """Return the bytes from an array's first element to behind its last."""
+    """Return the number of bytes from the start of an array's first element to the end of its last."""
     if isinstance(array, np.ndarray):
         low, high = np.lib.array_utils.byte_bounds(array)
         return int(high - low)

@@ -1,4 +1,4 @@
-"""The most recently used of what can be made again."""
+"""A cache of the most recently used values."""
 
 import threading
 from collections import OrderedDict
@@ -9,9 +9,9 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """Values by key, the least recently used forgotten beyond ``most``; any number of threads may ask.
+    """Values by key; beyond ``most``, the least recently used is evicted. Any number of threads may use it.
 
-    A value that is forgotten lives on as long as someone else holds it: what is in use is never taken away.
+    An evicted value lives as long as it is referenced elsewhere, so values in use stay valid.
     """
 
     def __init__(self, most: int) -> None:
@@ -28,12 +28,12 @@ class Recent(Generic[Key, Value]):
             return self._kept[key]
 
     def keep(self, key: Key, value: Value) -> Value:
-        """Return what is kept for a key: the given value, unless another one has been kept before."""
+        """Return the value of a key, which is the given one unless there already is another."""
         with self._lock:
             found = self._kept.setdefault(key, value)
             self._kept.move_to_end(key)
             forgotten = [self._kept.popitem(last=False) for _ in range(len(self._kept) - self._most)]
-        # What ends with its last reference ends outside of the lock.
+        # A value whose last reference is dropped here is destroyed outside the lock.
         del forgotten
         return found
 
@@ -43,11 +43,11 @@ class Recent(Generic[Key, Value]):
             return key in self._kept
 
     def __len__(self) -> int:
-        """Return how many values are kept."""
+        """Return the number of values."""
         return len(self._kept)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all values."""
         with self._lock:
             kept, self._kept = self._kept, OrderedDict()
         del kept

@@ -1,4 +1,4 @@
-"""Which runs of a plan are repeated with other arrays, and how such a run is made from one that took the long way."""
+"""Runs of a plan that can be repeated with other arrays, made from a run that took the slow path."""
 
 import ctypes
 import functools
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def ready_runs_of(parts: PlanParts, memory: Memory) -> "ReadyRuns | HostRuns | None":
-    """Return where runs are kept that are repeated with other arrays; None if a run is more than its calls.
+    """Return a store of runs that can be repeated with other arrays; None if a run is more than its calls.
 
-    Each result has to be computed into a separate array, or be seen in an input.
+    Each result has to be computed into a separate array or be a view of an input.
     """
     views = [origin for origin in parts.returned_from if origin is not None]
     returned = {slot.name for slot in parts.returned}
     seen = {s.name for s, origin in zip(parts.returned, parts.returned_from, strict=True) if origin is not None}
-    # A segment may compute what is seen in an input as well, for other segments to read.
+    # A segment may also compute a result that is a view of an input, for other segments to read.
     exact = {slot.name for slot in parts.computed} - seen == returned - seen
     distinct = len(returned) == len(parts.returned) and exact
     fusion = parts.fusion
@@ -40,7 +40,7 @@ def ready_runs_of(parts: PlanParts, memory: Memory) -> "ReadyRuns | HostRuns | N
         return None
     computed = [s for s, origin in zip(parts.returned, parts.returned_from, strict=True) if origin is None]
     if not target_of(memory.target).on_host:
-        # Positions in a tensor are not looked at on a GPU; those that are numbers are.
+        # Positions in a tensor are not checked on a GPU; positions that are numbers are.
         numbers = any(isinstance(fusion.inputs[index.number], Scalar) for index in parts.indices)
         return None if numbers else memory.ready_runs(computed)
     check = (lambda inputs: check_places(parts.indices, inputs, inputs)) if parts.indices else None
@@ -51,18 +51,18 @@ def repeated(
     ready: "ReadyRuns | HostRuns", parts: PlanParts, memory: Memory, variant: Variant, env: Environment,
     inputs: Sequence[Any], outputs: Sequence[Any],
 ) -> "ReadyRun | HostRun | None":
-    """Return a finished run to be repeated, or None if it was more than launches that wrote into the outputs.
+    """Return a completed run for repetition; None if it was more than launches that wrote into the outputs.
 
     Parameters
     ----------
     ready
-        Where such runs are kept.
+        The store of such runs.
     parts, memory, variant
-        What ran.
+        The plan's parts, its memory, and the variant that ran.
     env, inputs, outputs
         The memory and the values of the run.
     """
-    aliases: dict[str, list[str]] = {loan.result.name: [loan.intermediate.name] for loan in parts.loans}
+    aliases: dict[str, list[str]] = {alias.result.name: [alias.intermediate.name] for alias in parts.result_aliases}
     for view in variant.views:
         aliases.setdefault(view.base, []).append(view.name)
     calls = [call for calls in variant.calls for call in calls]
@@ -71,7 +71,7 @@ def repeated(
     views = {view.name for view in variant.views}
     for step in variant.steps:
         if step.runs and step.generated is None and not views.isdisjoint(tv.name for tv in step.fusion.tensor_inputs):
-            return None  # arrays of views begin elsewhere than their bases
+            return None  # arrays of views do not begin at the address of their base
     return ready.again(calls, env, parts.inputs, parts.returned, parts.returned_from, inputs, outputs, aliases)
 
 
@@ -79,7 +79,7 @@ def _launched(
     ready: ReadyRuns, parts: PlanParts, memory: Memory, calls: Sequence[Call], env: Environment, inputs: Sequence[Any],
     outputs: Sequence[Any], aliases: Mapping[str, Sequence[str]],
 ) -> ReadyRun | None:
-    """Return a run on a GPU to be repeated; ``aliases`` names intermediates in the memory of an input or a result."""
+    """Return a repeatable run on a GPU; ``aliases`` names intermediates in the memory of an input or a result."""
     origins = parts.returned_from
     computed = [slot for slot, origin in zip(parts.returned, origins, strict=True) if origin is None]
     made = [value for value, origin in zip(outputs, origins, strict=True) if origin is None]
@@ -95,10 +95,10 @@ def _launched(
         if not is_given:
             return None
     names = [(slot.name, *aliases.get(slot.name, ())) for slot in slots]
-    own = env.copy()  # what the run keeps: storage, and nothing of the caller's
+    own = env.copy()  # keeps storage alive, but nothing of the caller
     for name in itertools.chain.from_iterable(names):
         own.drop(name)
-    # One word serves all kernels that take the same tensor; the words of all tensors lie in one block.
+    # Kernels that take the same tensor share one word, and the words of all tensors are in one block.
     block = bytearray(8 * len(slots)) if all(isinstance(slot, Slot) for slot in slots) else None
     words: dict[str, tuple[Any, ...]] = {}
     for place, found in enumerate(names if block is not None else ()):
@@ -137,13 +137,13 @@ def _launched(
 
 
 def _evaluated(call: Call, env: Environment, stream: int) -> None:
-    """Let the array library evaluate a segment, which goes to the current stream by itself."""
+    """Let the array library evaluate a segment; it uses the current stream."""
     del stream
     call(env)
 
 
 def _form(env: Environment, base: str, name: str) -> tuple[Any, Any, int] | None:
-    """Return the shape, strides and first element of a tensor that lies in the memory of another; None for itself."""
+    """Return the shape, strides and first element of a tensor in the memory of another; None for the tensor itself."""
     if name == base:
         return None
     array = env.arrays[name]

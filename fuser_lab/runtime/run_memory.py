@@ -1,4 +1,4 @@
-"""The memory of a plan's runs: inputs and outputs put where kernels find them, and storage for what lies between."""
+"""The memory of a plan's runs: arrays of inputs and outputs for kernels, and storage for intermediates."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from fuser_lab.ir import TensorView
 from fuser_lab.runtime.arrays import is_torch, may_overlap
 from fuser_lab.runtime.binding import (
     Slot,
-    check_apart,
+    check_disjoint,
     check_outs,
     check_places,
     check_writable,
@@ -32,21 +32,21 @@ from fuser_lab.runtime.variants import InputLayouts, Variant
 from fuser_lab.targets import target_of
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "OUT_OF_MEMORY", "ALLOC_FAILED")
-_MOST_BYTES = (1 << 63) - (1 << 12)  # that anyone can ask for, with what alignment adds
+_MOST_BYTES = (1 << 63) - (1 << 12)  # of one allocation, with padding for alignment
 
 
 def is_exhausted(error: Exception) -> bool:
-    """Whether NumPy, torch, CuPy or the CUDA driver say that there is no more memory."""
+    """Whether NumPy, torch, CuPy or the CUDA driver reports that memory is exhausted."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
 
 
 class RunMemory:
-    """What makes the environments of a plan's runs."""
+    """Makes the environments of a plan's runs."""
 
     def __init__(self, parts: PlanParts, memory: Memory, release: Callable[[], None]) -> None:
-        """Take over the parts of a plan; ``release`` lets go of what is kept for other runs."""
+        """Take the parts of a plan; ``release`` frees what is kept for later runs."""
         self._parts, self._memory, self._release = parts, memory, release
 
     # Inputs
@@ -72,7 +72,7 @@ class RunMemory:
         raise self.exhausted(max(parts.fusion.tensor_inputs, key=lambda tv: tv.nbytes))
 
     def layouts(self, arrays: Sequence[Any]) -> InputLayouts:
-        """Return how imported inputs lie."""
+        """Return the layouts of imported inputs."""
         memory = self._memory
         return tuple(
             (memory.element_strides(array), memory.alignment(array))
@@ -88,7 +88,7 @@ class RunMemory:
         for _ in range(len(variant.idle)):
             try:
                 idle = variant.idle.pop()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took it
                 break
             if idle.queue == queue:
                 return idle
@@ -101,7 +101,7 @@ class RunMemory:
                     self._largest_in(variant, number), functools.partial(memory.block, nbytes), nbytes,
                 ))
             except OutOfMemoryError:
-                # Whoever keeps the error keeps this frame.
+                # A reference to the error keeps this frame alive.
                 blocks.clear()
                 raise
         env = Environment(queue=queue)
@@ -112,27 +112,27 @@ class RunMemory:
         return env
 
     def without_callers(self, env: Environment, variant: Variant) -> None:
-        """Let go of the caller's arrays; storage stays for the next run."""
+        """Drop the caller's arrays, and keep storage for the next run."""
         for name in self._parts.unstored:
             env.drop(name)
         for view in variant.views:
             env.drop(view.name)
 
     def _largest_in(self, variant: Variant, block: int) -> TensorView:
-        """Return the largest tensor that lies in a block; workspaces are named after the output of their kernel."""
+        """Return the largest tensor in a block; a workspace counts as the output of its kernel."""
         fusion = self._parts.fusion
         names = [name for name in variant.sizes if variant.storage.block_of[name] == block]
         found = [tv for name in names if (tv := fusion.tensors.get(name)) is not None]
         return max(found or fusion.outputs, key=lambda tv: tv.nbytes)
 
     def _fresh(self, slot: Slot) -> tuple[Any, Any]:
-        """Return new memory for an output, and the same as an array."""
+        """Return new memory for an output, and an array of it."""
         make = functools.partial(self._memory.fresh, slot.tensor.dtype, slot.layout.size)
         flat = self._allocated(slot.tensor, make, slot.nbytes)
         return flat, self._memory.logical(flat, slot.tensor)
 
     def _allocated(self, tensor: TensorView, make: Callable[[], Any], nbytes: int | None = None) -> Any:
-        """Return new memory, or raise OutOfMemoryError that names the tensor it was for."""
+        """Return new memory, or raise an OutOfMemoryError that names the tensor."""
         if nbytes is None or nbytes <= _MOST_BYTES:
             try:
                 return make()
@@ -142,7 +142,7 @@ class RunMemory:
         raise self.exhausted(tensor, nbytes)
 
     def exhausted(self, tensor: TensorView, nbytes: int | None = None) -> OutOfMemoryError:
-        """Return the error for exhausted memory, after releasing storage kept for other runs."""
+        """Return the error for exhausted memory, after freeing storage kept for later runs."""
         self._release()
         free = self._memory.free_bytes()
         where = "host" if target_of(self._memory.target).on_host else self._memory.label()
@@ -160,7 +160,7 @@ class RunMemory:
         self, env: Environment, variant: Variant, inputs: Sequence[Any], arrays: Sequence[Any],
         out: Sequence[Any] | None,
     ) -> tuple[list[Any], Callable[[], None]]:
-        """Put inputs and outputs into an environment; return the outputs and what is left to do after the run."""
+        """Put inputs and outputs into an environment; return the outputs and the actions to take after the run."""
         parts, memory = self._parts, self._memory
         env.library = library_of(inputs)[0]
         for slot, array in zip(parts.inputs, arrays, strict=True):
@@ -185,13 +185,13 @@ class RunMemory:
             read = [array for slot, array in zip(parts.inputs, arrays, strict=True) if isinstance(slot, Slot)]
             for slot, array in given:
                 self._place(env, slot, array, read, copies)
-        check_apart(written)
+        check_disjoint(written)
         for slot in parts.computed:
             if slot.name not in env.arguments:
                 env.put(slot.name, *self._fresh(slot))
-        for loan in parts.loans:
-            flat = env.arguments[loan.result.name]
-            env.put(loan.intermediate.name, flat, memory.logical(flat, loan.intermediate))
+        for alias in parts.result_aliases:
+            flat = env.arguments[alias.result.name]
+            env.put(alias.intermediate.name, flat, memory.logical(flat, alias.intermediate))
         left = [place for place, array in enumerate(outputs) if array is None]
 
         def finish() -> None:
@@ -222,9 +222,9 @@ class RunMemory:
     def _view(
         self, env: Environment, slot: Slot, origin: Origin, own: Any, array: Any, kind: str, like: Any,
     ) -> Any:
-        """Return a result as it is seen in the caller's own array, or a copy of what is seen in another one."""
+        """Return a result as a view of the caller's array, or as a copy if it is a view of another array."""
         if own is not None:
-            # Where strides of the array given make a reshape copy, it needs memory.
+            # If the strides of the given array make a reshape copy, the copy needs memory.
             return self._allocated(slot.tensor, functools.partial(seen, own, origin.exprs, env.arguments))
         return self._memory.export(self._copied(slot, seen(array, origin.exprs, env.arguments)), kind, like)
 
@@ -236,10 +236,10 @@ class RunMemory:
     def _place(
         self, env: Environment, slot: Slot, given: Any, read: Sequence[Any], copies: list[tuple[Any, Slot]],
     ) -> None:
-        """Let kernels write into an array of the caller, or note a copy where that cannot be.
+        """Let kernels write into an array of the caller, or schedule a copy if they cannot.
 
-        It cannot where no kernel computes it, where layout, place or alignment forbid it, or where kernels may read an
-        input from the same memory.
+        They cannot if no kernel computes the output, if layout, device or alignment do not fit, or if kernels may read
+        an input from the same memory.
         """
         memory, tensor = self._memory, slot.tensor
         if not memory.is_writable(given):
@@ -257,19 +257,19 @@ class RunMemory:
         env.put(slot.name, memory.flat(array, tensor.dtype, slot.layout), array)
 
     def _result(self, env: Environment, slot: Slot) -> Any:
-        """Return what a run computed; what is seen in the memory of another tensor is copied."""
+        """Return a computed result; a view of another tensor is copied."""
         origin = self._parts.origins.get(slot.tensor)
         if origin is None or not self._parts.is_seen(slot.tensor):
             return self._written(env, slot.tensor)
         return self._copied(slot, seen(env.arrays[origin.base.name], origin.exprs, env.arguments))
 
     def _written(self, env: Environment, tensor: TensorView) -> Any:
-        """Return what is written over an input; an input is copied, since it may be overwritten itself."""
+        """Return the values to write over an input; an input is copied, because it may be overwritten as well."""
         array = env.arrays[tensor.name]
         return self._copied(self._parts.outputs[tensor.name], array) if tensor in self._parts.fusion.inputs else array
 
     def _overwritten(self, source: TensorView, inputs: Sequence[Any], arrays: Sequence[Any]) -> Any:
-        """Return the array that is written to for an input: the caller's own where what is computed with is a copy."""
+        """Return the array to write to for an input: the caller's array if the run computes with a copy of it."""
         number = self._parts.fusion.inputs.index(source)
         array, given = arrays[number], inputs[number]
         check_writable(source.name, given)

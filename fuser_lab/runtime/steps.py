@@ -1,4 +1,4 @@
-"""The segments of a prepared plan as steps of a run, which may be bound to arrays, and cancelled between two."""
+"""The segments of a prepared plan as steps of a run, which may be bound to arrays, and cancelled between steps."""
 
 import threading
 from collections.abc import Callable
@@ -22,10 +22,10 @@ class CancelFlag(threading.Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One segment, ready to run: its kernel, or None where the array library evaluates it, and why.
+    """One segment, ready to run: its kernel, or None and the reason if the array library evaluates it.
 
-    One that leads only to results that are views of inputs does not run, nor does one that only gives a result another
-    shape. ``in_lock_step`` says that the kernel is a CUDA kernel, scheduled by hand, which the host evaluates.
+    A segment that leads only to results that are views of inputs does not run, nor does one that only reshapes a
+    result. ``in_lock_step`` says that the kernel is a CUDA kernel scheduled by hand, which the host evaluates.
     """
 
     fusion: Fusion
@@ -38,7 +38,7 @@ class Step:
 
 @dataclass(slots=True, kw_only=True)
 class BoundRun:
-    """A plan bound to inputs and outputs: `steps` may be called one by one, any number of times; then `finish`."""
+    """A plan bound to inputs and outputs: call the `steps` one by one, any number of times, then `finish`."""
 
     steps: tuple[Callable[[], None], ...]
     outputs: list[Any]

@@ -1,4 +1,4 @@
-"""Memory for the values between segments: planned once, shared by values that do not live at the same time."""
+"""Memory for the values between segments, planned once and shared by values that are not live at the same time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
-    """A value's bytes and the first and last step that touch it."""
+    """The bytes of a value, and the first and last step that access it."""
 
     name: str
     nbytes: int
@@ -30,7 +30,7 @@ class StoragePlan:
 
 
 def plan_storage(lifetimes: Sequence[Lifetime]) -> StoragePlan:
-    """Return blocks such that values alive at the same step have different ones; the best fit is reused first."""
+    """Return blocks such that values live at the same step have different ones; the best fit is reused first."""
     blocks: list[int] = []
     busy_until: list[int] = []
     chosen: dict[str, int] = {}

@@ -1,16 +1,17 @@
-"""What is kept on disk between sessions: files of this user only, authenticated, and read without waiting.
+"""Files that are kept on disk between processes: owned by this user, authenticated, and read without blocking.
 
-Files lie in ``kernels`` below the directory that the environment variable ``FUSER_LAB_CACHE`` names, or else below the
-user's cache directory (``~/.cache/fuser_lab`` on Linux). Whoever may write there could have machine code run, so:
+Files are in ``kernels`` below the directory that the environment variable ``FUSER_LAB_CACHE`` names, or below the
+user's cache directory by default (``~/.cache/fuser_lab`` on Linux). Anyone who can write there could have machine code
+run, so:
 
-* A directory is used only if it belongs to this user and no one else may write to it; those made here are for the user
-  alone (mode 0700). Where one is not, a `CacheWarning` says so, once, and nothing is kept.
-* Each file begins with an HMAC of its name and content, under a secret of the user that lies elsewhere (`secret`).
-  Content with any other HMAC is taken for missing.
-* Directories are opened and checked first, and files opened relative to them; links are not followed, a FIFO is not
-  waited for, and what is checked is what is open. So nothing can be exchanged between the check and the use.
+* A directory is used only if it belongs to this user and no one else may write to it; new directories are accessible to
+  the user only (mode 0700). Otherwise a `CacheWarning` is issued once, and nothing is stored.
+* Each file begins with an HMAC of its name and content, under a secret of the user that is stored elsewhere (`secret`).
+  Content with a different HMAC counts as missing.
+* Directories are opened and checked first, and files are opened relative to them. Links are not followed, opening a
+  FIFO does not block, and the opened file itself is checked, so nothing can be exchanged between the check and the use.
 
-Nothing here raises an error: what cannot be read is made again, and what cannot be written is made again next time.
+No function here raises an error: content that cannot be read or written is simply made again.
 """
 
 import contextlib
@@ -45,11 +46,11 @@ _LOCK = threading.Lock()
 
 
 class _UntrustedError(Exception):
-    """A directory that someone else may write to."""
+    """Another user may write to a directory."""
 
 
 class _Folder:
-    """An open directory that was found to be this user's own; files are named relative to it."""
+    """An open directory that belongs to this user; files are named relative to it."""
 
     def __init__(self, path: Path, descriptor: int | None) -> None:
         self.path, self.descriptor = path, descriptor
@@ -72,7 +73,7 @@ class _Folder:
             os.close(descriptor)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, which appears whole or not at all; OSError if it cannot be written."""
+        """Write a file atomically; raise OSError if it cannot be written."""
         temporary = f"{secrets.token_hex(8)}.tmp"
         try:
             with os.fdopen(os.open(self._name(temporary), _WRITE, 0o600, dir_fd=self.descriptor), "wb") as file:
@@ -89,7 +90,7 @@ class _Folder:
 
 
 def read(name: str) -> bytes | None:
-    """Return what `write` kept under a name, ``"file"`` or ``"folder/file"``; None if it is not there as written."""
+    """Return what `write` stored under a name, ``"file"`` or ``"folder/file"``; None if missing or changed."""
     key = secret()
     if key is None:
         return None
@@ -103,7 +104,7 @@ def read(name: str) -> bytes | None:
 
 
 def write(name: str, content: bytes) -> None:
-    """Keep content under a name for `read`, if there is a place for it."""
+    """Store content under a name for `read`, if a directory is available."""
     key = secret()
     if key is None or len(content) + len(_MAGIC) + _DIGEST > MOST_FILE_BYTES:
         return
@@ -114,7 +115,7 @@ def write(name: str, content: bytes) -> None:
 
 
 def write_text(name: str, text: str) -> Path | None:
-    """Write a file for people to read and return where it is, None if nowhere; nothing here reads it again."""
+    """Write a file for people to read, which is never read back; return its path, or None without a directory."""
     with _opened(name) as (folder, file), contextlib.suppress(OSError):
         if folder is not None:
             _bounded(folder.path)
@@ -124,7 +125,7 @@ def write_text(name: str, text: str) -> Path | None:
 
 
 def is_usable() -> bool:
-    """Whether what is written can be read by another process of this user."""
+    """Whether another process of this user can read what is written."""
     if secret() is None:
         return False
     with _opened("file") as (folder, _):
@@ -132,14 +133,14 @@ def is_usable() -> bool:
 
 
 def has(name: str) -> bool:
-    """Whether something is kept under a name; not whether it is sound."""
+    """Whether a file exists under a name; its content is not checked."""
     with _opened(name) as (folder, file):
         return folder is not None and (folder.path / file).is_file()
 
 
 @functools.cache
 def _bounded(place: Path) -> None:
-    """Bound a directory, once per process."""
+    """Bound the size of a directory, once per process."""
     remove_oldest(place)
 
 
@@ -151,12 +152,12 @@ def _seal(key: bytes, name: str, content: bytes) -> bytes:
 
 
 def configured() -> Path:
-    """Return the directory that the user names, or the usual one of the system, which need not exist."""
+    """Return the directory that the user names, or the system's default; it need not exist."""
     return Path(os.environ.get("FUSER_LAB_CACHE") or _usual("cache")).expanduser()
 
 
 def _usual(kind: str) -> Path:
-    """Return the system's directory for a user's caches, or for data that are not a cache."""
+    """Return the system's directory for a user's caches, or for other data."""
     windows, mac, variable, linux = {
         "cache": ("LOCALAPPDATA", "Caches", "XDG_CACHE_HOME", "~/.cache"),
         "data": ("APPDATA", "Application Support", "XDG_DATA_HOME", "~/.local/share"),
@@ -169,31 +170,31 @@ def _usual(kind: str) -> Path:
 
 
 def directory() -> Path | None:
-    """Return the directory that files are kept in, made if need be; None if there is none that can be trusted."""
+    """Return the directory of the files, created if necessary; None if there is no trusted directory."""
     with _opened("file") as (folder, _):
         return None if folder is None else folder.path
 
 
 @contextmanager
 def _opened(name: str) -> Iterator[tuple[_Folder | None, str]]:
-    """Return the directory of a name, open, or None, and the name in it."""
+    """Return the opened directory of a name, or None, and the name in it."""
     *folders, file = name.split("/")
     with contextlib.ExitStack() as stack:
         folder: _Folder | None = None
         try:
             base = configured()
-            str(base).encode("utf-8")  # a path that cannot be printed is of no use to messages and compilers
+            str(base).encode("utf-8")  # messages and compilers need a printable path
             folder = stack.enter_context(_walked(base, (_FOLDER, *folders)))
         except _UntrustedError as error:
             _tell(str(error))
         except (OSError, RuntimeError, ValueError):
-            pass  # no home, no permission, a file in place of a directory, no text
+            pass  # no home, no permission, a file instead of a directory, or an unprintable path
         yield folder, file
 
 
 @contextmanager
 def _walked(base: Path, inner: tuple[str, ...]) -> Iterator[_Folder]:
-    """Return a directory below another one, both made if need be, after checking each on the way."""
+    """Return a directory below another one, both created if necessary, after checking each directory on the path."""
     _make(base)
     path = base.joinpath(*inner)
     if not _POSIX:
@@ -202,7 +203,7 @@ def _walked(base: Path, inner: tuple[str, ...]) -> Iterator[_Folder]:
         return
     link = base.lstat()
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in {os.geteuid(), 0}:
-        msg = f"{base} is a link of another user"
+        msg = f"{base} is a link that belongs to another user"
         raise _UntrustedError(msg)
     descriptor = os.open(base, _OPEN_FOLDER)
     try:
@@ -215,7 +216,7 @@ def _walked(base: Path, inner: tuple[str, ...]) -> Iterator[_Folder]:
             outer, descriptor = descriptor, os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
             os.close(outer)
             _check(here, descriptor)
-            if os.fstat(descriptor).st_mode & _OTHERS:  # made by an earlier version
+            if os.fstat(descriptor).st_mode & _OTHERS:  # created by an earlier version
                 os.fchmod(descriptor, 0o700)
         yield _Folder(path, descriptor)
     finally:
@@ -223,7 +224,7 @@ def _walked(base: Path, inner: tuple[str, ...]) -> Iterator[_Folder]:
 
 
 def _make(folder: Path) -> None:
-    """Make a directory and those above it, each for this user only."""
+    """Create a directory and its parents, each accessible to this user only."""
     if not folder.is_dir():
         if folder.parent != folder:
             _make(folder.parent)
@@ -232,13 +233,13 @@ def _make(folder: Path) -> None:
 
 
 def _check(path: Path, descriptor: int) -> None:
-    """Refuse an open directory of another user, and one that others may write to."""
+    """Raise if an open directory belongs to another user, or others may write to it."""
     found = os.fstat(descriptor)
     if found.st_uid != os.geteuid():
         msg = f"{path} belongs to another user"
         raise _UntrustedError(msg)
     if found.st_mode & _OTHERS_WRITE:
-        msg = f"users other than its owner may write to {path} (chmod go-w would change that)"
+        msg = f"users other than its owner may write to {path} (chmod go-w changes that)"
         raise _UntrustedError(msg)
 
 
@@ -247,7 +248,7 @@ def _tell(why: str) -> None:
         if why in _WARNED:
             return
         _WARNED.add(why)
-    msg = f"Compiled kernels are not kept on disk: {why}; FUSER_LAB_CACHE can name a directory of your own."
+    msg = f"Compiled kernels are not cached on disk: {why}; set FUSER_LAB_CACHE to a directory of your own."
     warn(msg, CacheWarning)
 
 
@@ -255,9 +256,9 @@ def _tell(why: str) -> None:
 
 
 def secret() -> bytes | None:
-    """Return the bytes that only this user knows, made at the first call; None if they can be kept nowhere.
+    """Return the bytes that only this user knows, created at the first call; None if they cannot be stored.
 
-    They lie in ``fuser_lab/cache_key`` below the user's data directory (``~/.local/share`` on Linux), readable for the
+    They are in ``fuser_lab/cache_key`` below the user's data directory (``~/.local/share`` on Linux), readable by the
     user only.
     """
     try:
@@ -274,17 +275,18 @@ def _secret(place: Path) -> bytes:
     with _walked(place, ()) as folder:
         found = _known_secret(folder)
         if found is None:
-            # Where two processes make one at a time, one of them stays; what the other one sealed is made again.
+            # If two processes create one at the same time, one secret stays; files sealed with the other are made
+            # again.
             folder.write("cache_key", secrets.token_bytes(_DIGEST))
             found = _known_secret(folder)
     if found is None:
-        msg = f"the secret in {place} is not what was written."
+        msg = f"the secret in {place} differs from the one that was written."
         raise OSError(msg)
     return found
 
 
 def _known_secret(folder: _Folder) -> bytes | None:
-    """Return the secret in a directory, None if there is none or others may have read it."""
+    """Return the secret in a directory; None if there is none or others may have read it."""
     if folder.descriptor is not None:
         try:
             found = os.stat("cache_key", dir_fd=folder.descriptor, follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""The CPU of this machine as a device to predict times for, by rates that were measured once and are kept on disk."""
+"""The CPU of this machine as a device for predictions, with rates that are measured once and kept on disk."""
 
 import contextlib
 import functools
@@ -17,7 +17,7 @@ COMMAND = "python -m fuser_lab fit --this-cpu"
 
 @functools.cache
 def processor_name() -> str:
-    """Return the model of the processor as the system says it."""
+    """Return the processor's model name as reported by the system."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")
@@ -27,12 +27,12 @@ def processor_name() -> str:
 
 
 def rates_file() -> Path:
-    """Return where the rates of this CPU are kept, in the directory of the cache; it need not exist."""
+    """Return the file of this CPU's rates in the cache directory; it need not exist."""
     return configured() / "rates" / f"{THIS_CPU}.json"
 
 
 def keep(rates: HostRates) -> Path:
-    """Keep the rates of this CPU, and return the file."""
+    """Store the rates of this CPU, and return the file."""
     place = rates_file()
     place.parent.mkdir(parents=True, exist_ok=True)
     record = {"schema": "fuser_lab.rates", "version": 1, **_machine(), "rates": asdict(rates)}
@@ -41,12 +41,12 @@ def keep(rates: HostRates) -> Path:
 
 
 def this_cpu() -> Device:
-    """Return the CPU of this machine with the rates that are kept.
+    """Return the CPU of this machine with its stored rates.
 
     Raises
     ------
     InputError
-        If its rates were not measured yet, or what is kept cannot be read or is of another processor.
+        If its rates have not been measured, or the stored rates cannot be read or belong to another processor.
     """
     how = f"{COMMAND!r} measures them in 20 s"
     try:
@@ -54,14 +54,14 @@ def this_cpu() -> Device:
         rates = HostRates(**record["rates"])
         machine = {name: record[name] for name in _machine()}
     except FileNotFoundError:
-        msg = f"target {THIS_CPU!r}: its rates are not known yet; {how}."
+        msg = f"target {THIS_CPU!r}: its rates have not been measured; {how}."
         raise InputError(msg) from None
     except (OSError, ValueError, TypeError, KeyError) as error:
         msg = f"target {THIS_CPU!r}: {rates_file()} cannot be read ({error}); {how}."
         raise InputError(msg) from None
     if machine != _machine():
         was, now = (f"{one['processor']} with {one['threads']} threads" for one in (machine, _machine()))
-        msg = f"target {THIS_CPU!r}: the rates that are kept are of {was}, and this is {now}; {how}."
+        msg = f"target {THIS_CPU!r}: the stored rates are for {was}, but this CPU is {now}; {how}."
         raise InputError(msg)
     return host_device(rates)
 

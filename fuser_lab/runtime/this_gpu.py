@@ -9,33 +9,33 @@ from fuser_lab.errors import InputError
 
 THIS_MACHINE = "this machine"
 
-# FP32 lanes and dense BF16 tensor-core operations per clock of one SM, by compute capability; 128 and 1024 if unknown.
+# FP32 lanes and dense BF16 tensor-core operations per clock of an SM, by compute capability; 128 and 1024 if unknown.
 _LANES = {(7, 0): 64, (7, 5): 64, (8, 0): 64, (6, 0): 64}
 _TENSOR = {(8, 0): 2048, (9, 0): 4096, (10, 0): 8192}
 
 
 @functools.cache
 def this_gpu() -> Device:
-    """Return the first GPU of this machine: by its data sheet where the name is known, else by what the driver says.
+    """Return the first GPU of this machine: from its data sheet if the name is known, else as the driver reports it.
 
     Raises
     ------
     InputError
-        If there is none, or nothing to ask for it.
+        If there is no GPU, or torch is not installed to query it.
     """
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError:
-        msg = f"target {THIS_MACHINE!r}: torch, which would say what GPU there is, is not installed; {_others()}."
+        msg = f"target {THIS_MACHINE!r}: torch, which queries the GPU, is not installed; {_others()}."
         raise InputError(msg) from None
     if not torch.cuda.is_available():
-        msg = f"target {THIS_MACHINE!r}: there is no CUDA GPU here; {_others()}."
+        msg = f"target {THIS_MACHINE!r}: no CUDA GPU was found; {_others()}."
         raise InputError(msg)
     return described(torch.cuda.get_device_properties(0))
 
 
 def described(properties: Any) -> Device:
-    """Return a device from what torch says of it."""
+    """Return a device as torch describes it."""
     cc = (properties.major, properties.minor)
     sms = properties.multi_processor_count
     for device in DEVICES:
@@ -58,4 +58,4 @@ def described(properties: Any) -> Device:
 
 
 def _others() -> str:
-    return f"name another ({', '.join(d.name for d in DEVICES)}) or give a Device"
+    return f"choose from {', '.join(d.name for d in DEVICES)}, or pass a Device"

@@ -1,10 +1,10 @@
-"""Parallel loops of CPU kernels: a kernel is compiled once, and each thread of Numba's pool calls it for its part.
+"""Parallel loops of CPU kernels: a kernel is compiled once, and each thread of Numba's pool runs its part.
 
-``njit(parallel=True)`` makes a function of what stands in a parallel loop, one that lets the pool call it, and one
-around both, and types and optimizes the loop two or three times. Here threads call the kernel itself, whose `prange`
-gives each of them its part of the range: a first call takes half as long, and later ones as long as before.
+``njit(parallel=True)`` makes one function of the body of a parallel loop, one that lets the pool call it, and one
+around both, and types and optimizes the loop two or three times. Here, threads call the kernel itself, whose `prange`
+returns a thread's part of the range: a first call takes half as long, and later calls take the same time.
 
-What stands outside of the loop runs in each thread, so it may compute but not write to memory that others see.
+Code outside the loop runs in each thread, so it must not write to shared memory.
 """
 
 from typing import Any
@@ -21,8 +21,8 @@ from numba.np.ufunc.parallel import _launch_threads
 from fuser_lab.runtime.pipelines import Serial, WorkerLowering
 
 _BYTES, _SIZE = ir.IntType(8).as_pointer(), ir.IntType(64)
-# Numba's functions return a status, and take a place for the result, here None, and one for an exception before their
-# arguments. The place for the result is the beginning of this: result, number of the part, count of parts.
+# Numba's functions return a status and take, before their arguments, a pointer for the result, here None, and one for
+# an exception. The pointer for the result points to this: result, number of the part, count of parts.
 _PART = ir.LiteralStructType([_BYTES, _SIZE, _SIZE])
 _NUMBER, _COUNT = 1, 2
 _POOL = ir.FunctionType(ir.VoidType(), [_BYTES] * 5 + [_SIZE] * 3)
@@ -50,8 +50,8 @@ def _place(builder: Any, record: Any, field: int) -> Any:
 
 
 def _shared(module: Any, kernel: Any) -> Any:
-    """Return a function with the parameters of a kernel that lets all threads call it, and waits for them."""
-    # Before the arguments, the count of parts: threads of the pool need not know how many they are.
+    """Return a function with the parameters of a kernel that lets all threads call it and waits for them."""
+    # The count of parts precedes the arguments, so that threads of the pool need not know their number.
     frame = ir.LiteralStructType([_SIZE, *(arg.type for arg in kernel.args[1:])])
     shared = ir.Function(module, kernel.function_type, f"shared.{kernel.name}")
     shared.linkage = "internal"
@@ -63,17 +63,17 @@ def _shared(module: Any, kernel: Any) -> Any:
         builder.store(value, _place(builder, given, field))
     one = builder.icmp_unsigned("<=", count, _SIZE(1))
     with builder.if_then(one):
-        # No pool is asked: in a process that was forked from one with threads it would end the process.
+        # The pool is not used here, because in a fork of a process with threads it would end the process.
         part = builder.alloca(_PART)
         for value, field in ((_SIZE(0), _NUMBER), (_SIZE(1), _COUNT)):
             builder.store(value, _place(builder, part, field))
-        # Called as it is: a second copy of the kernel would take as long to compile as the first.
+        # Called, not inlined: a second copy of the kernel would take as long to compile as the first.
         arguments = [builder.bitcast(part, kernel.args[0].type), *shared.args[1:]]
         status = builder.call(kernel, arguments, attrs=("noinline",))
         builder.store(shared.args[0].type.pointee(None), shared.args[0])
         builder.ret(status)
-    # The pool shares ``count`` elements of an array among its threads. Each element is a byte of an array that begins
-    # at address 0, so that its address is its number.
+    # The pool distributes ``count`` elements of an array over its threads. The elements are bytes of an array that
+    # begins at address 0, so that the address of an element is its number.
     arrays, counts, steps = (builder.alloca(kind) for kind in (_BYTES, _SIZE, _SIZE))
     for value, place in ((_BYTES(None), arrays), (count, counts), (_SIZE(1), steps)):
         builder.store(value, place)
@@ -87,7 +87,7 @@ def _shared(module: Any, kernel: Any) -> Any:
 
 
 def _called_by_pool(module: Any, kernel: Any, frame: Any) -> Any:
-    """Return a function that calls a kernel for each of the parts that the pool gives a thread."""
+    """Return a function that calls a kernel for each part that the pool assigns to a thread."""
     worker = ir.Function(module, _CALLED_BY_POOL, f"worker.{kernel.name}")
     worker.linkage = "internal"
     array, parts, _, data = worker.args
@@ -105,10 +105,10 @@ def _called_by_pool(module: Any, kernel: Any, frame: Any) -> Any:
 
 
 class _Lower(Lower):
-    """Numba's last step before LLVM, with another function for Python to call."""
+    """Numba's last pass before LLVM, with a different function for Python to call."""
 
     def create_cpython_wrapper(self, release_gil: bool = False) -> None:
-        """Make what Python calls: it takes the arguments, once, and lets all threads call the kernel with them."""
+        """Make the function for Python, which unpacks the arguments once and lets all threads call the kernel."""
         context, fndesc = self.context, self.fndesc
         module = context.create_module("wrapper")
         kind = context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
@@ -126,11 +126,11 @@ class _Lowering(WorkerLowering):
         return _Lower
 
     def run_pass(self, state: Any) -> bool:
-        """Lower, after the pool has been started; a kernel read from disk starts it as well."""
+        """Lower after starting the pool, which a kernel read from disk also starts."""
         _launch_threads()  # type: ignore[no-untyped-call]
         state.reload_init.append(_launch_threads)
-        state.flags.no_cfunc_wrapper = True  # nothing calls it from C
-        state.flags.noalias = True  # as for the loops of njit(parallel=True): what is written is apart
+        state.flags.no_cfunc_wrapper = True  # it is not called from C
+        state.flags.noalias = True  # as for the loops of njit(parallel=True): outputs do not overlap
         return super().run_pass(state)
 
 

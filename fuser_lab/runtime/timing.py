@@ -1,6 +1,6 @@
-"""Measure plans: results checked first, outputs allocated beforehand, median and quartiles of many samples.
+"""Measurement of plans: results are checked and outputs allocated first; many samples give median and quartiles.
 
-All that is measured takes turns: a machine that slows down for a while slows down all rows alike.
+Rows are measured round-robin, so that drift of the machine affects all of them equally.
 """
 
 import inspect
@@ -34,12 +34,12 @@ from fuser_lab.targets import CPU, target_of
 
 Progress = Callable[[int, int, Timings], None]
 Peer = Callable[..., Any]
-_Inside = tuple[Callable[[], float], Callable[[], float] | None]  # what measures a part of a run, cold and warm
+_Inside = tuple[Callable[[], float], Callable[[], float] | None]  # measures part of a run, cold and warm
 
-CHECKED_ELEMENTS = 1 << 26  # beyond, the reference evaluation would take longer than the measurement
+CHECKED_ELEMENTS = 1 << 26  # beyond this, the reference evaluation would take longer than the measurement
 IN_LOCK_STEP = "evaluated in lock step: its time says nothing about speed"
 
-# What rounding explains, as a share of the largest value of an output.
+# The difference that rounding can explain, as a share of the largest value of an output.
 _TOLERANCE = {
     DataType.Double: 1e-9, DataType.Float: 1e-3, DataType.Half: 2e-2, DataType.BFloat16: 6e-2,
     DataType.ComplexFloat: 1e-3, DataType.ComplexDouble: 1e-9,
@@ -48,7 +48,7 @@ _TOLERANCE = {
 
 
 class TimedSegment(Protocol):
-    """What a measurement says about a segment."""
+    """The part of a segment's interface that measurements use."""
 
     @property
     def index(self) -> int:
@@ -56,7 +56,7 @@ class TimedSegment(Protocol):
 
     @property
     def scheduler(self) -> SchedulerType | None:
-        """Who runs it."""
+        """The scheduler that accepts it, or None."""
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
@@ -76,7 +76,7 @@ class TimedSegment(Protocol):
 
 
 class TimedPlan(Protocol):
-    """What can be measured."""
+    """The part of a plan's interface that measurements use."""
 
     @property
     def name(self) -> str:
@@ -106,11 +106,11 @@ def measure(
     plans: Sequence[TimedPlan], inputs: Sequence[Any], *, peers: Mapping[str, Peer] | None = None,
     progress: Progress | bool | None = None, cancelled: Callable[[], bool] | None = None, seconds: float = 1.0,
 ) -> Timings:
-    """Return measured times of plans, per segment and in total, then of peers; ratios are to the first plan.
+    """Return measured times of plans, per segment and in total, then of peers; ratios are relative to the first plan.
 
-    What gives results that differ from the reference evaluation by more than rounding explains is not timed: its rows
-    have NaN and the error. Where the reference evaluation would take too long, results are compared with those of the
-    first plan. Plans of one name are numbered.
+    A plan or peer whose results differ from the reference evaluation by more than rounding can explain is not timed:
+    its rows have NaN and the error. If the reference evaluation would take too long, results are compared with those of
+    the first plan. Plans with equal names are numbered.
 
     Parameters
     ----------
@@ -119,16 +119,16 @@ def measure(
     inputs
         Arrays and numbers.
     peers
-        Functions that compute the same, by the names of their rows: called with the inputs, and with ``out``, the array
-        to write to or a list of them, if they have a parameter of that name; what they return is compared, or ``out``
-        if that is None. One that changes its inputs is not measured, and the inputs are as before.
+        Functions that compute the same, by the names of their rows. They are called with the inputs, and with ``out``,
+        the array or list of arrays to write to, if they have a parameter of that name. Their return value is compared,
+        or ``out`` if it is None. A function that changes its inputs is not measured, and the inputs are restored.
     progress
         Called as ``progress(done, total, timings so far)``; None or True shows a bar, False none. A row has few samples
-        until all have had their first turn.
+        until each has been measured once.
     cancelled
-        Asked between measurements; once true, the rows measured so far are returned.
+        Called between measurements; once it returns True, the rows measured so far are returned.
     seconds
-        Time to spend on each row at most, after warm-up.
+        Maximum time to spend on each row, after warm-up.
     """
     target = device_of([describe(value) for value in inputs])
     run = _Measurement(target, list(inputs), dict(peers or {}), cancelled or (lambda: False), seconds)
@@ -137,7 +137,7 @@ def measure(
 
 
 def with_progress(measured: Callable[[Progress], Timings], total: int, progress: Progress | bool | None) -> Timings:
-    """Return what is measured, which reports its progress: None or True shows a bar, False nothing."""
+    """Return the rows of a measurement, which reports progress: None or True shows a bar, False nothing."""
     if progress is not None and progress is not True:
         return measured(progress if callable(progress) else _silent)
     bar = progress_bar("timing", total)
@@ -152,12 +152,12 @@ def with_progress(measured: Callable[[Progress], Timings], total: int, progress:
 
 
 def _silent(done: int, total: int, timings: Timings) -> None:
-    """Say nothing."""
+    """Report nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Measured:
-    """A row and the numbers of its calls among those that take turns; None for what is not measured."""
+    """A row and the numbers of its calls in the round-robin; None if it is not measured."""
 
     row: TimingRow
     clock: HostClock | DeviceClock | None = None
@@ -167,12 +167,12 @@ class _Measured:
 
 
 class Measurement:
-    """Rows that are measured in turn; those who measure add rows, then take turns."""
+    """Rows that are measured round-robin: callers add rows, then run the rounds."""
 
     def __init__(self, cancelled: Callable[[], bool], seconds: float) -> None:
-        """Spend at most so many seconds on each row, until ``cancelled`` says so."""
+        """Take the maximum seconds per row, and a function that cancels the measurement."""
         self._cancelled = cancelled
-        # Before the measurement, which is a load itself.
+        # Read before the measurement, which itself loads the system.
         self._load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
         self._found: list[_Measured] = []
         self._turns, self._warm_turns = Turns(seconds), Turns(seconds / 2)
@@ -201,7 +201,7 @@ class Measurement:
     def _take_turns(self, done: int, total: int, progress: Progress) -> None:
         left, complete = total - done, False
         for share in self._turns.rounds(self._cancelled):
-            # While there is work: a processor that waits has other clocks.
+            # Read during the work, because an idle processor has other clock rates.
             rates = {clock: clock.rates() for clock in dict.fromkeys(found.clock for found in self._found) if clock}
             for found in self._found:
                 found.clocks = rates[found.clock] if found.clock else ""
@@ -213,16 +213,16 @@ class Measurement:
             progress(total, total, self._so_far)
 
     def _say(self, row: TimingRow) -> None:
-        """Add a row of what is not measured; its note says why."""
+        """Add a row that is not measured; its note says why."""
         self._found.append(_Measured(row=row))
 
     def _add(
         self, row: TimingRow, call: Callable[[], object], clock: HostClock | DeviceClock,
         inside: _Inside | None = None,
     ) -> None:
-        """Add a row, and its calls to those that take turns, unless its results are wrong.
+        """Add a row, and add its calls to the round-robin unless its results are wrong.
 
-        ``inside`` measures the call as a part of a run, cold and warm; without it, the call is measured by itself.
+        ``inside`` measures the call as part of a run, cold and warm; without it, the call is measured in isolation.
         """
         if row.error >= 1:
             wrong = replace(row, timer=clock.name, note=f"wrong results, not timed{_after(row.note)}")
@@ -235,7 +235,7 @@ class Measurement:
         self._found.append(_Measured(row=row, clock=clock, cold=cold, warm=warm))
 
     def _clock(self, target: str) -> HostClock | DeviceClock:
-        """Return the clock of a target, the same one each time: that of a GPU has memory."""
+        """Return the clock of a target, which is cached because that of a GPU allocates memory."""
         if target not in self._clocks:
             self._clocks[target] = target_of(target).clock()()
         return self._clocks[target]
@@ -268,7 +268,7 @@ class _Measurement(Measurement):
             steps = prepared.steps(inputs)
             runs = [step.runs for step in steps]
             slow: set[int | None] = {n for n, step in enumerate(steps) if step.runs and step.in_lock_step}
-            slow |= {None} if slow else set()  # so is the whole plan
+            slow |= {None} if slow else set()  # the whole plan is slow as well
             rows = self._calls(plan, bound, runs, partial(prepared.run, inputs, kept))
             inside: list[_Inside] = []
             if not error >= 1:
@@ -290,7 +290,7 @@ class _Measurement(Measurement):
         return self._so_far
 
     def _add_peer(self, name: str, peer: Peer, plan: TimedPlan) -> None:
-        """Call a peer, compare what it returns, and add its row; what goes wrong stands in the row's note."""
+        """Call a peer, compare its results, and add its row; the row's note reports failures."""
         prepared = plan.prepared(self._target)
         row = TimingRow(
             plan=name, segment=None, scheduler="", ops=0, bytes_crossing=0, device=prepared.memory.label(),
@@ -315,7 +315,7 @@ class _Measurement(Measurement):
     def _peer_call(
         self, peer: Peer, prepared: PreparedPlan,
     ) -> tuple[Callable[[], object], list[Any], HostClock | DeviceClock]:
-        """Return what to measure of a peer, its results, and the clock that sees it, or raise if it changes inputs."""
+        """Return the call of a peer to measure, its results, and its clock; raise if it changes inputs."""
         call = partial(peer, *self._inputs)
         given: list[Any] = []
         if _takes_out(peer):
@@ -328,7 +328,7 @@ class _Measurement(Measurement):
         finally:
             changed = [number for number, array in before.items() if _restored(self._inputs[number], array)]
         if changed and not prepared.fusion.aliases:
-            msg = f"it changes input {' and '.join(map(str, changed))}, which holds again what it held before"
+            msg = f"it changes input {' and '.join(map(str, changed))}, which has been restored"
             raise InputError(msg)
         flat = list(results) if isinstance(results, tuple | list) else [results]
         if results is None and given:
@@ -345,7 +345,7 @@ class _Measurement(Measurement):
         return until_ready, flat, HostClock("perf_counter, block_until_ready")
 
     def _seeded(self, fusion: Fusion) -> list[Any]:
-        """Return the inputs of a fusion: what is measured is compared with the same random numbers."""
+        """Return the inputs of a fusion with seeds, so that results are compared for the same random numbers."""
         if fusion not in self._given:
             self._given[fusion] = with_seeds(fusion, self._inputs)
         return self._given[fusion]
@@ -354,7 +354,7 @@ class _Measurement(Measurement):
     def _calls(
         plan: TimedPlan, bound: BoundRun, runs: Sequence[bool], complete: Callable[[], object],
     ) -> list[tuple[TimingRow, Callable[[], object]]]:
-        """Return rows with what to measure for them; a segment that does not run reads and writes nothing."""
+        """Return rows with their calls; a segment that does not run reads and writes nothing."""
         found: list[tuple[TimingRow, Callable[[], object]]] = []
         for segment, step, moves in zip(plan.segments, bound.steps, runs, strict=True):
             found.append(
@@ -378,7 +378,7 @@ class _Measurement(Measurement):
     def _compared(
         self, fusion: Fusion, inputs: Sequence[Any], outputs: Sequence[Any],
     ) -> tuple[float, str]:
-        """Return the worst deviation from the reference evaluation, or else from the first plan, and what it is from.
+        """Return the worst deviation from the reference evaluation, or from the first plan, and which one it is from.
 
         NaN if there is nothing to compare with.
         """
@@ -398,14 +398,14 @@ class _Measurement(Measurement):
 
 
 def distance(got: Any, wanted: Any) -> float:
-    """Return the deviation of arrays of any library; on the GPU if they are there."""
+    """Return the deviation of arrays of any library, computed on the GPU if they are there."""
     if not (is_torch(got) and is_torch(wanted) and got.is_cuda and wanted.is_cuda):
         return deviation(to_numpy(got), to_numpy(wanted))
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return math.inf
     dtype = describe(got).dtype  # type: ignore[union-attr]
     tolerance = _TOLERANCE.get(dtype, 0.0)
-    if dtype.is_float8:  # torch does not compute with these
+    if dtype.is_float8:  # torch does not compute with this dtype
         got, wanted = got.float(), wanted.float()
     same = (got == wanted) | (got.isnan() & wanted.isnan())
     if not tolerance or not got.numel():
@@ -420,12 +420,12 @@ def distance(got: Any, wanted: Any) -> float:
 def _takes_out(peer: Peer) -> bool:
     try:
         return "out" in inspect.signature(peer).parameters
-    except (TypeError, ValueError):  # a function written in C
+    except (TypeError, ValueError):  # a function implemented in C
         return False
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Return names of which those that came before have a number."""
+    """Return names, with a number appended to repeated ones."""
     found: list[str] = []
     for name in names:
         numbered = (f"{name} ({number})" for number in itertools.count(2))
@@ -434,7 +434,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _mismatch(results: Sequence[Any], wanted: Sequence[Any]) -> str:
-    """Return what is wrong with the number, dtypes or shapes of a peer's results, in words; empty if nothing is."""
+    """Return a sentence on wrong numbers, dtypes or shapes of a peer's results; empty if they are right."""
     if len(results) != len(wanted):
         return f"it returns {len(results)} results, the first plan {len(wanted)}"
     for number, (got, want) in enumerate(zip(results, wanted, strict=True)):
@@ -455,7 +455,7 @@ def _like(array: Any) -> Any:
 
 
 def _spoiled(array: Any) -> Any:
-    """Return an array like a result, nowhere with its values, so that it shows what a peer writes."""
+    """Return an array like a result but with different values, so that it shows what a peer writes."""
     found, spec = _like(array), describe(array)
     inexact = isinstance(spec, TensorSpec) and (spec.dtype.is_float or spec.dtype.is_complex)
     found[...] = math.nan if inexact else found == 0
@@ -463,11 +463,11 @@ def _spoiled(array: Any) -> Any:
 
 
 def _restored(array: Any, before: Any) -> bool:
-    """Whether an array was changed; it is given back what it held before."""
+    """Whether an array was changed; it is restored."""
     flat = array.detach() if is_torch(array) else array
     now, then = flat, before
     if is_torch(array) and array.is_floating_point() and array.element_size() == 1:
-        now, then = flat.float(), before.float()  # torch compares no floats of 8 bits
+        now, then = flat.float(), before.float()  # torch does not compare 8-bit floats
     if bool(((now == then) | ((now != now) & (then != then))).all()):  # noqa: PLR0124 - NaN
         return False
     flat[...] = before
@@ -479,7 +479,7 @@ def _after(note: str) -> str:
 
 
 def deviation(got: Array, wanted: Array) -> float:
-    """Return the largest difference as a share of what rounding explains; infinite if NaN or infinity differ."""
+    """Return the largest difference relative to rounding error; infinite if NaN or infinities differ."""
     from fuser_lab.dtypes import from_numpy
 
     if got.shape != wanted.shape:

@@ -1,4 +1,4 @@
-"""The kernels and the storage of a prepared plan, for each set of layouts that its inputs come in."""
+"""The kernels and the storage of a prepared plan, for each set of layouts of its inputs."""
 
 import itertools
 import threading
@@ -18,11 +18,11 @@ from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, 
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.transform import Transform
 from fuser_lab.runtime.ahead import compile_ahead
+from fuser_lab.runtime.aliased_buffers import InputView, input_views
 from fuser_lab.runtime.arrays import shared_with_torch
 from fuser_lab.runtime.by_hand import in_lock_step
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import evaluate_segment
-from fuser_lab.runtime.lending import View, views_of
 from fuser_lab.runtime.memory import Call, Memory
 from fuser_lab.runtime.parts import PlanParts
 from fuser_lab.runtime.steps import Segment, Step
@@ -33,19 +33,19 @@ from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.targets import target_of, with_blocks
 
-# Of each tensor input: strides in elements, and the alignment of its memory in bytes.
+# For each tensor input: strides in elements, and the alignment of its memory in bytes.
 InputLayouts = tuple[tuple[tuple[int, ...], int], ...]
 
-KEPT_VARIANTS = 32  # compiled layouts per plan, the least recently used go
-_KEPT_NAMES = 8 * KEPT_VARIANTS  # layouts as given that are known to belong to one of them
-_KEPT_IDLE = 2  # environments with storage, per variant
+KEPT_VARIANTS = 32  # compiled layouts per plan; the least recently used is evicted
+_KEPT_NAMES = 8 * KEPT_VARIANTS  # given layouts that are known to belong to one of them
+_KEPT_IDLE = 2  # idle environments with storage, per variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelOptions:
-    """How the kernels of a plan are made; `fuser_lab.runtime.executor.prepare` says what each field means.
+    """Options for the kernels of a plan; `fuser_lab.runtime.executor.prepare` describes the fields.
 
-    ``nested`` prepares a segment as a plan of its own, on the same device.
+    ``nested`` prepares a segment as a separate plan on the same device.
     """
 
     allow_fallback: bool
@@ -57,7 +57,7 @@ class KernelOptions:
     nested: "Callable[[Fusion, Sequence[Segment]], NestedRun] | None" = None
 
 
-NestedRun = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]  # runs a plan of its own on inputs, into outputs
+NestedRun = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]  # runs a separate plan on inputs, into outputs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,25 +67,25 @@ class Variant:
     steps: tuple[Step, ...]
     calls: tuple[tuple[Call, ...], ...]
     layouts: Mapping[str, Layout]
-    views: tuple[View, ...]
+    views: tuple[InputView, ...]
     storage: StoragePlan
-    sizes: Mapping[str, tuple[DataType, int]]  # of values kept in storage
+    sizes: Mapping[str, tuple[DataType, int]]  # of values in storage
     idle: "deque[Environment]" = field(default_factory=lambda: deque(maxlen=_KEPT_IDLE))
-    used: int = 0  # when last, as counted by the plan
+    used: int = 0  # time of the last use, on the plan's counter
 
 
 class Variants:
-    """The variants of a plan, compiled when first asked for; the least recently used go."""
+    """The variants of a plan, compiled when first used; the least recently used is evicted."""
 
     def __init__(self, parts: PlanParts, memory: Memory, options: KernelOptions) -> None:
         self._parts, self._memory, self._options = parts, memory, options
         target = target_of(memory.target)
         self._on_host = target.on_host
-        # Loops over blocks and threads: a CPU evaluates the kernel of a GPU in lock step.
+        # Loops over blocks and threads: the CPU evaluates the GPU kernel in lock step.
         self._lowers_loops = target if target.has_blocks else with_blocks()
         self.kept: dict[InputLayouts, Variant] = {}
-        self.known: dict[InputLayouts, Variant] = {}  # by layouts as given, before they are normalized
-        self._generated: dict[InputLayouts, tuple[Step, ...]] = {}  # of variants that are compiled at their first run
+        self.known: dict[InputLayouts, Variant] = {}  # by given layouts, before they are normalized
+        self._generated: dict[InputLayouts, tuple[Step, ...]] = {}  # of variants compiled at their first run
         self._lock = threading.Lock()
         self._clock = itertools.count()
 
@@ -95,7 +95,7 @@ class Variants:
         return tuple((slot.dense, ALIGNED) for slot in self._parts.tensors)
 
     def of(self, given: InputLayouts) -> Variant:
-        """Return the variant for inputs that lie so."""
+        """Return the variant for inputs with these layouts."""
         found = self.known.get(given)
         if found is not None:
             found.used = next(self._clock)
@@ -112,7 +112,7 @@ class Variants:
             if len(self.kept) > KEPT_VARIANTS:
                 oldest = min(self.kept, key=lambda k: self.kept[k].used)
                 gone = self.kept.pop(oldest)
-                # Readers take no lock: they see the old names or the new ones.
+                # Readers do not lock: they see either the old mapping or the new one.
                 self.known = {strides: variant for strides, variant in self.known.items() if variant is not gone}
             if len(self.known) >= _KEPT_NAMES:
                 self.known = {}
@@ -120,7 +120,7 @@ class Variants:
             return found
 
     def generated(self, strides: Sequence[tuple[int, ...]]) -> tuple[GeneratedKernel, ...]:
-        """Return the kernels for aligned inputs of these strides, to be compiled; none if they have been compiled."""
+        """Return the kernels to compile for aligned inputs of these strides; None if they have been compiled."""
         key = tuple((slot.normal(given), ALIGNED) for slot, given in zip(self._parts.tensors, strides, strict=True))
         with self._lock:
             if key in self.kept:
@@ -130,7 +130,7 @@ class Variants:
             return _kernels_of(self._generated[key])
 
     def release(self) -> None:
-        """Let go of storage kept for other runs."""
+        """Free storage kept for later runs."""
         for variant in list(self.kept.values()):
             variant.idle.clear()
 
@@ -148,9 +148,9 @@ class Variants:
         tensors = zip(self._parts.tensors, key, strict=True)
         return {slot.name: layout_of(slot.tensor, given) for slot, (given, _) in tensors}
 
-    def _views(self, key: InputLayouts) -> tuple[View, ...]:
+    def _views(self, key: InputLayouts) -> tuple[InputView, ...]:
         """Return the intermediates that kernels read in the memory of inputs."""
-        return views_of(self._parts.segments, self._layouts(key), self._parts.unstored)
+        return input_views(self._parts.segments, self._layouts(key), self._parts.unstored)
 
     def _steps(self, key: InputLayouts) -> tuple[Step, ...]:
         tensors = self._parts.tensors
@@ -159,7 +159,7 @@ class Variants:
         views = self._views(key)
         live = self._parts.live - {view.segment for view in views}
         known: dict[str, tuple[int, ...] | Layout] = {**strides, **{view.name: view.layout for view in views}}
-        # Kernels get the address of the base: where the view begins is part of its layout.
+        # Kernels get the address of the base; the offset of the view is part of its layout.
         alignment.update((view.name, alignment[view.base]) for view in views)
         return tuple(
             replace(self._step(number, segment, scheduler, known, alignment), runs=number in live)
@@ -192,13 +192,13 @@ class Variants:
             if not options.allow_fallback:
                 raise
             made = ", ".join(tv.name for tv in segment.outputs)
-            msg = f"the segment of {made} has no {memory.target} kernel, the array library evaluates it: {error}"
+            msg = f"the segment of {made} has no {memory.target} kernel, so the array library evaluates it: {error}"
             warn(msg, EvaluationWarning)
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=str(error))
         return Step(fusion=segment, scheduler=scheduler, generated=kernel)
 
     def _ready_calls(self, steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[tuple[Call, ...], ...]]:
-        """Return the steps with what runs them; what a compiler refuses is evaluated if the caller allowed it."""
+        """Return the steps with their calls; a kernel that a compiler refuses is evaluated if the options allow it."""
         found: list[tuple[Step, tuple[Call, ...]]] = []
         for step in steps:
             if not step.runs:
@@ -242,11 +242,11 @@ class Variants:
         return call
 
     def _in_parts(self, segment: Fusion, nested: Callable[[Fusion, Sequence[Segment]], NestedRun]) -> Call:
-        """Return what runs a segment on the device op by op where torch has the op, and by kernels for all others."""
+        """Return a function that runs a segment op by op with torch, and with kernels for ops that torch lacks."""
         whole, parts = without_greedy(segment, self._memory.gpu)
         run, memory = nested(whole, parts), self._memory
         needed = [tv.name if tv.name in self._parts.needed else None for tv in segment.outputs]
-        # A run writes into no tensor that has an element at several positions.
+        # A run does not write into tensors that have an element at several positions.
         expanded = [layout_of(tv).size < tv.numel for tv in segment.outputs]
 
         def call(env: Environment) -> None:
@@ -263,7 +263,7 @@ class Variants:
 
 
 def without_greedy(segment: Fusion, device: Device) -> tuple[Fusion, tuple[Segment, ...]]:
-    """Return a segment of the scheduler Greedy, which has no kernels here, cut without it: scans and sorts alone."""
+    """Return a segment of Greedy, for which there is no kernel, cut into segments without Greedy."""
     oracle = SchedulerRegistry(device, frozenset({SchedulerType.GREEDY}))
     found = segment_fusion(segment, oracle)
     return found.fusion, tuple((group.candidate.narrowed, group.scheduler) for group in found.groups)
@@ -283,7 +283,7 @@ def _storage_of(
     Parameters
     ----------
     parts, steps
-        The plan, and what runs.
+        The plan, and its steps.
     seen
         Names of intermediates that kernels read in the memory of inputs.
     """
@@ -319,10 +319,10 @@ _FASTER_IF_WIDE = frozenset({"scatter_add", "cumsum", "cumprod", "cummin", "cumm
 
 
 def _is_faster_by_torch(segment: Fusion) -> bool:
-    """Whether torch takes a fraction of NumPy's time for a segment on the CPU, and rounds no worse.
+    """Whether torch evaluates a segment on the CPU much faster than NumPy and as accurately.
 
-    NumPy multiplies floats of 16 bits as Float, looks up and adds at positions one by one, and does not vectorize
-    running sums. Torch adds floats of 16 bits without a wider sum.
+    NumPy multiplies 16-bit floats as Float, gathers and scatters one element at a time, and does not vectorize running
+    sums. Torch adds 16-bit floats without a wider accumulator.
     """
     ops = {expr.op.name for expr in segment.exprs}
     tensors = segment.tensors.values()

@@ -1,11 +1,11 @@
-"""Kernels that wait for other processes to compile them; a caller that needs one earlier takes it back."""
+"""The queue of kernels that other processes compile; a caller that needs a kernel earlier removes it."""
 
 import threading
 from dataclasses import dataclass, field
 
 from fuser_lab.codegen.generate import GeneratedKernel
 
-_ALIVE_SECONDS = 0.5  # between two questions whether the thread that waits for a process is still there
+_ALIVE_SECONDS = 0.5  # interval for checking that the thread that waits for a process is alive
 
 
 @dataclass(slots=True, eq=False)
@@ -17,13 +17,13 @@ class Running:
 
 
 class Waiting:
-    """Kernels in groups, by their source, and those that are being compiled; ``changed`` guards both."""
+    """Kernels in groups, by their source, and those being compiled; ``changed`` guards both."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything, as a child of a fork has to."""
+        """Drop everything, as the child of a fork must."""
         self.groups: list[dict[str, GeneratedKernel]] = []
         self.running: dict[str, Running] = {}
         self.changed = threading.Condition()

@@ -3,10 +3,10 @@
 Each scheduler stops at the first rule that is broken, and a larger candidate may satisfy that rule. The refusals here
 hold for every larger candidate too, because it contains the same expressions with the same dependences:
 
-* Only Reduction, InnerPersistent, OuterPersistent and InnerOuterPersistent accept a reduction. The first three accept
-* only reductions of one kind (inner or outer) with the same positions and extents. InnerOuterPersistent accepts both
-* kinds, with complementary positions. No reduction may depend on an outer one, nothing may combine results of the two
-* kinds, and no column's result may be broadcast to rows again.
+* Only Reduction, InnerPersistent, OuterPersistent and InnerOuterPersistent accept a reduction.
+* The first three accept only reductions of one kind (inner or outer) with the same positions and extents.
+* InnerOuterPersistent accepts both kinds, with complementary positions. No reduction may depend on an outer one,
+  nothing may combine results of the two kinds, and no column's result may be broadcast to rows again.
 
 The axes that a reduction reduces, their extents, and whether the innermost is among them are properties of the
 expression and do not depend on the rest of a candidate.

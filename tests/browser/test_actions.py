@@ -240,7 +240,7 @@ def test_inputs_that_changed_under_the_explorer_are_answered_with_a_sentence(ope
     assert in_kernel(desk, "given[0].resize((8, 8), refcheck=False)") == ""
     desk.explorer.get_by_role("button", name="Run").click()
     desk.explorer.locator(".fx-status.fx-error").wait_for()
-    expect(desk.status).to_contain_text("size 8 on axis 0; this plan is for 256")
+    expect(desk.status).to_contain_text("size 8 on axis 0; this plan is for size 256")
     desk.explorer.get_by_role("button", name="Run").wait_for()
     assert in_kernel(desk, "given[0].resize((256, 512), refcheck=False)") == ""
     desk.explorer.get_by_role("button", name="Run").click()

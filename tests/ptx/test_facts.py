@@ -14,7 +14,7 @@ from fuser_lab.codegen.generate import generate
 from fuser_lab.cost.device import A100, H200
 from fuser_lab.errors import CompilationError, UnsupportedError
 from fuser_lab.runtime import cubins, ptx
-from fuser_lab.runtime.cubins import is_kept, machine_code_of
+from fuser_lab.runtime.cubins import is_cached, machine_code_of
 from fuser_lab.runtime.facts import facts_of, launch_facts, occupied
 
 pytestmark = pytest.mark.ptx
@@ -41,7 +41,7 @@ def test_a_segment_says_what_its_launches_are() -> None:
     warps = facts.threads[0] * facts.threads[1] // 32
     assert facts.occupancy == facts.resident * warps / 64
     assert facts.stack == 0
-    assert "nothing spilled" in str(facts)
+    assert "no spills" in str(facts)
     assert "stack" not in str(facts)
     assert "of the H200" in str(facts)
     if shutil.which("nvdisasm") or shutil.which("cuobjdump"):
@@ -58,7 +58,7 @@ def test_a_stack_frame_is_told() -> None:
     found = facts_of(replace(code, log=log), H200)
     assert (found.stack, found.spilled, found.registers) == (64, 0, 122)
     assert "122 registers" in str(found)
-    assert "nothing spilled, 64 bytes of a stack frame in memory;" in str(found)
+    assert "no spills, 64 bytes of a stack frame in memory;" in str(found)
 
 
 # As NVIDIA's calculator says for compute capabilities 8.0 and 9.0.
@@ -79,10 +79,10 @@ def test_machine_code_is_read_from_disk_and_made_again_where_that_is_broken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:
     generated = generate(build(lambda fd, x: fd.ops.tanh(x), [(513,)], D.Float), S.POINTWISE, "cuda")
-    assert not is_kept(generated, (9, 0))
+    assert not is_cached(generated, (9, 0))
     first = machine_code_of(generated, (9, 0))
-    assert is_kept(generated, (9, 0))
-    assert not is_kept(generated, (8, 0))
+    assert is_cached(generated, (9, 0))
+    assert not is_cached(generated, (8, 0))
     compiled: list[object] = []
     original = cubins.compile_phases
     monkeypatch.setattr(cubins, "compile_phases", lambda *given: compiled.append(given) or original(*given))
@@ -110,7 +110,7 @@ def test_machine_code_is_read_from_disk_and_made_again_where_that_is_broken(
         assert len(compiled) == count + 1
         assert made.entry in made.ptx
     monkeypatch.setattr(cubins, "_compilers", lambda compiler: f"{compiler} 99")
-    assert not is_kept(generated, (9, 0))
+    assert not is_cached(generated, (9, 0))
 
 
 @pytest.mark.parametrize("stage", ["numba", "linker"])
@@ -127,6 +127,6 @@ def test_a_refused_kernel_is_named_and_its_source_kept(monkeypatch: pytest.Monke
     target = "cc 9.0" if stage == "numba" else "sm_90"
     assert f"the kernel pointwise_T1 does not compile for {target}: {stage} says no" in said
     assert "\n" not in said
-    place = Path(said.partition("kept in ")[2].rstrip(").").removesuffix(".py") + ".py")
+    place = Path(said.partition("source is in ")[2].rstrip(").").removesuffix(".py") + ".py")
     assert place.read_text() == generated.source
-    assert not is_kept(generated, (9, 0))
+    assert not is_cached(generated, (9, 0))

@@ -65,14 +65,14 @@ def test_a_fit_needs_kernels_of_several_forms():
 
 
 def test_rates_are_kept_and_belong_to_one_processor(kept):
-    with pytest.raises(InputError, match="its rates are not known yet; 'python -m fuser_lab fit --this-cpu'"):
+    with pytest.raises(InputError, match="its rates have not been measured; 'python -m fuser_lab fit --this-cpu'"):
         fl.segment(irregular(0, 5, 8, 8), target="this CPU")
     place = this_cpu.keep(PLANTED)
     assert kept in place.parents
     assert this_cpu.this_cpu().host == PLANTED
     record = json.loads(place.read_text())
     place.write_text(json.dumps(record | {"processor": "Z80"}))
-    with pytest.raises(InputError, match="the rates that are kept are of Z80 with"):
+    with pytest.raises(InputError, match="the stored rates are for Z80 with"):
         this_cpu.this_cpu()
     for wrong in ("", "[]", json.dumps(record | {"rates": {}})):
         place.write_text(wrong)

@@ -1,6 +1,6 @@
-"""The compilers of CUDA kernels; all that knows one of them is here, but for the names that the emitter prints.
+"""The compilers of CUDA kernels; all code specific to one of them is here, except for names that the emitter prints.
 
-Importing this package loads neither of them.
+Importing this package loads no compiler.
 """
 
 from fuser_lab.runtime.cuda_compilers.selection import compiler_named, distributions_of, function_sources

@@ -1,7 +1,7 @@
-"""What the functions of CUDA kernels are written in: instructions that each compiler of kernels spells in its own IR.
+"""The instructions from which functions of CUDA kernels are built; each compiler writes them in its own IR.
 
-A `Rule` says what a call of a function is for given types; its ``generate`` writes the call's instructions with a
-`Builder`. Values are those of the compiler and are only passed on.
+A `Rule` describes the call of a function for given types; its ``generate`` writes the call's instructions with a
+`Builder`. Values belong to the compiler and are only passed on.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f32": 32, "f64": 64}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """An argument of a call: its value and its type, as the compiler has them."""
+    """An argument of a call: its value and its type, as the compiler represents them."""
 
     value: Any
     type: Any
@@ -23,7 +23,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointer:
-    """An address of vectors: ``lanes`` numbers of a kind each."""
+    """An address of vectors, each with ``lanes`` numbers of one kind."""
 
     value: Any
     kind: Kind
@@ -42,12 +42,12 @@ class Call:
     generate: Callable[..., Any]
 
 
-# Takes the types of the arguments; None if it wants literals as types where it was given others.
+# Takes the types of the arguments; returns None to request literal types instead of the given ones.
 Rule = Callable[..., Call | None]
 
 
 class Builder(ABC):
-    """Writes the instructions of one call. A plain number as an operand is a constant of the other operand's kind."""
+    """Writes the instructions of one call; a Python number as an operand is a constant of the other operand's kind."""
 
     @property
     @abstractmethod
@@ -67,15 +67,15 @@ class Builder(ABC):
         self, text: str, results: Sequence[Kind], constraints: str, operands: Sequence[Any], *, pure: bool = False,
         ordered: bool = False,
     ) -> list[Any]:
-        """Return the results of PTX, which has no other effects; results and then operands are $0, $1, ... in it.
+        """Return the results of PTX without other effects; results and then operands are $0, $1, ... in it.
 
-        What is ``pure`` depends on its operands alone, and is computed once where it is needed several times. What is
-        ``ordered`` has effects: it is never left out, and no access to memory is moved across it.
+        ``pure`` PTX depends on its operands alone, so repeated uses may be computed once. ``ordered`` PTX has effects:
+        it is never removed, and no memory access is moved across it.
         """
 
     @abstractmethod
     def widened(self, value: Any, kind: Kind) -> Any:
-        """Return an integer with zeros above its bits."""
+        """Return an integer extended with zeros."""
 
     @abstractmethod
     def truncated(self, value: Any, kind: Kind) -> Any:
@@ -83,15 +83,15 @@ class Builder(ABC):
 
     @abstractmethod
     def reinterpreted(self, value: Any, kind: Kind) -> Any:
-        """Return the number of another kind that has the same bits."""
+        """Return the number of another kind with the same bits."""
 
     @abstractmethod
     def binary(self, op: str, a: Any, b: Any) -> Any:
-        """Return the result of an operation of two numbers, by LLVM's name of it: add, fadd, and, shl, lshr, ..."""
+        """Return the result of an operation of two numbers, named as in LLVM: add, fadd, and, shl, lshr, ..."""
 
     @abstractmethod
     def compared(self, sign: str, a: Any, b: Any) -> Any:
-        """Return whether a comparison of two floats holds: false if one is NaN, except that "!=" is true then."""
+        """Return whether a comparison of two floats holds; if one is NaN, only "!=" does."""
 
     @abstractmethod
     def below(self, a: Any, b: Any) -> Any:
@@ -103,11 +103,11 @@ class Builder(ABC):
 
     @abstractmethod
     def select(self, condition: Any, a: Any, b: Any) -> Any:
-        """Return one value or the other; at least one of them is no plain number."""
+        """Return one value or the other; at most one of them is a Python number."""
 
     @abstractmethod
     def place(self, memory: Operand, position: Any, kind: Kind, lanes: int = 1) -> Pointer:
-        """Return the address of an element: of global memory (a pointer), or of an array of the thread or the block."""
+        """Return the address of an element of global memory (a pointer), or of an array of the thread or the block."""
 
     @abstractmethod
     def step(self, pointer: Pointer, count: int) -> Pointer:
@@ -126,9 +126,9 @@ class Builder(ABC):
         """Write the numbers of a vector to memory."""
 
     def moved_right(self, value: Any, count: Any) -> Any:
-        """Return an unsigned integer moved right."""
+        """Return an unsigned integer shifted right."""
         return self.binary("lshr", value, count)
 
     def moved_left(self, value: Any, count: Any) -> Any:
-        """Return an integer moved left."""
+        """Return an integer shifted left."""
         return self.binary("shl", value, count)

@@ -1,7 +1,7 @@
-"""Clusters: blocks that run at the same time and write to each other's shared memory, from compute capability 9.0 on.
+"""Clusters: blocks that run concurrently and write to each other's shared memory, from compute capability 9.0.
 
-A block counts the bytes that arrive in a barrier object of its own. A barrier of the whole cluster would also wait for
-stores to global memory, and empty the first-level cache.
+A block counts the bytes that arrive in its own barrier object. A barrier of the whole cluster would also wait for
+stores to global memory and invalidate the L1 cache.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ _LETTERS = {"i32": "r", "i64": "l", "f32": "f", "f64": "d"}
 
 
 def define_cluster_functions(library: Library) -> None:
-    """Define them for a compiler."""
+    """Define these functions for a compiler."""
     types = library.types
     library.named("cluster_arrive", _step(types, "barrier.cluster.arrive.relaxed;"))
     library.named("cluster_wait", _step(types, "barrier.cluster.wait.acquire;"))
@@ -25,7 +25,7 @@ def define_cluster_functions(library: Library) -> None:
 
 
 def _step(types: Any, text: str) -> Rule:
-    """Return a step of a cluster's barrier."""
+    """Return an instruction of a cluster's barrier."""
 
     def rule() -> Call:
         def generate(b: Builder) -> None:
@@ -37,13 +37,13 @@ def _step(types: Any, text: str) -> Rule:
 
 
 def _place(register: str, operand: str) -> str:
-    """Return PTX that puts the address of shared memory, a generic one in an operand, into a register."""
+    """Return PTX that converts a generic address in an operand to a shared-memory address in a register."""
     return f"cvta.to.shared.u64 wide, {operand}; cvt.u32.u64 {register}, wide; "
 
 
 def _cluster_rank(types: Any) -> Rule:
     def cluster_rank() -> Call:
-        """Return which block of its cluster this is."""
+        """Return the rank of this block in its cluster."""
 
         def generate(b: Builder) -> Any:
             return b.widened(b.assembly("mov.u32 $0, %cluster_ctarank;", ["i32"], "=r", [])[0], "i64")
@@ -55,7 +55,7 @@ def _cluster_rank(types: Any) -> Rule:
 
 def _cluster_expect(types: Any) -> Rule:
     def cluster_expect(arrivals: Any, number: Any, nbytes: Any) -> Call:
-        """Prepare to wait until so many bytes have been sent; one thread does so, before blocks say that they start."""
+        """Prepare to wait for so many bytes; called by one thread, before blocks announce that they have started."""
         text = (
             f"{{ .reg .b64 wide; .reg .b32 place; {_place('place', '$0')}mbarrier.init.shared::cta.b64 [place], 1; "
             "fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared::cta.b64 _, [place], $1; }"
@@ -72,7 +72,7 @@ def _cluster_expect(types: Any) -> Rule:
 
 def _cluster_arrived(types: Any) -> Rule:
     def cluster_arrived(arrivals: Any, number: Any) -> Call:
-        """Return whether all bytes have been sent that the block waits for."""
+        """Return whether all bytes that the block waits for have been sent."""
         text = (
             f"{{ .reg .b64 wide; .reg .b32 place; .reg .pred done; {_place('place', '$1')}"
             "mbarrier.try_wait.parity.shared::cta.b64 done, [place], 0; selp.b32 $0, 1, 0, done; }"
@@ -89,7 +89,7 @@ def _cluster_arrived(types: Any) -> Rule:
 
 def _send_in_cluster(types: Any) -> Rule:
     def send_in_cluster(shared: Any, position: Any, words: Any, rank: Any, arrivals: Any, number: Any) -> Call:
-        """Set ``shared[position] = words[0]``, at least 4 bytes, in the shared memory of the block with a rank."""
+        """Set ``shared[position] = words[0]``, at least 4 bytes, in the shared memory of the block with this rank."""
         part, lanes = access_of(shared.dtype, 1)
 
         def generate(b: Builder, target: Operand, at: Operand, *others: Operand) -> None:

@@ -1,4 +1,4 @@
-"""Functions of complex numbers: those of both targets, and magnitude, quotient and root."""
+"""Functions of complex numbers: those shared by both targets, and magnitude, quotient and square root."""
 
 import cmath
 import math
@@ -9,16 +9,16 @@ from fuser_lab.runtime.cuda_compilers.language import Library
 
 
 def define_complex_functions(library: Library) -> None:
-    """Define them for a compiler."""
+    """Define these functions for a compiler."""
 
     @library.device
     def complex_abs(x: Any) -> Any:
-        """Return the magnitude of a complex number, without overflow on the way."""
+        """Return the magnitude of a complex number without intermediate overflow."""
         return math.hypot(x.real, x.imag)
 
     @library.device
     def complex_div(a: Any, b: Any) -> Any:
-        """Return the quotient of complex numbers by Smith's method, which overflows only where the quotient does."""
+        """Return the quotient of complex numbers by Smith's method, which overflows only if the quotient does."""
         if b.real == 0 and b.imag == 0:  # infinite or NaN in each part, as in NumPy
             return complex(a.real / abs(b.real), a.imag / abs(b.real))
         if abs(b.real) >= abs(b.imag):
@@ -31,7 +31,7 @@ def define_complex_functions(library: Library) -> None:
 
     @library.device
     def complex_sqrt(x: Any) -> Any:
-        """Return the square root of a complex number with a real part that is not negative."""
+        """Return the square root of a complex number that has a non-negative real part."""
         size = math.sqrt((math.hypot(x.real, x.imag) + abs(x.real)) / 2)
         if size == 0:
             return complex(size, x.imag)

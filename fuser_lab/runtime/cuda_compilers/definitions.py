@@ -1,4 +1,4 @@
-"""All functions that generated kernels call; the twins of `intrinsics_cpu`, defined for a compiler of CUDA kernels."""
+"""All functions that generated CUDA kernels call, the counterparts of `intrinsics_cpu`, defined for a compiler."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from fuser_lab.runtime.cuda_compilers.shuffle_functions import define_shuffle_fu
 
 
 def functions_for(language: Language) -> Mapping[str, Any]:
-    """Return the functions, by the names that kernels call them by."""
+    """Return the functions by the names that kernels use."""
     library = Library(language)
     define_memory_functions(library)
     define_number_functions(library)

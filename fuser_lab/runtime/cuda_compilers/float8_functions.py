@@ -1,4 +1,4 @@
-"""Conversions of 8-bit floats: two at a time by instructions where the device has them, else by arithmetic."""
+"""Conversions of 8-bit floats: two at a time by instructions if the device has them, else by arithmetic."""
 
 import math
 from collections.abc import Sequence
@@ -9,28 +9,28 @@ from fuser_lab.runtime.cuda_compilers.building import Builder, Call, Operand, Ru
 from fuser_lab.runtime.cuda_compilers.language import Library
 from fuser_lab.runtime.cuda_compilers.memory_functions import access_of
 
-_PAIRS_FROM = 8, 9  # the least compute capability that has the instructions
+_PAIRS_FROM = 8, 9  # the lowest compute capability with the instructions
 _MAGNITUDE, _MANTISSA_BITS, _BIAS = 0x7FFFFFFF, 23, 127  # of a float32
 _MAGNITUDE_8, _SIGN_8 = 0x7F, 0x80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Float8:
-    """A float of 8 bits that instructions convert two at a time, of a uint16 with the first element in its low byte.
+    """An 8-bit float that instructions convert two at a time; the low byte of a uint16 is the first element.
 
     Parameters
     ----------
     letters
         Its name in PTX.
     mantissa, bias
-        How many bits its mantissa has, and what its exponent counts from.
+        The number of bits of its mantissa, and the bias of its exponent.
     nan
-        The magnitude that stands for NaN.
+        The magnitude that encodes NaN.
     largest
-        What larger numbers become, where there is no infinity.
+        The value that larger numbers become, if there is no infinity.
     infinite_from
-        The least magnitude that becomes infinite, where there is an infinity: the instruction gives the largest number
-        instead, whose bits are the next smaller.
+        The smallest magnitude that becomes infinite, if there is an infinity. The instruction gives the largest finite
+        number instead, whose bits are one less than those of infinity.
     """
 
     letters: str
@@ -41,7 +41,7 @@ class Float8:
     infinite_from: float | None = None
 
     def wide(self, b: Builder, pair: Any, second: Any) -> Any:
-        """Return one of a pair's elements as float32; ``second`` is a bit."""
+        """Return one element of a pair as float32; ``second`` is 0 or 1."""
         if b.capability < _PAIRS_FROM:
             return self._widened(b, b.widened(b.moved_right(pair, b.select(second, b.constant("i16", 8), 0)), "i32"))
         halves = b.assembly(f"cvt.rn.f16x2.{self.letters}x2 $0, $1;", ["i32"], "=r,h", [pair])[0]
@@ -67,7 +67,7 @@ class Float8:
         """Return the float32 value of the lowest byte of an i32, by arithmetic."""
         magnitude = b.binary("and", bits, _MAGNITUDE_8)
         sign = b.moved_left(b.binary("and", bits, _SIGN_8), 8)
-        # The same fields as those of a float16, with an exponent that may count from another number.
+        # The same fields as those of a float16, with an exponent that may have another bias.
         half = b.binary("or", sign, b.moved_left(magnitude, 10 - self.mantissa))
         value = _half_to_float(b, b.truncated(half, "i16"))
         if self.bias == 15:
@@ -86,7 +86,7 @@ class Float8:
         even = b.binary("and", b.moved_right(bits, dropped), 1)
         rounded = b.binary("add", b.binary("add", bits, (1 << (dropped - 1)) - 1), even)
         normal = b.binary("sub", b.moved_right(rounded, dropped), (_BIAS - self.bias) << self.mantissa)
-        # Below the smallest normal number steps are equal: count them.
+        # Below the smallest normal number, steps are equal, so count them.
         steps = b.binary("fmul", size, 2.0 ** (self.bias - 1 + self.mantissa))
         counted = b.assembly("cvt.rni.u32.f32 $0, $1;", ["i32"], "=r,f", [steps])[0]
         value = b.select(b.compared("<", size, 2.0 ** (1 - self.bias)), counted, normal)
@@ -97,16 +97,16 @@ class Float8:
         return b.binary("or", sign, value)
 
 
-# Float8_e4m3fn has no infinity: what is too large becomes its largest number.
+# Float8_e4m3fn has no infinity: larger values become its largest number.
 E4M3 = Float8(letters="e4m3", mantissa=3, bias=7, nan=0x7F, largest=448.0)
 E5M2 = Float8(
     letters="e5m2", mantissa=2, bias=15, nan=0x7E,
-    infinite_from=61440.0,  # half-way from the largest number to the next power of two: even is the latter
+    infinite_from=61440.0,  # halfway from the largest number to the next power of two, which is the even one
 )
 
 
 def define_float8_functions(library: Library) -> None:
-    """Define them for a compiler; `number_functions` are defined already."""
+    """Define these functions for a compiler; `number_functions` must be defined before."""
     for form in (E4M3, E5M2):
         _define_pairs(library, form)
     _define_e8m0(library)
@@ -138,9 +138,9 @@ def _define_e8m0(library: Library) -> None:
 
     @library.device
     def float_to_e8m0(x: Any) -> Any:
-        """Return a float32's magnitude rounded to a power of two (to nearest, between two to the larger), as uint8.
+        """Return a float32's magnitude rounded to the nearest power of two (ties to the larger), as uint8.
 
-        Zero becomes the smallest and what is above it the second, as in torch; what is too large becomes NaN.
+        As in torch, zero becomes the smallest value, small positive numbers the second smallest, and overflow NaN.
         """
         bits = bits_of_float(abs(x))
         exponent = types.uint32(bits >> types.uint32(23))
@@ -178,9 +178,9 @@ def _widening(types: Any, form: Float8) -> Rule:
 
 
 def _widening_among(types: Any, form: Float8) -> Rule:
-    """Return a function that widens ``words[place]``, a thread's uint8s, of which there is an even number.
+    """Return a function that widens ``words[place]``, where ``words`` is a thread's array of an even number of uint8.
 
-    It converts two neighbours; the compiler does so once for both.
+    It converts two adjacent elements; the compiler does so only once for both.
     """
 
     def rule(words: Any, place: Any) -> Call:
@@ -195,7 +195,7 @@ def _widening_among(types: Any, form: Float8) -> Rule:
 
 
 def _narrowing(types: Any, form: Float8) -> Rule:
-    """Return a function that rounds a float32 to an 8-bit float, to nearest even with NaN kept, as uint8."""
+    """Return a function that rounds a float32 to an 8-bit float (to nearest even, NaN preserved), as uint8."""
 
     def rule(x: Any) -> Call:
         def generate(b: Builder, number: Operand) -> Any:
@@ -219,14 +219,14 @@ def _rounding(types: Any, form: Float8) -> Rule:
 
 
 def _storing(types: Any, form: Float8) -> Rule:
-    """Return `store_vector` for words that are float32 yet: they are rounded two at a time."""
+    """Return `store_vector` for words that are still float32; they are rounded two at a time."""
 
     def rule(memory: Any, position: Any, words: Any, slot: Any, count: Any, width: Any) -> Call | None:
         if not hasattr(count, "literal_value"):
-            return None  # asked again with literals as types
+            return None  # called again with literal types
         per_access = width.literal_value
         part, lanes = access_of(memory.dtype, per_access)
-        pairs = per_access // lanes // 2  # in a part
+        pairs = per_access // lanes // 2  # per part
 
         def generate(b: Builder, *operands: Operand) -> None:
             outside = b.place(operands[0], b.int64(operands[1]), part, lanes)

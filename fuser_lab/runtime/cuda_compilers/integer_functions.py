@@ -1,4 +1,4 @@
-"""Functions of integers and the remainders of floats, as eager programs define them."""
+"""Functions of integers and the remainders of floats, with the semantics of eager libraries."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ from fuser_lab.runtime.cuda_compilers.language import Library
 
 
 def define_integer_functions(library: Library) -> None:
-    """Define them for a compiler."""
+    """Define these functions for a compiler."""
     _define_shifts(library)
     _define_divisions(library)
     _define_powers(library)
@@ -16,14 +16,14 @@ def define_integer_functions(library: Library) -> None:
 def _define_shifts(library: Library) -> None:
     @library.device
     def shift_left(a: Any, b: Any, width: Any) -> Any:
-        """Return ``a`` moved left; 0 for distances that are negative or the width or more."""
+        """Return ``a`` shifted left; 0 if the distance is negative or at least the width."""
         if b < 0 or b >= width:
             return a - a
         return a << b
 
     @library.device
     def shift_right(a: Any, b: Any, width: Any) -> Any:
-        """Return ``a`` moved right; nothing but copies of the sign for distances negative or the width or more."""
+        """Return ``a`` shifted right; all sign bits if the distance is negative or at least the width."""
         if b < 0 or b >= width:
             return (a >> (width - 1)) >> 1
         return a >> b
@@ -91,7 +91,7 @@ def _define_divisions(library: Library) -> None:
 
     @library.device
     def remainder_float(a: Any, b: Any) -> Any:
-        """Return the remainder with the sign of ``b``, as Python's ``%``."""
+        """Return the remainder with the sign of ``b``, like Python's ``%``."""
         rest = math.fmod(a, b)
         if rest != 0 and (rest < 0) != (b < 0):
             rest += b
@@ -103,7 +103,7 @@ def _define_powers(library: Library) -> None:
 
     @library.device
     def power_int(a: Any, b: Any) -> Any:
-        """Return a to the power b for integers; negative powers give 0 unless a is 1 or -1."""
+        """Return a to the power b for integers; negative exponents give 0 unless a is 1 or -1."""
         if b < 0:
             if a == 1:
                 return a

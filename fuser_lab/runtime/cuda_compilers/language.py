@@ -1,4 +1,4 @@
-"""What a compiler of CUDA kernels offers, and the functions that are defined for one."""
+"""The interface of a compiler of CUDA kernels, and the functions that are defined for it."""
 
 import inspect
 import re
@@ -10,21 +10,21 @@ from fuser_lab.runtime.cuda_compilers.building import Rule
 
 
 class Language(Protocol):
-    """How functions are handed to a compiler."""
+    """The interface by which functions are defined for a compiler."""
 
     @property
     def types(self) -> Any:
-        """The module of its types: Numba's, or its own copy of them."""
+        """The module of its types: Numba's, or its copy of them."""
 
     def device(self, function: Callable[..., Any], *, inline: bool) -> Any:
-        """Return a Python function as a device function; with ``inline`` all calls of it are inlined."""
+        """Return a Python function as a device function; with ``inline``, all its calls are inlined."""
 
     def intrinsic(self, rule: Rule) -> Any:
         """Return a device function whose instructions a rule writes."""
 
 
 class Compiler(Protocol):
-    """What makes PTX of the functions that the CUDA emitter prints."""
+    """Compiles the functions that the CUDA emitter prints to PTX."""
 
     def require(self) -> None:
         """Load the compiler.
@@ -52,18 +52,18 @@ class Compiler(Protocol):
         cc
             Compute capability.
         threads
-            Threads of a block: registers are limited so that it fits.
+            Threads per block; registers are limited so that it fits.
         resident
-            Blocks of a multiprocessor that they are limited for, 0 for one.
+            Blocks per multiprocessor for which registers are limited; 0 for one.
         cluster
-            Blocks of a cluster: neighbours, which run at the same time.
+            Blocks per cluster, which are adjacent and run concurrently.
         lineinfo
-            Whether lines of the source are noted in the PTX, in ``.loc`` directives.
+            Whether the PTX has ``.loc`` directives with the lines of the source.
         """
 
 
 class Library:
-    """Collects the functions that kernels call, by name, as they are defined for one compiler."""
+    """Collects the functions that kernels call, by name, as defined for one compiler."""
 
     def __init__(self, language: Language) -> None:
         self.types = language.types
@@ -75,19 +75,19 @@ class Library:
         return self._kept(function.__name__, self.helper(function))
 
     def helper(self, function: Callable[..., Any]) -> Any:
-        """Return a device function that kernels do not call by its name."""
+        """Return a device function that kernels do not call directly."""
         return self._language.device(function, inline=False)
 
     def inlined(self, function: Callable[..., Any]) -> Any:
-        """Define a device function whose calls are all inlined."""
+        """Define a device function that is inlined into its callers."""
         return self._kept(function.__name__, self._language.device(function, inline=True))
 
     def intrinsic(self, rule: Rule) -> Any:
-        """Define a function by the instructions that a rule writes."""
+        """Define a function by a rule that writes its instructions."""
         return self.named(rule.__name__, rule)
 
     def named(self, name: str, rule: Rule) -> Any:
-        """Define a function by a rule that has another name."""
+        """Define a function by a rule with a different name."""
         return self._kept(name, self._language.intrinsic(rule))
 
     def _kept(self, name: str, function: Any) -> Any:
@@ -96,30 +96,30 @@ class Library:
 
 
 def clustered(ptx: str, blocks: int) -> str:
-    """Return PTX whose entry is launched in clusters of so many blocks, whatever launches it.
+    """Return PTX whose entry is always launched in clusters of so many blocks.
 
     Raises
     ------
     UnsupportedError
-        If the PTX does not say how many threads a block has, after which the size of a cluster is written.
+        If the PTX does not declare the threads per block, after which the size of a cluster has to be written.
     """
     if blocks == 1:
         return ptx
     said = rf"\1\n.explicitcluster\n.reqnctapercluster {blocks}, 1, 1"
     text, found = re.subn(r"(?m)^(\s*\.maxntid .*)$", said, ptx, count=1)
     if not found:
-        msg = "the compiler's PTX does not say how many threads a block has, so blocks cannot be in clusters."
+        msg = "the compiler's PTX does not declare the threads per block, which clusters need."
         raise UnsupportedError(msg)
     return text
 
 
 def entry_of(ptx: str, function: str) -> str:
-    """Return the name of the entry of PTX that a function was compiled to.
+    """Return the name of the entry in the PTX of a function.
 
     Raises
     ------
     UnsupportedError
-        If it has none.
+        If there is none.
     """
     entry = re.search(r"\.entry\s+([^\s(]+)", ptx)
     if entry is None:
@@ -129,6 +129,6 @@ def entry_of(ptx: str, function: str) -> str:
 
 
 def signature_of(rule: Rule) -> inspect.Signature:
-    """Return the parameters of a function that types the calls of a rule: a context, and those of the rule."""
+    """Return the parameters of a typing function for a rule: a context, and the rule's parameters."""
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return inspect.Signature([context, *inspect.signature(rule).parameters.values()])

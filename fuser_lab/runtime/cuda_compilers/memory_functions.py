@@ -1,4 +1,4 @@
-"""Vector accesses to memory, and indices that are computed with 32 bits."""
+"""Vector accesses to memory, and indices computed with 32 bits."""
 
 from itertools import pairwise
 from typing import Any
@@ -8,31 +8,31 @@ from fuser_lab.runtime.cuda_compilers.language import Library
 
 _WORD_BYTES = 4
 _ALIKE: dict[str, Kind] = {"float32": "f32", "float64": "f64", "complex64": "f32", "complex128": "f64"}
-_INTEGERS: dict[int, Kind] = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}  # by their bytes
+_INTEGERS: dict[int, Kind] = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}  # by number of bytes
 _STREAMED = "L2::evict_first", ".L1::no_allocate"
-_LASTING = "L2::evict_last", ""
+_RETAINED = "L2::evict_last", ""
 
 
 def define_memory_functions(library: Library) -> None:
-    """Define them for a compiler."""
+    """Define these functions for a compiler."""
     library.intrinsic(_index32(library.types))
     # load_vector(memory, position, words, slot, count, width): words[slot + k] = memory[position + k] for k < count,
-    # with ``width`` elements in each memory access; store_vector moves them the other way. ``position`` is a multiple
-    # of ``width``, the address of an access is a multiple of its size (at most 16 bytes), count and width are literals.
+    # with ``width`` elements per memory access; store_vector is the inverse. ``position`` is a multiple of ``width``,
+    # the address of an access is a multiple of its size (at most 16 bytes), and count and width are literals.
     library.named("load_vector", _vector(library.types, storing=False))
     library.named("store_vector", _vector(library.types, storing=True))
-    # load_streamed is load_vector for what is read once: it is the first to leave the L2 cache.
+    # load_streamed is load_vector for data that is read once: the L2 cache evicts it first.
     library.named("load_streamed", _vector(library.types, storing=False, hint=_STREAMED))
-    # load_lasting is load_vector for inputs of kernels that write more than the L2 cache holds: what is written goes
-    # first.
-    library.named("load_lasting", _vector(library.types, storing=False, hint=_LASTING))
+    # load_retained is load_vector for inputs of kernels that write more than the L2 cache holds: the cache evicts these
+    # inputs last.
+    library.named("load_retained", _vector(library.types, storing=False, hint=_RETAINED))
     library.intrinsic(_load_shifted(library.types))
 
 
 def access_of(element: Any, width: int) -> tuple[Kind, int]:
-    """Return the kind and the number of the parts that a vector access moves ``width`` elements of a type in.
+    """Return the kind and number of the parts in which a vector access moves ``width`` elements of a type.
 
-    Small elements travel as whole words, complex numbers in halves, so that the hardware's vector types fit.
+    Small elements are moved as whole words, complex numbers in halves, so that they fit the hardware's vector types.
     """
     nbytes = element.bitwidth // 8
     name = str(element)
@@ -45,7 +45,7 @@ def access_of(element: Any, width: int) -> tuple[Kind, int]:
 
 def _index32(types: Any) -> Rule:
     def index32(x: Any) -> Call:
-        """Return an index that is known to be less than 2**32: the compiler may then divide with 32 bits."""
+        """Return an index that is known to be less than 2**32, so that the compiler can divide with 32 bits."""
 
         def generate(b: Builder, number: Operand) -> Any:
             return b.widened(b.truncated(b.int64(number), "i32"), "i64")
@@ -56,7 +56,7 @@ def _index32(types: Any) -> Rule:
 
 
 def _load_with(hint: tuple[str, str], lanes: int) -> str:
-    """Return PTX that loads 2 or 4 words, the address after them, with a priority of the L2 cache."""
+    """Return PTX that loads 2 or 4 words from the address in the next operand, with an L2 eviction priority."""
     priority, first_level = hint
     words, address = ", ".join(f"${k}" for k in range(lanes)), f"${lanes}"
     return (
@@ -66,14 +66,14 @@ def _load_with(hint: tuple[str, str], lanes: int) -> str:
 
 
 def _vector(types: Any, *, storing: bool, hint: tuple[str, str] | None = None) -> Rule:
-    """Return `load_vector` or `store_vector`: the loop over accesses, each moved part by part from and to registers.
+    """Return `load_vector` or `store_vector`: a loop over accesses that move parts from and to registers.
 
-    Compilers write no vector accesses of their own accord: four loads stay four (numba-cuda 0.30).
+    Compilers do not merge scalar accesses into vector accesses: four loads stay four (numba-cuda 0.30).
     """
 
     def rule(memory: Any, position: Any, words: Any, slot: Any, count: Any, width: Any) -> Call | None:
         if not hasattr(count, "literal_value"):
-            return None  # asked again with literals as types
+            return None  # called again with literal types
         per_access = width.literal_value
         part, lanes = access_of(memory.dtype, per_access)
         nbytes = per_access * (memory.dtype.bitwidth // 8)
@@ -104,13 +104,13 @@ def _vector(types: Any, *, storing: bool, hint: tuple[str, str] | None = None) -
 
 def _load_shifted(types: Any) -> Rule:
     def load_shifted(memory: Any, position: Any, words: Any, slot: Any, count: Any, width: Any) -> Call | None:
-        """Do what `load_vector` does with a single access of 16 bytes, from any position.
+        """Load like `load_vector` with a single access of 16 bytes, but from any position.
 
-        The access that holds the first element is loaded, and the next one where elements are in it; of their eight
-        words those from the first element on are chosen and, if elements are halves of words, shifted.
+        The aligned access that holds the first element is loaded, and the next one if it holds elements; of their eight
+        words, those from the first element on are selected and, if elements are half words, shifted.
         """
         if not hasattr(count, "literal_value"):
-            return None  # asked again with literals as types
+            return None  # called again with literal types
         elements, nbytes = count.literal_value, memory.dtype.bitwidth // 8
         lanes = elements * nbytes // _WORD_BYTES
 

@@ -1,4 +1,4 @@
-"""The functions that kernels compiled with numba-cuda-mlir import."""
+"""The functions imported by kernels that numba-cuda-mlir compiles."""
 
 from fuser_lab.runtime.cuda_compilers.definitions import functions_for
 from fuser_lab.runtime.cuda_compilers.numba_cuda_mlir import NumbaCudaMlir

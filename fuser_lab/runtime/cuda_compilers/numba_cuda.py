@@ -1,4 +1,4 @@
-"""numba-cuda: kernels through LLVM IR that llvmlite builds, and NVVM. One of the files that import it."""
+"""numba-cuda: kernels compiled through LLVM IR, built by llvmlite, and NVVM; one of the files that import it."""
 
 import functools
 import importlib
@@ -16,26 +16,26 @@ from fuser_lab.runtime import numba_compat as _numba_compat  # noqa: F401 - befo
 from fuser_lab.runtime.cuda_compilers.building import Builder, Kind, Operand, Pointer, Rule
 from fuser_lab.runtime.cuda_compilers.language import clustered, entry_of, signature_of
 
-if not hasattr(np, "row_stack"):  # numba-cuda 0.30 asks for what NumPy 2.5 removed
+if not hasattr(np, "row_stack"):  # numba-cuda 0.30 uses a name that NumPy 2.5 removed
     setattr(np, "row_stack", np.vstack)  # noqa: B010 - no such name for type checkers
 
 _LOCK = threading.Lock()
 _PURE = "nounwind", "readnone"
 _ORDERED = ("convergent",)
 _ALL_MEMORY = "~{memory}"
-_GLOBAL = 1  # the address space of a GPU's memory
+_GLOBAL = 1  # the address space of global memory
 
 
 @functools.cache
 def _cuda() -> Any:
-    """Return numba-cuda's module, or None; with NumPy 2.5 it warns of its own doings when it is imported."""
+    """Return numba-cuda's module, or None; with NumPy 2.5, importing it raises warnings about its own code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             from numba import cuda
         except ImportError:
             return None
-    # Numba's own numba.cuda is another, older code.
+    # Numba's built-in numba.cuda is different, older code.
     return cuda if "numba_cuda" in str(cuda.__file__) else None
 
 
@@ -70,7 +70,7 @@ class NumbaCuda:
     def device(self, function: Callable[..., Any], *, inline: bool) -> Any:
         """Return a device function."""
         cuda = self.require()
-        # Inlined by LLVM: Numba's own inlining, of each call in its IR, takes time that grows with their square.
+        # Inlined by LLVM: the time of Numba's inlining in its IR grows quadratically with the number of calls.
         return cuda.jit(device=True, forceinline=inline)(function)
 
     def intrinsic(self, rule: Rule) -> Any:
@@ -112,7 +112,8 @@ class NumbaCuda:
             warnings.simplefilter("ignore", DeprecationWarning)
             lowering: Any = importlib.import_module("numba.cuda.lowering").Lower
             known, quadratic = dispatcher.get_current_device, lowering._find_singly_assigned_variable  # noqa: SLF001
-            # Device functions ask the current device for its capability, which needs a driver: answer for the target.
+            # Device functions query the current device's capability, which needs a driver; answer with the target's
+            # instead.
             dispatcher.get_current_device = lambda: python_types.SimpleNamespace(compute_capability=cc)
             lowering._find_singly_assigned_variable = _find_singly_assigned_variables  # noqa: SLF001
             try:
@@ -126,9 +127,9 @@ class NumbaCuda:
 
 
 def _find_singly_assigned_variables(lower: Any) -> None:
-    """Find the variables that need no memory: assigned once, and used in the block of the assignment only.
+    """Find the variables that need no memory: assigned once, and used only in the block of the assignment.
 
-    numba-cuda's own method looks for each variable through all statements of its block.
+    numba-cuda's method searches all statements of a block for each variable.
     """
     analysis: Any = importlib.import_module("numba.cuda.lowering")
     assignments = importlib.import_module("numba.cuda.core.ir").assign_types
@@ -161,7 +162,7 @@ class LlvmBuilder(Builder):
 
     @property
     def capability(self) -> tuple[int, int]:
-        """The target of the kernel that is lowered; a device function is compiled once, for the first device."""
+        """The target of the kernel being lowered; a device function is compiled once, for the first device."""
         config: Any = importlib.import_module("numba.cuda.core.targetconfig")
         major, minor = config.ConfigStack().top().compute_capability
         return major, minor
@@ -193,7 +194,7 @@ class LlvmBuilder(Builder):
         return [self._builder.extract_value(found, k) for k in range(len(kinds))]
 
     def widened(self, value: Any, kind: Kind) -> Any:
-        """Return an integer with zeros above its bits."""
+        """Return an integer extended with zeros."""
         return self._builder.zext(value, self._kinds[kind])
 
     def truncated(self, value: Any, kind: Kind) -> Any:
@@ -201,7 +202,7 @@ class LlvmBuilder(Builder):
         return self._builder.trunc(value, self._kinds[kind])
 
     def reinterpreted(self, value: Any, kind: Kind) -> Any:
-        """Return the number that has the same bits."""
+        """Return the number with the same bits."""
         return self._builder.bitcast(value, self._kinds[kind])
 
     def binary(self, op: str, a: Any, b: Any) -> Any:
@@ -264,5 +265,5 @@ class LlvmBuilder(Builder):
         self._builder.store(whole, pointer.value, align=align)
 
     def _like(self, known: Any, value: Any) -> Any:
-        """Return a plain number as a constant of the type of another value."""
+        """Return a Python number as a constant of the type of another value."""
         return _llvm().Constant(known.type, value) if isinstance(value, int | float) else value

@@ -1,4 +1,4 @@
-"""numba-cuda-mlir, the successor of numba-cuda: kernels through MLIR, and NVVM. The only file that imports it."""
+"""numba-cuda-mlir, the successor of numba-cuda: kernels compiled through MLIR and NVVM; the only file to import it."""
 
 import functools
 import importlib
@@ -15,8 +15,8 @@ from fuser_lab.runtime.cuda_compilers.building import BITS, Builder, Kind, Opera
 from fuser_lab.runtime.cuda_compilers.language import clustered, entry_of, signature_of
 
 _LOCK = threading.RLock()
-_DYNAMIC = -2147483648  # in a list of indices: the next operand
-_GLOBAL = 1  # the address space of a GPU's memory
+_DYNAMIC = -2147483648  # in a list of indices, stands for the next operand
+_GLOBAL = 1  # the address space of global memory
 _ONE_BYTE = re.compile(r"^[ \t]*\.shared \.align (?P<align>\d+) \.b8 (?P<name>__dynamic_shmem__\w+);\n", re.MULTILINE)
 _BINARY = {
     "add": "addi", "sub": "subi", "and": "andi", "or": "ori", "xor": "xori", "shl": "shli", "lshr": "shrui",
@@ -32,14 +32,14 @@ def is_installed() -> bool:
 
 @functools.cache
 def _part(name: str) -> Any:
-    """Return a module of numba-cuda-mlir, which has new names for some of them in each release."""
+    """Return a module of numba-cuda-mlir; some modules are renamed in each release."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             return importlib.import_module(f"numba_cuda_mlir.{name}" if name else "numba_cuda_mlir")
     except ImportError as error:
         if is_installed():
-            msg = f"this release of numba-cuda-mlir cannot be used: {error}; 0.6 can."
+            msg = f"this release of numba-cuda-mlir is not supported ({error}); install 0.6."
             raise UnsupportedError(msg) from error
         msg = "FUSER_LAB_CUDA_COMPILER=mlir needs numba-cuda-mlir: pip install 'fuser_lab[cuda-mlir]'."
         raise UnsupportedError(msg) from error
@@ -54,7 +54,7 @@ class NumbaCudaMlir:
         Raises
         ------
         UnsupportedError
-            If it is not installed, or is a release that cannot be used.
+            If it is not installed, or its release is not supported.
         """
         return _part("cuda")
 
@@ -121,7 +121,7 @@ class NumbaCudaMlir:
 
 @contextmanager
 def _no_device_but(cc: tuple[int, int]) -> Iterator[None]:
-    """Answer for the target where the compiler asks the current device for its capability, which needs a driver."""
+    """Answer the compiler's query for the current device's capability, which needs a driver, with the target's."""
     tools = _part("tools")
     known = tools._cached_cc  # noqa: SLF001 - there is no other place to say it
     tools._cached_cc = cc  # noqa: SLF001
@@ -132,7 +132,7 @@ def _no_device_but(cc: tuple[int, int]) -> Iterator[None]:
 
 
 def _with_memory_of_the_launch(ptx: str) -> str:
-    """Return PTX whose dynamic shared memory is what a launch gives; numba-cuda-mlir 0.6 declares one byte."""
+    """Return PTX whose dynamic shared memory is sized by the launch; numba-cuda-mlir 0.6 declares one byte."""
     found = _ONE_BYTE.search(ptx)
     if found is None:
         return ptx
@@ -143,19 +143,19 @@ def _with_memory_of_the_launch(ptx: str) -> str:
 
 
 class _NoLinker:
-    """Stands where the compiler links machine code: it is linked later, from PTX, for either compiler alike."""
+    """Replaces the compiler's linker: machine code is linked later, from PTX, in the same way for both compilers."""
 
     code = b""
 
     def recreate_with_lto(self, **_options: Any) -> "_NoLinker":
-        """Return the linker of the kernel itself."""
+        """Return this linker."""
         return self
 
     def add_ptx(self, ptx: bytes) -> None:
-        """Take the kernel."""
+        """Ignore the kernel."""
 
     def complete(self) -> "_NoLinker":
-        """Return the machine code, of which there is none."""
+        """Return empty machine code."""
         return self
 
 
@@ -168,7 +168,7 @@ class MlirBuilder(Builder):
 
     @property
     def capability(self) -> tuple[int, int]:
-        """The target of the kernel that is lowered."""
+        """The target of the kernel being lowered."""
         major, minor = _part("tools").parse_compute_capability(self._lowering.metadata["targetoptions"]["chip"])
         return major, minor
 
@@ -200,7 +200,7 @@ class MlirBuilder(Builder):
         return [self._llvm.extractvalue(kind, found, [k]) for k, kind in enumerate(kinds)]
 
     def widened(self, value: Any, kind: Kind) -> Any:
-        """Return an integer with zeros above its bits."""
+        """Return an integer extended with zeros."""
         return self._arith.extui(self._kind(kind), value)
 
     def truncated(self, value: Any, kind: Kind) -> Any:
@@ -208,7 +208,7 @@ class MlirBuilder(Builder):
         return self._arith.trunci(self._kind(kind), value)
 
     def reinterpreted(self, value: Any, kind: Kind) -> Any:
-        """Return the number that has the same bits."""
+        """Return the number with the same bits."""
         return self._arith.bitcast(self._kind(kind), value)
 
     def binary(self, op: str, a: Any, b: Any) -> Any:
@@ -290,5 +290,5 @@ class MlirBuilder(Builder):
         return self._arith.constant(known, ir.FloatAttr.get(known, value))
 
     def _like(self, known: Any, value: Any) -> Any:
-        """Return a plain number as a constant of the type of another value."""
+        """Return a Python number as a constant of the type of another value."""
         return self._constant(known.type, value) if isinstance(value, int | float) else value

@@ -1,4 +1,4 @@
-"""The functions that kernels compiled with numba-cuda import."""
+"""The functions imported by kernels that numba-cuda compiles."""
 
 from fuser_lab.runtime.cuda_compilers.definitions import functions_for
 from fuser_lab.runtime.cuda_compilers.numba_cuda import NumbaCuda

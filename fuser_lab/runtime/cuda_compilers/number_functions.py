@@ -1,11 +1,11 @@
-"""Functions of floats that are few instructions: maxima, conversions between formats, approximations of float32."""
+"""Functions of floats that take few instructions: maxima, conversions of formats, approximations for float32."""
 
 from typing import Any
 
 from fuser_lab.runtime.cuda_compilers.building import Builder, Call, Kind, Operand, Rule
 from fuser_lab.runtime.cuda_compilers.language import Library
 
-_Typed = tuple[Any, Kind]  # a type of a compiler, and the kind of its register
+_Typed = tuple[Any, Kind]  # a compiler's type, and the kind of its register
 _LETTERS = {"i16": "h", "i32": "r", "i64": "l", "f32": "f", "f64": "d"}  # of registers, in constraints
 _LOG2_E = 1.4426950408889634
 _SIGNIFICAND = 0x4B400000  # the bits of 1.5 * 2**23
@@ -21,7 +21,7 @@ def assembly(text: str, result: _Typed, *arguments: _Typed) -> Rule:
 
     call = Call(result=result[0], arguments=tuple(known for known, _ in arguments), generate=generate)
 
-    # Compilers look at the parameters of a rule.
+    # Compilers inspect the parameters of a rule.
     def of_one(x: Any) -> Call:
         return call
 
@@ -32,14 +32,14 @@ def assembly(text: str, result: _Typed, *arguments: _Typed) -> Rule:
 
 
 def define_number_functions(library: Library) -> None:
-    """Define them for a compiler."""
+    """Define these functions for a compiler."""
     types = library.types
     single: _Typed = types.float32, "f32"
     word: _Typed = types.uint16, "i16"
     bits: _Typed = types.uint32, "i32"
     library.named("maximum", _extreme(types, larger=True))
     library.named("minimum", _extreme(types, larger=False))
-    # At most 2 units in the last place off, without a branch.
+    # Within 2 units in the last place, without a branch.
     library.named("quotient", assembly("div.full.f32 $0, $1, $2;", single, single, single))
     half_to_float = library.named("half_to_float", assembly("cvt.f32.f16 $0, $1;", single, word))
     float_to_half = library.named("float_to_half", assembly("cvt.rn.f16.f32 $0, $1;", word, single))
@@ -72,22 +72,21 @@ def _define_approximations(library: Library, single: _Typed) -> None:
 
     @library.inlined
     def fast_exp(x: Any) -> Any:
-        """Return exp of a float32 by the hardware's exp2: relative error at most 3e-7 + 9e-8 |x|, 0 below 1.2e-38."""
+        """Return exp of a float32 by the hardware's exp2, relative error at most 3e-7 + 9e-8 |x|; 0 below 1.2e-38."""
         return power_of_2(x * types.float32(_LOG2_E))
 
     @library.inlined
     def one_plus_tanh(x: Any) -> Any:
-        """Return 1 + tanh(x) of a float32 as 2 / (1 + exp(-2x)): relative error at most 6e-7 + 2e-7 |x|."""
+        """Return 1 + tanh(x) of a float32 as 2 / (1 + exp(-2x)), with a relative error of at most 6e-7 + 2e-7 |x|."""
         power = power_of_2(x * types.float32(-2 * _LOG2_E))
         return reciprocal(power * types.float32(0.5) + types.float32(0.5))
 
     @library.inlined
     def fast_tanh(x: Any) -> Any:
-        """Return tanh of a float32 with a relative error below 1e-6: (1 + tanh) - 1, near 0 x plus a polynomial.
+        """Return tanh of a float32 with relative error below 1e-6, as (1 + tanh) - 1, or near 0 as x plus a polynomial.
 
-        The polynomial is fitted to tanh(x) / x on |x| <= 0.55, relative error 4e-8; beyond, the other form has lost no
-        more digits. Where 1 + tanh of the same number is needed as well, its exponential and reciprocal are computed
-        once.
+        The polynomial is fitted to tanh(x) / x on |x| <= 0.55, with a relative error of 4e-8; beyond, the other form is
+        as accurate. If 1 + tanh of the same number is needed as well, its exponential and reciprocal are computed once.
         """
         square = x * x
         series = types.float32(0.016458753) * square + types.float32(-0.05268414)
@@ -99,12 +98,12 @@ def _define_approximations(library: Library, single: _Typed) -> None:
 
     @library.inlined
     def fast_sigmoid(x: Any) -> Any:
-        """Return 1 / (1 + exp(-x)) of a float32: relative error at most 5e-7 + 9e-8 |x|, 0 where below 1.2e-38."""
+        """Return 1 / (1 + exp(-x)) of a float32, with a relative error of at most 5e-7 + 9e-8 |x|; 0 below 1.2e-38."""
         return reciprocal(types.float32(1.0) + power_of_2(x * types.float32(-_LOG2_E)))
 
 
 def _extreme(types: Any, *, larger: bool) -> Rule:
-    """Return maximum or minimum, of floats with NaN propagating: one instruction for float32, else no branch."""
+    """Return maximum or minimum of floats, propagating NaN: one instruction for float32, otherwise branch-free."""
     sign = ">" if larger else "<"
     single = "max.NaN.f32 $0, $1, $2;" if larger else "min.NaN.f32 $0, $1, $2;"
 
@@ -117,7 +116,7 @@ def _extreme(types: Any, *, larger: bool) -> Rule:
                 return b.select(b.below(a, c), *((c, a) if larger else (a, c)))
             chosen = b.binary("or", b.compared(sign, a, c), b.compared("!=", a, a))
             other = b.select(chosen, a, c)
-            # Of equal numbers only the signs of zeros differ: the larger has a sign if both have one.
+            # Equal numbers differ only if they are zeros of different sign: the larger is negative if both are.
             bits = [b.reinterpreted(value, "i64") for value in (a, c)]
             zero = b.reinterpreted(b.binary("and" if larger else "or", *bits), "f64")
             return b.select(b.compared("==", a, c), zero, other)
@@ -128,9 +127,9 @@ def _extreme(types: Any, *, larger: bool) -> Rule:
 
 
 def _truncation(types: Any, result: Any, letters: str) -> Rule:
-    """Return a function that makes integers of floats by the instruction that `fuser_lab.dtypes.truncated` describes.
+    """Return a function that converts floats to integers by an instruction; see `fuser_lab.dtypes.truncated`.
 
-    Written as the instruction: LLVM's own conversion leaves open what becomes of numbers out of range.
+    It is written as PTX because LLVM's conversion does not define results for numbers out of range.
     """
     kind: Kind = "i64" if letters.endswith("64") else "i32"
 
@@ -150,8 +149,8 @@ def _small_to_float(types: Any) -> Rule:
     def small_to_float(x: Any) -> Call:
         """Return an integer between -2**22 and 2**22 as float32.
 
-        It is added to the bits of 1.5 * 2**23, which is subtracted: a conversion instruction has an eighth of their
-        rate.
+        The integer is added to the bits of 1.5 * 2**23, and 1.5 * 2**23 is subtracted: conversion instructions have an
+        eighth of the throughput of these two.
         """
 
         def generate(b: Builder, number: Operand) -> Any:
@@ -177,7 +176,7 @@ def _bf16_to_float(types: Any) -> Rule:
 
 def _bf16_bits(types: Any) -> Rule:
     def bf16_bits(x: Any) -> Call:
-        """Return the uint16 of a float32 that is a bfloat16 value already."""
+        """Return the uint16 of a float32 that already is a bfloat16 value."""
 
         def generate(b: Builder, number: Operand) -> Any:
             return b.truncated(b.moved_right(b.reinterpreted(number.value, "i32"), 16), "i16")

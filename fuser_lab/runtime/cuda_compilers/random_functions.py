@@ -12,14 +12,14 @@ _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
 
 def _philox(types: Any) -> Rule:
     def philox(seed: Any, offset: Any, group: Any) -> Call:
-        """Return the four 32-bit words of Philox 4x32-10, as `fuser_lab.ops.random.philox`."""
+        """Return the four 32-bit words of Philox 4x32-10, as `fuser_lab.ops.random.philox` does."""
 
         def generate(b: Builder, *operands: Operand) -> Any:
             def halves(value: Any) -> tuple[Any, Any]:
                 return b.truncated(value, "i32"), b.truncated(b.moved_right(value, 32), "i32")
 
             def product(word: Any, multiplier: int) -> tuple[Any, Any]:
-                # As a separate instruction: LLVM would widen all that is done with the halves.
+                # A separate instruction, because LLVM would widen all arithmetic on the halves.
                 factors = [word, b.constant("i32", multiplier)]
                 return halves(b.assembly("mul.wide.u32 $0, $1, $2;", ["i64"], "=l,r,r", factors)[0])
 
@@ -38,7 +38,7 @@ def _philox(types: Any) -> Rule:
 
 
 def define_random_functions(library: Library) -> None:
-    """Define them for a compiler."""
+    """Define these functions for a compiler."""
     types = library.types
     philox = library.intrinsic(_philox(types))
 
@@ -49,7 +49,7 @@ def define_random_functions(library: Library) -> None:
 
     @library.device
     def philox_uniform(seed: Any, offset: Any, position: Any) -> Any:
-        """Return a float32 in [0, 1) with 24 random bits: one word of the four of its group."""
+        """Return a float32 in [0, 1) with 24 random bits, from one of the four words of its group."""
         place = types.uint64(position)
         c0, c1, c2, c3 = philox(seed, offset, place >> types.uint64(2))
         word = place & types.uint64(3)
@@ -64,7 +64,7 @@ def define_random_functions(library: Library) -> None:
 
     @library.inlined
     def philox_uniforms(seed: Any, offset: Any, position: Any, numbers: Any, slot: Any, count: Any) -> Any:
-        """Put numbers like `philox_uniform`'s at neighbouring positions into ``numbers``; all of a group are used.
+        """Write the numbers of `philox_uniform` at consecutive positions into ``numbers``, using whole groups.
 
         ``position`` and ``count`` are multiples of 4.
         """

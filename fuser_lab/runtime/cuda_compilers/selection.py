@@ -16,7 +16,7 @@ _PACKAGE: Final = "fuser_lab.runtime.cuda_compilers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """A compiler: what loads it, and the packages whose versions its machine code depends on."""
+    """A compiler: how to load it, and the packages whose versions its machine code depends on."""
 
     load: Later
     distributions: tuple[str, ...]
@@ -36,7 +36,7 @@ _KNOWN: Final = {
 
 @functools.cache
 def compiler_named(name: str) -> Compiler:
-    """Return a compiler; it may not be installed, which is found when it is asked to compile."""
+    """Return a compiler, which may not be installed; that is checked when it compiles."""
     compiler: Compiler = _KNOWN[name].load()()
     return compiler
 
@@ -47,5 +47,5 @@ def distributions_of(name: str) -> tuple[str, ...]:
 
 
 def function_sources() -> dict[str, str]:
-    """Return the text of each module of this package, by its file's name: what kernels call is defined in them."""
+    """Return the text of each module of this package by file name; they define the functions that kernels call."""
     return {place.name: place.read_text(encoding="utf-8") for place in sorted(Path(__file__).parent.glob("*.py"))}

@@ -1,6 +1,6 @@
-"""Shuffles of 64-bit values, one word after the other.
+"""Shuffles of 64-bit values, word by word.
 
-Those of numba-cuda-mlir 0.6 move 32 bits: they round Double to Float, and drop the upper half of Int.
+The shuffles of numba-cuda-mlir 0.6 move 32 bits: they round Double to Float, and drop the upper half of Int.
 """
 
 from typing import Any
@@ -8,18 +8,18 @@ from typing import Any
 from fuser_lab.runtime.cuda_compilers.building import Builder, Call, Kind, Operand, Rule
 from fuser_lab.runtime.cuda_compilers.language import Library
 
-# By name in CUDA: the mode in PTX, and the bound of the lanes that are read.
+# By name in CUDA: the mode in PTX, and the bound of the source lanes.
 _MODES = {"shfl_sync": ("idx", 31), "shfl_up_sync": ("up", 0), "shfl_xor_sync": ("bfly", 31)}
 
 
 def define_shuffle_functions(library: Library) -> None:
-    """Define them for a compiler."""
+    """Define these functions for a compiler."""
     for name, (mode, bound) in _MODES.items():
         library.named(f"wide_{name}", _shuffle(library.types, mode, bound))
 
 
 def _shuffle(types: Any, mode: str, bound: int) -> Rule:
-    """Return a shuffle of a float64 or int64; like CUDA's, it takes the mask, the value and the lane or distance."""
+    """Return a shuffle of a float64 or int64, which takes the mask, the value and the lane or distance, like CUDA's."""
     words = " ".join(f"shfl.sync.{mode}.b32 {word}, {word}, $2, {bound}, $3;" for word in ("low", "high"))
     text = f"{{ .reg .b32 low, high; mov.b64 {{low, high}}, $1; {words} mov.b64 $0, {{low, high}}; }}"
 

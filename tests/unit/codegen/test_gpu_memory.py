@@ -86,7 +86,7 @@ def test_loads_say_what_the_cache_gives_up_first(record: Any, scheduler: S, rows
     assert {load.evict for load in loads(kernel)} == {evict}
     assert [s.evict for s in schedules(kernel)] == [evict]
     source = generate(build(record, [(rows, 8192)], D.BFloat16), scheduler, "cuda").source
-    name = {Evict.LAST: "load_lasting(", Evict.FIRST: "load_streamed(", Evict.NORMAL: "load_vector("}[evict]
+    name = {Evict.LAST: "load_retained(", Evict.FIRST: "load_streamed(", Evict.NORMAL: "load_vector("}[evict]
     assert name in source
     said = any("keeps inputs and evicts outputs first" in text for text in schedules(kernel)[0].reasons)
     assert said == (evict is Evict.LAST)

@@ -172,13 +172,13 @@ def test_kernel_executor():
     fd = scaled()
     executor = KernelExecutor()
     assert not executor.is_compiled()
-    with pytest.raises(AssertionError, match="nothing is compiled"):
+    with pytest.raises(AssertionError, match="nothing has been compiled"):
         executor.run(INPUTS)
     executor.compile(fd.fusion, INPUTS)
     assert executor.is_compiled()
     assert not executor.is_programmatic_dependent_launch_enabled()
     assert torch.equal(executor.run(INPUTS)[0], EXPECTED)
-    with pytest.raises(RuntimeError, match="this plan is for 2"):
+    with pytest.raises(RuntimeError, match="this plan is for size 2"):
         executor.run([torch.ones(4, 3), torch.ones(4, 3)])
 
 

@@ -146,7 +146,7 @@ def test_a_directory_of_another_user_is_refused(place: Path, monkeypatch: pytest
     place.parent.replace(place.parent.with_name("moved"))
     place.parent.symlink_to(place.parent.with_name("moved"))
     if user != 1:  # links of root are as good as the system
-        with pytest.warns(CacheWarning, match="is a link of another user"):
+        with pytest.warns(CacheWarning, match="is a link that belongs to another user"):
             assert store.directory() is None
 
 

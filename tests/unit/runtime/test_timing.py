@@ -342,7 +342,7 @@ def test_inputs_are_what_they_were_after_a_peer_has_changed_them(library: str, f
     timings = measure([exp_plan("ours")], [x], peers=peers, seconds=0.01, progress=False)
     np.testing.assert_array_equal(np.asarray(x), before)
     _, changed, eager = timings.totals
-    said = "ZeroDivisionError: " if fails else "it changes input 0, which holds again what it held before"
+    said = "ZeroDivisionError: " if fails else "it changes input 0, which has been restored"
     assert changed.note == f"not measured: {said}"
     assert eager.error < 1
     assert eager.samples

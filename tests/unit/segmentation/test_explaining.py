@@ -134,7 +134,7 @@ def test_targets_by_name_of_ones_own_and_of_this_machine(monkeypatch):
         fl.segment(fd, target="H900")
     this_gpu.this_gpu.cache_clear()
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=NoGpu))
-    with pytest.raises(InputError, match=r"there is no CUDA GPU here; name another \(A100, H100, H200, B200\)"):
+    with pytest.raises(InputError, match=r"no CUDA GPU was found; choose from A100, H100, H200, B200"):
         fl.segment(fd, target="this machine")
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=OneGpu))
     assert fl.segment(fd, target="this machine").target == "H200"

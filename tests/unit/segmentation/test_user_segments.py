@@ -714,9 +714,9 @@ def test_arrays_that_cannot_be_written_to(segmented, foreign):
     frozen = x.copy()
     frozen.flags.writeable = False
     before = y.copy()
-    with pytest.raises(InputError, match="writes to its input T0 in place, but the array given for it is read-only"):
+    with pytest.raises(InputError, match="writes to its input T0 in place, but the given array is read-only"):
         fd.execute([frozen, y])
-    with pytest.raises(InputError, match="its input T0 in place, but JAX arrays, as the one given, cannot be"):
+    with pytest.raises(InputError, match="its input T0 in place, but the given JAX array cannot be"):
         fd.execute([foreign, y])
     with pytest.raises(InputError, match="T0 and T1 share memory; a run writes to both"):
         fd.execute([y, y])

@@ -1,4 +1,4 @@
-"""Tensors that are other shapes of an intermediate, or views of an input: they share its memory, and nothing runs."""
+"""Tensors that share the memory of another one, as reshapes of an intermediate or views of an input: no kernel runs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,29 +11,29 @@ from fuser_lab.ir import Expr, Fusion, TensorView, Val
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loan:
-    """A result that lends its memory to the intermediate that it is a view of; that segment need not run."""
+class ResultAlias:
+    """A result that is a view of an intermediate, which is stored in the result's memory; its segment need not run."""
 
     segment: int
     result: TensorView
     intermediate: TensorView
 
 
-def loans_of(
+def result_aliases(
     segments: Sequence[tuple[Fusion, SchedulerType | None]], results: Collection[TensorView], taken: Collection[str],
-) -> tuple[Loan, ...]:
-    """Return the loans of a plan; nvFuser allocates no memory for such results either (MarkAliasesPrepare).
+) -> tuple[ResultAlias, ...]:
+    """Return the results of a plan that are views of intermediates; nvFuser does the same (MarkAliasesPrepare).
 
     Parameters
     ----------
     segments
         Segment fusions with their schedulers, in run order.
     results
-        Outputs that have separate memory.
+        Outputs with separate memory.
     taken
-        Names of inputs and outputs of the plan: none of them is an intermediate.
+        Names of inputs and outputs of the plan, which are not intermediates.
     """
-    found: list[Loan] = []
+    found: list[ResultAlias] = []
     borrowed: set[str] = set()
     own = {tv.name: tv for tv in results}
     for number, (segment, scheduler) in enumerate(segments):
@@ -43,45 +43,45 @@ def loans_of(
             continue
         if all(result.name in own for result, _ in pairs):
             borrowed |= sources
-            found += [Loan(segment=number, result=own[result.name], intermediate=source) for result, source in pairs]
+            found += [ResultAlias(segment=number, result=own[r.name], intermediate=source) for r, source in pairs]
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """An intermediate that lies in the memory of another one, and the segment that need not run."""
+class IntermediateAlias:
+    """An intermediate that is stored in the memory of another one, and the segment that need not run."""
 
     segment: int
     name: str
     owner: str
 
 
-def shares_of(
+def intermediate_aliases(
     segments: Sequence[tuple[Fusion, SchedulerType | None]], taken: Collection[str],
-) -> tuple[Share, ...]:
-    """Return the intermediates that are other shapes of an intermediate; owners are owned by none.
+) -> tuple[IntermediateAlias, ...]:
+    """Return the intermediates that only reshape another one; owners have storage.
 
     Parameters
     ----------
     segments
         Segment fusions with their schedulers, in run order.
     taken
-        Names of tensors that lie in the memory of inputs and results.
+        Names of tensors that are stored in the memory of inputs and results.
     """
-    found: dict[str, Share] = {}
+    found: dict[str, IntermediateAlias] = {}
     for number, (segment, scheduler) in enumerate(segments):
         pairs = _same_memory(segment) if scheduler is SchedulerType.EXPR_EVAL else ()
         if any(tv.name in taken for pair in pairs for tv in pair):
             continue
         for result, source in pairs:
             owner = found[source.name].owner if source.name in found else source.name
-            found[result.name] = Share(segment=number, name=result.name, owner=owner)
+            found[result.name] = IntermediateAlias(segment=number, name=result.name, owner=owner)
     return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """An intermediate that kernels read in the memory of an input, where it has a layout of its own."""
+class InputView:
+    """An intermediate that kernels read in the memory of an input, with its own layout."""
 
     segment: int
     name: str
@@ -90,12 +90,12 @@ class View:
     layout: Layout
 
 
-def views_of(
+def input_views(
     segments: Sequence[tuple[Fusion, SchedulerType | None]], layouts: Mapping[str, Layout], taken: Collection[str],
-) -> tuple[View, ...]:
-    """Return the intermediates that are views of inputs, of segments that then need not run.
+) -> tuple[InputView, ...]:
+    """Return the intermediates that are views of inputs and are computed by segments that need not run.
 
-    Segments whose tensors others than kernels read are left out: the array library takes no layouts.
+    Segments whose tensors are not only read by kernels are excluded, because the array library does not take layouts.
 
     Parameters
     ----------
@@ -104,24 +104,24 @@ def views_of(
     layouts
         Layouts of the plan's inputs, by name.
     taken
-        Names of tensors that have memory of their own: inputs and results.
+        Names of tensors with separate memory: inputs and results.
     """
     evaluated = {
         tv.name for segment, scheduler in segments if evaluated_because(segment, scheduler)
         for tv in segment.tensor_inputs
     }
-    found: dict[str, View] = {}
+    found: dict[str, InputView] = {}
     for number, (segment, scheduler) in enumerate(segments):
         if scheduler is not SchedulerType.EXPR_EVAL or any(len(expr.inputs) != 1 for expr in segment.exprs):
             continue
-        known: dict[str, View | None] = {}
+        known: dict[str, InputView | None] = {}
         for expr in segment.exprs:
             source = expr.tensor_inputs[0].name
             before = known[source] if source in known else found.get(source)
             base = source if source in layouts else before.base if before else None
             layout = layouts.get(source, before.layout if before else None)
             place = None if layout is None else seen_at(expr, layout.strides, layout.offset)
-            known[expr.name] = None if base is None or layout is None or place is None else View(
+            known[expr.name] = None if base is None or layout is None or place is None else InputView(
                 segment=number, name=expr.name, base=base, exprs=(*(before.exprs if before else ()), expr),
                 layout=replace(layout, strides=place[0], offset=place[1]),
             )
@@ -133,16 +133,16 @@ def views_of(
 
 
 def _same_memory(segment: Fusion) -> tuple[tuple[TensorView, TensorView], ...]:
-    """Return each result of a segment with the operand whose elements it has in the same order of memory.
+    """Return each result of a segment with the operand that has the same elements in the same memory order.
 
-    Nothing if that is not so for every result: the segment then has to run.
+    Empty unless that holds for every result, because the segment then has to run.
     """
     seen: dict[Val, tuple[TensorView, Strides]] = {tv: (tv, dense_strides(tv)) for tv in segment.tensor_inputs}
     for expr in segment.exprs:
         if len(expr.inputs) != 1 or len(expr.outputs) != 1 or expr.inputs[0] not in seen:
             return ()
         source, strides = seen[expr.inputs[0]]
-        # A layout that is asked for moves nothing where elements lie so already: the strides of the result decide.
+        # A requested layout moves nothing if elements already have it: the strides of the result decide.
         place = (strides, 0) if expr.op.name == "stride_order" else seen_at(expr, strides, 0)
         if place is None or place[1] or expr.out.numel != source.numel:
             return ()
