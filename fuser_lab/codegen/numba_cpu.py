@@ -66,7 +66,7 @@ _COMPLEX = {
     **{f"a{name}": f"np.arc{name}" for name in ("cos", "sin", "sinh", "tan", "tanh")},
 }
 
-SHORTEST_ROLLED, LONGEST_ROLLED = 8, 32  # rounds; LLVM unrolls longer loops only after it has vectorized them
+SHORTEST_ROLLED, LONGEST_ROLLED = 8, 128  # rounds; LLVM unrolls longer loops only after it has vectorized them
 
 LARGEST_STACK = 128 << 10  # bytes of all rows of a function; threads have stacks of at least 512 KiB
 

@@ -222,8 +222,9 @@ def test_neighbouring_sums_of_a_few_rows_each_are_vectorized_together() -> None:
     assert not re.search(r"\bv?addss\b", asm)
 
 
-def test_short_rows_are_read_along_them_and_not_gathered_from_many() -> None:
-    (asm,) = assembly(build(lambda fd, x: fd.ops.sum(x, [1]), ((65536, 16),), D.Float), S.REDUCTION)
+@pytest.mark.parametrize("length", [16, 48, 96])
+def test_short_rows_are_read_along_them_and_not_gathered_from_many(length: int) -> None:
+    (asm,) = assembly(build(lambda fd, x: fd.ops.sum(x, [1]), ((65536, length),), D.Float), S.REDUCTION)
     read = r"vaddps" if has("avx") else r"(addps|movups)"  # without AVX, addps wants addresses that are multiples of 16
     assert re.search(rf"^\s+{read}\s.*\(%r\w+(,%r\w+)?\), .*%[xyz]mm", asm.replace(", %r", ",%r"), re.MULTILINE)
     assert "vgather" not in asm
