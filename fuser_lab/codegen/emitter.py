@@ -33,7 +33,7 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir.term import COMPARISONS, Apply, Const, Term, Var
+from fuser_lab.ir.term import COMPARISONS, MATH, Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import Form, target_of
 
@@ -43,6 +43,9 @@ INFIX = {
     "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
 }
 _INTEGER_CALLS = {"shl": "shift_left", "shr": "shift_right", "gcd": "common_divisor"}
+SLOW = MATH.union(("fmod", "gcd", "philox_uniform", "pow", "remainder")).difference(
+    ("ceil", "floor", "round", "rsqrt", "sqrt", "trunc"),
+)
 _STRENGTH = {"*": 6, "//": 6, "%": 6, "+": 5, "-": 5, "<<": 4, ">>": 4, "&": 3, "^": 2, "|": 1}
 ATOM, _WEAKEST = 9, 0
 
@@ -319,6 +322,8 @@ class Emitter:
         fn, args, dtype = term.fn, term.args, term.dtype
         operand = args[0].dtype
         if fn == "select":
+            if self._is_computed_anyway(term):
+                return self._call("where", args), ATOM
             parts = [self._argument(a, 1) for a in args]
             return f"{parts[1]} if {parts[0]} else {parts[2]}", _WEAKEST
         if fn == "cast":
@@ -354,6 +359,16 @@ class Emitter:
         if fn == "not":
             return f"~{self._argument(args[0], 7)}", 7
         return self.function(term), ATOM
+
+    def _is_computed_anyway(self, choice: Apply) -> bool:
+        """Whether both values of a choice may be computed: they read no memory, and no branch is worth its cost."""
+        parts = [part for side in choice.args[1:] for part in side.walk()]
+        skipped = any(isinstance(part, Load) or (isinstance(part, Apply) and self.is_slow(part)) for part in parts)
+        return not skipped and not choice.dtype.is_complex
+
+    def is_slow(self, term: Apply) -> bool:
+        """Whether a function takes longer than a branch."""
+        return term.fn in SLOW
 
     def _infix(self, sign: str, args: tuple[Term, ...]) -> tuple[str, int]:
         strength = _STRENGTH[sign]

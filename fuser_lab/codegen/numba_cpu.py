@@ -42,7 +42,7 @@ _INTRINSICS = (
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
     "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "running_product",
-    "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc",
+    "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc", "where",
 )
 _NARROW_FLOATS = (*CONVERSIONS, "e4m3_bits", "e5m2_bits")
 _OWN = {  # vectorized, for float32
@@ -144,6 +144,10 @@ class CpuEmitter(Emitter):
             case Apply(dtype, ("add" | "mul") as fn, (Var(_, first), _)) if dtype.is_float and first == name:
                 return self._call(_RUNNING[fn], value.args)
         return self.term(value)
+
+    def is_slow(self, term: Apply) -> bool:
+        """Whether a function takes longer than a branch: our own for Float are computed for a vector of numbers."""
+        return super().is_slow(term) and not (term.fn in _OWN and term.args[0].dtype.compute is DataType.Float)
 
     def subscript(self, position: Term) -> str:
         """Return a position as unsigned: negative ones count from the end, and testing for them stops vectorizing."""

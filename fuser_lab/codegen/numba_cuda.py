@@ -92,7 +92,7 @@ _INTRINSICS = (
     "power_int", "power_uint", "remainder_float", "remainder_int", "shift_left", "shift_right",
     "index32", "load_retained", "load_shifted", "load_streamed", "load_vector",
     "fast_exp", "fast_sigmoid", "fast_tanh", "one_plus_tanh",
-    "philox_uniforms", "quotient", "small_to_float", "store_vector",
+    "philox_uniforms", "quotient", "small_to_float", "store_vector", "where",
     "wide_shfl_sync", "wide_shfl_up_sync", "wide_shfl_xor_sync",
     "cluster_arrive", "cluster_arrived", "cluster_expect", "cluster_rank", "cluster_wait", "send_in_cluster",
     *(f"{name}_among" for name in _PAIRED.values()),
@@ -556,6 +556,10 @@ class CudaEmitter(Emitter):
                 return self._compared(fn, self._argument(a, 8), self._argument(b, 8)), ATOM
             case _:
                 return super().apply(term)
+
+    def is_slow(self, term: Apply) -> bool:
+        """Whether a function takes longer than a branch: our own for Float are few instructions."""
+        return super().is_slow(term) and not (term.fn in _FAST and term.args[0].dtype.compute is DataType.Float)
 
     @staticmethod
     def _compared(fn: str, a: str, b: str) -> str:

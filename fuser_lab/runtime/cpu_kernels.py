@@ -28,14 +28,16 @@ from numba.core.codegen import JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
+from numba.core.types import functions
 from numba.np.ufunc.parallel import _launch_threads
 
 from fuser_lab.collector import collecting_rarely
 from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
 from fuser_lab.runtime.compile import content_key, defined_in
+from fuser_lab.runtime.known_calls import known_calls
 from fuser_lab.runtime.llvm_process import LlvmError
-from fuser_lab.runtime.pipelines import Library, Serial
+from fuser_lab.runtime.pipelines import KernelCompiler, Library
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.waiting import WAITING
 
@@ -109,19 +111,21 @@ def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
     _unknown_symbols()  # Numba loads the functions that kernels call, and LLVM aborts on unknown symbols
     with global_compiler_lock:
         options = dict(definition.options)
-        pipeline, rolled = options.pop("pipeline_class", Serial), options.pop("rolled", False)
+        pipeline, rolled = options.pop("pipeline_class", KernelCompiler), options.pop("rolled", False)
         flags = compiler.Flags()
         options |= {"nopython": True, "boundscheck": None}
         cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
         flags.no_compile = True  # stop at LLVM IR: nothing is loaded or registered
         flags.no_cfunc_wrapper = True
+        flags.no_rewrites = True  # of array expressions and constants, which kernels do not have
         library = _codegen().create_library(definition.function.__qualname__)
         library.rolled = rolled
         arguments, result = sigutils.normalize_signature(definition.signature)  # type: ignore[no-untyped-call]
-        done = compiler.compile_extra(
-            cpu_target.typing_context, cpu_target.target_context, definition.function, arguments, result, flags, {},
-            library=library, pipeline_class=pipeline,
-        )
+        with known_calls(functions.BaseFunction):
+            done = compiler.compile_extra(
+                cpu_target.typing_context, cpu_target.target_context, definition.function, arguments, result, flags, {},
+                library=library, pipeline_class=pipeline,
+            )
         library.finalize()
         return library, done.fndesc
 

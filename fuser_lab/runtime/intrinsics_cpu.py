@@ -64,6 +64,17 @@ trunc = _llvm("llvm.trunc", 1)
 rint = _llvm("llvm.rint", 1)
 
 
+@intrinsic
+def where(context: Any, condition: Any, first: Any, second: Any) -> Any:
+    """Return one number or the other, without the branches that a conditional expression is typed and lowered with."""
+    kind = context.unify_types(types.unliteral(first), types.unliteral(second))
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(*args)
+
+    return kind(types.boolean, kind, kind), generate
+
+
 def _running(name: str, identity: float) -> Any:
     """Return one step of a reduction that ignores NaN: ``fmax(total, x)``, where the total is never NaN.
 

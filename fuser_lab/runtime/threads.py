@@ -18,7 +18,7 @@ from numba.core.lowering import Lower
 from numba.extending import intrinsic
 from numba.np.ufunc.parallel import _launch_threads
 
-from fuser_lab.runtime.pipelines import Serial, WorkerLowering
+from fuser_lab.runtime.pipelines import KernelCompiler, WorkerLowering
 
 _BYTES, _SIZE = ir.IntType(8).as_pointer(), ir.IntType(64)
 # Numba's functions return a status and take, before their arguments, a pointer for the result, here None, and one for
@@ -134,7 +134,7 @@ class _Lowering(WorkerLowering):
         return super().run_pass(state)
 
 
-class Threaded(Serial):
-    """Numba's compiler for kernels with a loop over `prange`: ``njit(..., pipeline_class=Threaded)``."""
+class Threaded(KernelCompiler):
+    """Numba's compiler for kernels with a loop over `prange`."""
 
     lowering = _Lowering

@@ -51,3 +51,4 @@ void: Type
 voidptr: Type
 none: Type
 range_state64_type: Type
+def unliteral(kind: Type) -> Type: ...

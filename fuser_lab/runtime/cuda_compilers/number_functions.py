@@ -39,6 +39,7 @@ def define_number_functions(library: Library) -> None:
     bits: _Typed = types.uint32, "i32"
     library.named("maximum", _extreme(types, larger=True))
     library.named("minimum", _extreme(types, larger=False))
+    library.intrinsic(_where(types))
     # Within 2 units in the last place, without a branch.
     library.named("quotient", assembly("div.full.f32 $0, $1, $2;", single, single, single))
     half_to_float = library.named("half_to_float", assembly("cvt.f32.f16 $0, $1;", single, word))
@@ -124,6 +125,19 @@ def _extreme(types: Any, *, larger: bool) -> Rule:
         return Call(result=x, arguments=(x, x), generate=generate)
 
     return rule
+
+
+def _where(types: Any) -> Rule:
+    def where(condition: Any, x: Any, y: Any) -> Call:
+        """Return one number or the other, without a branch; of integers of two sizes the larger is the result's."""
+        kind = max(x, y, key=lambda known: 1 if known == types.boolean else known.bitwidth)
+
+        def generate(b: Builder, holds: Operand, first: Operand, second: Operand) -> Any:
+            return b.select(holds.value, first.value, second.value)
+
+        return Call(result=kind, arguments=(types.boolean, kind, kind), generate=generate)
+
+    return where
 
 
 def _truncation(types: Any, result: Any, letters: str) -> Rule:

@@ -9,11 +9,13 @@ import pytest
 from backend.fusions import CASES, Case, D, S, build
 
 from fuser_lab.codegen.generate import generate
-from fuser_lab.codegen.kernel_ir import Loop, walk
+from fuser_lab.codegen.kernel_ir import Load, Loop, walk
 from fuser_lab.codegen.lower import lower
 from fuser_lab.codegen.numba_cpu import CpuEmitter
 from fuser_lab.codegen.numba_cuda import CudaEmitter
+from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
+from fuser_lab.ir.term import Apply, Const, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import choose_loops, describe
 from fuser_lab.schedule.state import Space
@@ -132,3 +134,29 @@ def test_a_chain_longer_than_calls_may_nest(target: str) -> None:
     kernel = generate(build(chain, [(5,)], D.Float), S.POINTWISE, target)
     lines = [line.strip() for line in kernel.source.splitlines() if " + float32(1" in line]
     assert [line.partition(" = ")[0] for line in lines] == [f"t{number}" for number in range(1, 1501)]
+
+
+@pytest.mark.parametrize(("fn", "dtype", "cpu", "cuda"), [
+    ("neg", D.Float, "where(c, x, -x)", "where(c, x, -x)"),
+    ("exp", D.Float, "where(c, x, exp32(x))", "where(c, x, fast_exp(x))"),
+    ("expm1", D.Float, "where(c, x, expm1_32(x))", "x if c else math.expm1(x)"),
+    ("exp", D.Double, "x if c else math.exp(x)", "x if c else math.exp(x)"),
+    ("neg", D.ComplexFloat, "x if c else -x", "x if c else -x"),
+])
+def test_choices_are_branches_only_where_these_skip_slow_functions(
+    fn: str, dtype: DataType, cpu: str, cuda: str,
+) -> None:
+    x, c = Var(dtype, "x"), Var(D.Bool, "c")
+    choice = Apply(dtype, "select", (c, x, Apply(dtype, fn, (x,))))
+    for target, emitter, wanted in (("cpu", CpuEmitter, cpu), ("cuda", CudaEmitter, cuda)):
+        kernel = lower(CASES[0].fusion(), S.POINTWISE, target, "kernel", {})
+        printer = emitter(kernel)
+        printer.prologue(kernel.phases[0])
+        assert printer.term(choice) == wanted
+
+
+def test_a_choice_between_elements_reads_one() -> None:
+    kernel = lower(CASES[0].fusion(), S.POINTWISE, "cpu", "kernel", {})
+    element = Load(D.Float, kernel.inputs[0], index(3))
+    choice = Apply(D.Float, "select", (Var(D.Bool, "c"), element, Const(D.Float, 0.0)))
+    assert CpuEmitter(kernel).term(choice) == "T0[3] if c else float32(0.0)"

@@ -1,0 +1,85 @@
+"""Types of calls that are looked up, with a class of functions that counts how often it works one out."""
+
+from typing import Any
+
+import pytest
+
+from fuser_lab.runtime import known_calls as module
+from fuser_lab.runtime.known_calls import known_calls
+
+
+class Signature:
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        self.args = args
+
+
+class Function:
+    """As Numba's `BaseFunction`: candidates are tried, and the key of the one that fits is stored."""
+
+    def __init__(self) -> None:
+        self.tried: list[Any] = []
+        self._impl_keys: dict[Any, Any] = {}
+
+    def get_call_type(self, context: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> Signature:
+        self.tried.append(args)
+        if "refused" in args:
+            raise TypeError
+        signature = Signature(tuple(str(arg) for arg in args))
+        self._impl_keys[signature.args] = f"the implementation for {args}"
+        return signature
+
+    def get_impl_key(self, signature: Signature) -> Any:
+        return self._impl_keys[signature.args]
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KNOWN", {})
+
+
+def test_a_call_is_worked_out_once() -> None:
+    add, other = Function(), Function()
+    for _ in range(2):
+        with known_calls(Function):
+            found = [add.get_call_type("context", ("f", "f"), {}) for _ in range(3)]
+            assert len(set(found)) == 1
+    add.get_call_type("context", ("f", "f"), {})
+    assert len(add.tried) == 2  # once inside of the blocks and once after them
+    with known_calls(Function):
+        other.get_call_type("context", ("f", "f"), {})
+        add.get_call_type("context", ("i", "i"), {})
+        add.get_call_type("another context", ("f", "f"), {})
+    assert (len(add.tried), len(other.tried)) == (4, 1)
+
+
+def test_refusals_and_named_arguments_are_worked_out_each_time() -> None:
+    add = Function()
+    with known_calls(Function):
+        for _ in range(2):
+            with pytest.raises(TypeError):
+                add.get_call_type("context", ("refused",), {})
+            add.get_call_type("context", ("f",), {"axis": "i"})
+    assert len(add.tried) == 4
+
+
+def test_the_implementation_is_that_of_the_last_call() -> None:
+    """Those for a literal and for its type may differ, though the types of their operands do not."""
+    add = Function()
+    with known_calls(Function):
+        literal = add.get_call_type("context", ("1",), {})
+        add.get_call_type("context", (1,), {})
+        assert add.get_impl_key(literal) == "the implementation for (1,)"
+        assert add.get_call_type("context", ("1",), {}) is literal
+        assert add.get_impl_key(literal) == "the implementation for ('1',)"
+
+
+def test_it_ends_with_the_block_and_keeps_a_number_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST", 10)
+    add, resolve = Function(), Function.get_call_type
+    with known_calls(Function):
+        for number in range(25):
+            add.get_call_type("context", (number,), {})
+        assert len(module._KNOWN[Function]) <= 10
+    with pytest.raises(TypeError), known_calls(Function):
+        add.get_call_type("context", ("refused",), {})
+    assert Function.get_call_type is resolve
