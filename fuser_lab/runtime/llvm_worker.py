@@ -13,6 +13,9 @@ import sys
 from typing import IO, Any
 
 IDLE = 60.0  # seconds
+# Highest speed level of the last run: at level 3, LLVM fully unrolls loops of up to 300 instructions after it has
+# vectorized them, and their values no longer fit in registers.
+_LAST_LEVEL = 2
 
 
 def send(stream: IO[bytes], head: dict[str, Any], *parts: bytes) -> None:
@@ -68,7 +71,7 @@ def compiled(bitcode: bytes, head: dict[str, Any]) -> tuple[bytes, bytes]:
     _add_refprune(llvm, passes, head)
     passes.run(module, builder)
     for unroll in (False, True) if rolled else (True,):
-        builder = _builder(llvm, machine, full, unroll=unroll)
+        builder = _builder(llvm, machine, [min(full[0], _LAST_LEVEL), *full[1:]], unroll=unroll)
         passes = builder.getModulePassManager()
         _add_refprune(llvm, passes, head)
         passes.run(module, builder)

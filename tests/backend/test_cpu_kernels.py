@@ -230,6 +230,12 @@ def test_short_rows_are_read_along_them_and_not_gathered_from_many(length: int) 
     assert "vgather" not in asm
 
 
+def test_loops_over_more_columns_than_registers_hold_are_not_unrolled() -> None:
+    parts, _ = assembly(build(lambda fd, x: fd.ops.sum(x, [0]), ((16384, 1024),), D.Float), S.REDUCTION)
+    added = re.findall(r"\bv?addps\b", parts)
+    assert 4 <= len(added) <= 32, len(added)
+
+
 def test_sums_of_rows_have_several_accumulators() -> None:
     (asm,) = assembly(build(lambda fd, x: fd.ops.sum(x, [1]), ((512, 512),), D.Float), S.REDUCTION)
     added = r"vaddps\s.*, (%[yz]mm\d+)" if has("avx") else r"addps\s.*, (%xmm\d+)"
