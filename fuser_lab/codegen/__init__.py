@@ -1,1 +1,1 @@
-"""From a scheduled segment to Kernel IR, and from there to Numba source for CPU and GPU."""
+"""Generation of kernels: a scheduled segment is lowered to Kernel IR, which is printed as Numba source."""

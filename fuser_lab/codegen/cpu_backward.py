@@ -1,8 +1,8 @@
-"""Rows and columns at once on the CPU: what backward passes of norms do, reading everything only once.
+"""Row and column reductions in one pass on the CPU, as in backward passes of norms, reading each input once.
 
-Rows are cut into bands. A core walks the rows of a band and adds to sums of all columns on the way, which stay in its
-cache; what a band found is one part of each column's sum, and a second phase, a separate fusion, adds up the parts. The
-number of bands depends on the shape alone, so that results do not depend on the number of threads.
+Rows are cut into bands. A core iterates over the rows of a band and also adds them to the sums of all columns, which
+stay in its cache. The result of a band is one part of each column's sum, and a second phase, a separate fusion, adds up
+the parts. The number of bands depends only on the shape, so that results do not depend on the number of threads.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from fuser_lab.schedule.state import Style
 
 
 class CpuBackward(CpuNest):
-    """Writes the phase that walks the rows."""
+    """Writes the phase that iterates over the rows."""
 
     def __init__(
         self, cut: Backward, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
@@ -35,33 +35,33 @@ class CpuBackward(CpuNest):
         self._cut = cut
         self._running: dict[Expr, Buffer] = {}
         super().__init__(cut.rows, nest, buffers, layouts, target, name, device=device)
-        # Rows of a band: few enough for exact sums, and for all cores to have something to do.
+        # Rows of a band: few enough for accurate sums and to occupy all cores.
         least = CPU_SPLIT if self.schedule.parallel else 1
         self.schedule = replace(self.schedule, grain=max(min(PARTIAL_ROWS, -(-self.space.rows // least)), 1))
 
     def apply_given(self, with_given: WithGivenNamed) -> None:
-        """Put in what was given by hand."""
+        """Apply the parameters set by hand."""
         self.schedule = with_given(self.space, self.schedule, BANDS_NAMES)
 
     @property
     def fits(self) -> bool:
-        """Whether rows lie in memory one after another, and the sums of all columns in a core's cache."""
+        """Whether rows are contiguous in memory, and the sums of all columns fit in a core's cache."""
         nbytes = sum(fold.identity.dtype.itemsize for fold in self._made_folds(self._cut.columns)) * self.space.depth
         whole = self.schedule.style is Style.ROWS and self.space.inner_reduced and self.schedule.split == 1
         return whole and nbytes <= CPU_SUMS_BYTES
 
     @property
     def refusal(self) -> str:
-        """Why rows do not add to the sums of their columns on the way, where that does not fit."""
-        return f"the sums of {self.space.depth} columns do not fit a core's cache: they read the rows again"
+        """Why rows and column sums are not computed in one pass because the sums do not fit."""
+        return f"the sums of {self.space.depth} columns do not fit in a core's cache, so they read the rows again"
 
     @property
     def blocks(self) -> int:
-        """The number of bands, and so of parts of each column's sum."""
+        """The number of bands, which is also the number of parts of each column's sum."""
         return -(-self.space.rows // self.schedule.grain)
 
     def write(self, parts: Mapping[Expr, Buffer], layouts: Mapping[Expr, Layout]) -> Phase:
-        """Return the phase that walks the rows and stores the parts of column sums."""
+        """Return the phase that iterates over the rows and stores the parts of column sums."""
         return self._phase(lambda: self._bands(parts, layouts), "_rows")
 
     def _bands(self, parts: Mapping[Expr, Buffer], layouts: Mapping[Expr, Layout]) -> Launch:

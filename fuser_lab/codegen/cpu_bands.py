@@ -1,8 +1,8 @@
-"""Reductions of rows on the CPU where some inputs are fast along the rows' neighbours: x and its transpose in one sum.
+"""Row reductions on the CPU of which some inputs are contiguous across rows, such as sums of x and its transpose.
 
-A core takes a band of neighbouring rows. What lies across them is read for the whole band, along memory, and transposed
-into scratch memory through vector registers, part by part. Where rows are traversed once, each part is added to the
-rows' sums while the first-level cache holds it; otherwise the band is kept as long as its rows.
+A core processes a band of adjacent rows. Inputs that are contiguous across rows are read for the whole band, along
+memory, and transposed into scratch memory through vector registers, part by part. If rows are traversed once, each part
+is added to the rows' sums while it is in the L1 cache; otherwise the whole band is kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +21,9 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import CPU_FEW_UNITS, CPU_PARALLEL_FROM, CPU_SUMS_BYTES
 
 _BAND = 16  # rows: a cache line of Float
-_WIDEST = 64  # rows of a band that need not be as long as its rows
-_PART = 64  # columns that are transposed together, in the first-level cache
-_APART = 4  # elements between the rows of a band, so that a column does not fall into one set of the cache
+_WIDEST = 64  # rows of a band of which only parts are kept
+_PART = 64  # columns that are transposed together, in the L1 cache
+_PADDING = 4  # padding elements between the rows of a band, so that a column does not map to one set of the cache
 
 
 Walking = Callable[[ExitStack, Sequence[Fold]], tuple[Places, Term]]
@@ -33,8 +33,9 @@ Walking = Callable[[ExitStack, Sequence[Fold]], tuple[Places, Term]]
 class _Band:
     """The rows from ``first`` to ``last``, and the memory for them.
 
-    ``tiles`` hold inputs in rows that are ``pitch`` elements apart. ``columns`` of them are transposed together, from
-    ``moved``, by dtype, whose rows are ``wide``. ``saved`` is what is kept of one row from pass to pass.
+    ``tiles`` hold inputs in rows with a stride of ``pitch`` elements. ``columns`` columns are transposed together from
+    ``moved``, by dtype, whose rows have ``wide`` elements. ``saved`` holds the values of one row that are kept between
+    passes.
     """
 
     tiles: Mapping[TensorView, Buffer]
@@ -50,7 +51,7 @@ class _Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RowOfBand:
-    """Where the current row begins in the memory of a band."""
+    """The position at which the current row begins in the memory of a band."""
 
     tiles: Mapping[TensorView, Buffer]
     first: Term
@@ -62,7 +63,7 @@ class CpuBands(CpuTiles):
     _row_of_band: _RowOfBand | None = None
 
     def _read_across(self) -> tuple[TensorView, ...]:
-        """Return the large inputs that lie in memory along the rows' neighbours: transposed, where others are not."""
+        """Return the large inputs that are contiguous across rows, if other inputs are contiguous along rows."""
         nest, count = self._nest, self.space.rows
         few = self._outer is ParallelType.grid_x and count < CPU_FEW_UNITS * _BAND
         if self._parts or few or not nest.kept or not nest.reduced or nest.kept[-1].extent < _BAND:
@@ -76,12 +77,12 @@ class CpuBands(CpuTiles):
             if fast and tensor.nbytes * SMALL >= max(tv.nbytes for tv in inputs):
                 found.append(tensor)
         rows, length = (_WIDEST, _PART) if self._is_one_pass else (max(self.schedule.grain, _BAND), self.space.depth)
-        nbytes = sum(tv.dtype.compute.itemsize for tv in found) * rows * (length + _APART)
+        nbytes = sum(tv.dtype.compute.itemsize for tv in found) * rows * (length + _PADDING)
         return tuple(found) if nbytes <= CPU_SUMS_BYTES else ()
 
     @property
     def _is_one_pass(self) -> bool:
-        """Whether rows are traversed once, by one loop, so that a part of a band can be used as soon as it is read."""
+        """Whether rows are traversed once by one loop, so that part of a band can be used as soon as it is read."""
         return self._passes == 1 and bool(self._nest.reductions) and not self._reduced_outer
 
     def _banded(self, across: Sequence[TensorView], walking: Walking) -> Launch:
@@ -104,10 +105,10 @@ class CpuBands(CpuTiles):
     def _opened(
         self, stack: ExitStack, across: Sequence[TensorView], rows: int, columns: int, length: int,
     ) -> _Band:
-        """Open the loop over bands of some rows, and allocate the memory of one."""
+        """Open the loop over bands of rows, and allocate the memory of a band."""
         count = self.space.rows
         rows = min(rows, count)
-        wide, pitch = blocks_up(rows), length + _APART
+        wide, pitch = blocks_up(rows), length + _PADDING
         group = self._loop(stack, "group", -(-count // rows), self._outer)
         tiles = {
             tv: Buffer(name=f"{tv.name}_band", dtype=tv.dtype.compute, size=wide * pitch, role=Role.SCRATCH)
@@ -127,7 +128,7 @@ class CpuBands(CpuTiles):
         )
 
     def _by_rows(self, band: _Band, walking: Walking) -> None:
-        """Read a band as long as its rows, then compute each row."""
+        """Read a whole band, then compute each row."""
         parts = -(-self.space.depth // band.columns)
         for tensor in band.tiles:
             with self._values.loop("part", parts, ParallelType.serial) as part:
@@ -137,7 +138,7 @@ class CpuBands(CpuTiles):
             self._row(row, band.saved, walking)
 
     def _by_parts(self, band: _Band) -> None:
-        """Read a part of a band and add it to the sums of each row, part by part; what rows result in comes last."""
+        """Read a band in parts, add each part to the sums of each row, and then compute the rows' results."""
         values, nest, depth = self._values, self._nest, self.space.depth
         sums = self._sums(band.rows, "sums")
         with self._each_row(band, ParallelType.vectorize) as row:
@@ -171,7 +172,7 @@ class CpuBands(CpuTiles):
         return [(fold, slot) for fold in self._cells(sums, slot)]
 
     def _read(self, band: _Band, tensor: TensorView, part: Term, start: Term) -> None:
-        """Read a part of an input, along memory, into the columns of its tile from ``start`` on."""
+        """Read a part of an input, along memory, into the columns of its tile that begin at ``start``."""
         values, nest, depth = self._values, self._nest, self.space.depth
         tile = band.tiles[tensor]
         moved = band.moved.get(tile.dtype)
@@ -190,7 +191,7 @@ class CpuBands(CpuTiles):
             ))
 
     def _enter(self, band: _Band, row: Term) -> None:
-        """Let what follows find a row in the band."""
+        """Make a row of the band available to subsequent reads."""
         first = simplify((row - band.first) * band.pitch, self._values.scope.ranges)
         self._row_of_band = _RowOfBand(tiles=band.tiles, first=first)
 
@@ -229,6 +230,6 @@ class CpuBands(CpuTiles):
 
     @property
     def _outer(self) -> ParallelType:
-        """How the outermost CPU loop runs; adding up the parts of a reduction is too little work to share."""
+        """How the outermost CPU loop runs; adding up the parts of a reduction is too little work to distribute."""
         small = self._parts and self.space.rows * self.schedule.split < CPU_PARALLEL_FROM
         return ParallelType.grid_x if self.schedule.parallel and not small else ParallelType.serial

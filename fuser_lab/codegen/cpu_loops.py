@@ -1,4 +1,4 @@
-"""The loops of CPU kernels: cores share the outermost, the compiler vectorizes the innermost."""
+"""The loops of CPU kernels: the outermost is distributed over cores, and the compiler vectorizes the innermost."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
 MOST_SECTIONS = 6
 SHORTEST_RUN = 4  # elements of a loop over the last digit
-SHORT_ROW = 64  # elements, fewer than which take no longer than a function of one number for all of them
+SHORT_ROW = 64  # elements; shorter rows take no longer than a scalar function call
 STAGED_ROWS = 64
 UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 
@@ -63,7 +63,7 @@ class CpuNest(CpuBands):
         return Launch()
 
     def _staged(self, length: int) -> tuple[TensorView, ...]:
-        """Return the values of short rows, of many of which the mathematical functions fill vectors."""
+        """Return the values of short rows whose mathematical functions are computed for many rows, to fill vectors."""
         given = self._fusion, self._nest, self._buffers, self._layouts
         if length > SHORT_ROW:
             return ()
@@ -71,7 +71,7 @@ class CpuNest(CpuBands):
         return tuple(tensor for tensor in shared if calls_functions(*given, tensor))
 
     def _in_stages(self, stack: ExitStack, staged: Sequence[TensorView], count: int, length: int) -> None:
-        """Write rows in blocks: first what each row is computed from, side by side, then the rows."""
+        """Write rows in blocks: first the staged values of all rows of a block, then the rows."""
         values, nest = self._values, self._nest
         unit = self._loop(stack, "unit", -(-count // STAGED_ROWS), self._outer)
         kept = {tv: Buffer(name=f"{tv.name}_rows", dtype=tv.dtype.compute, size=STAGED_ROWS, role=Role.SCRATCH)
@@ -92,9 +92,9 @@ class CpuNest(CpuBands):
                     self._inner_loops(places, length)
 
     def _inner_loops(self, places: Places, length: int) -> None:
-        """Write the innermost loop, one for each section in which the choices of pads and cats stay the same.
+        """Write the innermost loop, split into sections in which the conditions of pads and cats are constant.
 
-        Where accesses split its variable into digits, as a reshape between transposes does, each digit has a loop.
+        If accesses split its variable into digits, as with a reshape between transposes, there is one loop per digit.
         """
         values, run = self._values, self._kept_run
         ranges = {**values.scope.ranges, "j": (0, max(length - 1, 0))}
@@ -117,7 +117,7 @@ class CpuNest(CpuBands):
                 self._stores({**places, **self._flat(run, j)})
 
     def _tried(self, places: Places, ranges: Ranges) -> tuple[Statement, ...]:
-        """Return what the innermost loop would compute in one round."""
+        """Return the statements of one iteration of the innermost loop."""
         inside = {**places, **flattened(self._kept_run, index_var("j"), ranges)}
         return tuple(walk(trial(self._fusion, self._nest, self._buffers, self._layouts, inside, ranges)))
 
@@ -163,8 +163,8 @@ class CpuNest(CpuBands):
         return {}, self._loop(stack, "part", self.schedule.split, ParallelType.serial)
 
     def _row_parts(self, number: int) -> Launch:
-        """Write the first phase of reductions cut into parts: the longest loop of a row is cut."""
-        assert number == 0  # several passes over a row are one phase on a CPU
+        """Write the first phase of reductions cut into parts; the longest loop of a row is cut."""
+        assert number == 0  # several passes over a row are one phase on the CPU
         values, split = self._values, self.schedule.split
         outer, run = extent_of(self._reduced_outer), extent_of(self._reduced_run)
         with ExitStack() as stack:
@@ -212,9 +212,9 @@ class CpuNest(CpuBands):
         return Launch()
 
     def _blocks(self) -> Launch:
-        """Write blocks of neighbouring columns: rows are traversed, each added to a row of running sums.
+        """Write blocks of adjacent columns: the loop over rows adds each row to a row of running sums.
 
-        Where sums are needed to compute others or what is stored, all rows of the block are traversed once more.
+        If other sums or stored values depend on the sums, all rows of the block are traversed once more.
         """
         values, nest, tile, split = self._values, self._nest, self.schedule.tile, self.schedule.split
         run, depth = extent_of(self._kept_run), self.space.depth
@@ -256,13 +256,13 @@ class CpuNest(CpuBands):
                         self._each_column(blocks, first, last, self._clear)
                         low = self._named("low", simplify(begin + block * size, values.scope.ranges))
                         around = (low, apply("min", low + size, end))
-                        self._rows_go_by(places, blocks, done, stored, (first, last), around)
+                        self._row_pass(places, blocks, done, stored, (first, last), around)
                         self._each_column(
                             sums, first, last,
                             lambda fold, slot: self._update(fold, Load(fold.total.dtype, partials[fold.expr], slot)),
                         )
                 else:
-                    self._rows_go_by(places, sums, done, stored, (first, last), (begin, end))
+                    self._row_pass(places, sums, done, stored, (first, last), (begin, end))
                 done.update(sums)
             with values.loop("c", last, ParallelType.vectorize, start=first, largest=run, pinned=True) as c:
                 folds = self._cells(totals, simplify(c - first, values.scope.ranges))
@@ -275,11 +275,11 @@ class CpuNest(CpuBands):
                     self._row_stores(nest.rows, inner)
         return Launch()
 
-    def _rows_go_by(
+    def _row_pass(
         self, places: Places, sums: Mapping[Expr, Buffer], done: Mapping[Expr, Buffer], stored: Sequence[TensorView],
         columns: tuple[Term, Term], rows: tuple[Term, Term],
     ) -> None:
-        """Write one pass: the sums that grow, those that are known, and what is stored."""
+        """Write one pass over the rows, given the sums to update, the known sums, and the tensors to store."""
         values, nest, run = self._values, self._nest, extent_of(self._kept_run)
         (first, last), (begin, end) = columns, rows
         with values.loop("q", end, ParallelType.serial, start=begin, largest=self.space.depth) as q:
@@ -301,7 +301,7 @@ class CpuNest(CpuBands):
 
 
 def _changes(statements: Sequence[Statement], ranges: Ranges, length: int) -> list[int]:
-    """Return where in the innermost loop some choice changes; none if it would become too many loops."""
+    """Return the indices of the innermost loop at which a condition changes; none if there would be too many loops."""
     found: set[int] = set()
     for statement in statements:
         if isinstance(statement, If):
@@ -311,9 +311,9 @@ def _changes(statements: Sequence[Statement], ranges: Ranges, length: int) -> li
 
 
 def _digits(statements: Sequence[Statement], length: int) -> tuple[int, ...]:
-    """Return the extents of loops in which no access divides the variable of the innermost loop; none if it need not.
+    """Return the extents of loops that replace the innermost loop so that no access divides its variable, or none.
 
-    There are none either where divisors do not divide each other, or leave runs too short for a vector.
+    There are none if no access divides it, if divisors do not divide each other, or if runs are too short for a vector.
     """
     divisors: set[int] = set()
     for statement in statements:

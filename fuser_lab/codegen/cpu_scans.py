@@ -1,7 +1,7 @@
-"""Scans on the CPU: a core takes a row, or a tile of neighbouring columns.
+"""Scans on the CPU: a core processes a row, or a tile of adjacent columns.
 
-A row is walked in sections. Its operands are computed into scratch memory by a loop that the compiler vectorizes, the
-section is scanned there, and another loop computes what is stored. Of columns each has a running value of its own.
+A row is processed in sections: a loop that the compiler vectorizes computes the operands into scratch memory, the
+section is scanned there, and another loop computes the stored values. Each column has its own running value.
 """
 
 from contextlib import ExitStack
@@ -13,10 +13,10 @@ from fuser_lab.codegen.scan_lowering import Running, ScanLowering, in_dtype
 from fuser_lab.ir.term import Apply, Term, index
 from fuser_lab.ir.transform import ParallelType
 
-PARTS = 8  # of a section, scanned together: a core adds several numbers while one sum waits for the last
-VECTOR = 8  # elements that a part has a multiple of
-SHORT = 8  # elements of a row that is scanned one by one
-SECTION = 1024  # elements of a row, which stay in the first-level cache
+PARTS = 8  # of a section, scanned together to hide the latency of dependent additions
+VECTOR = 8  # the number of elements of a part is a multiple of this
+SHORT = 8  # elements of a row that is scanned element by element
+SECTION = 1024  # elements of a row, which stay in the L1 cache
 
 
 class CpuScans(ScanLowering):
@@ -61,7 +61,7 @@ class CpuScans(ScanLowering):
         return Launch()
 
     def _short_row(self, places: Places) -> None:
-        """Write the scans of a row element by element, without a loop: a core computes several rows at once."""
+        """Write the scans of a row element by element, without a loop; a core computes several rows at once."""
         values = self._values
         scans = [self._running(e, 0, wide=True) for e in self._nest.scans]
         carried = self._carried([scans])
@@ -77,7 +77,7 @@ class CpuScans(ScanLowering):
             self._stores(here)
 
     def _operands(self, level: list[Running], known: list[Running], places: Places, ends: tuple[Term, Term]) -> None:
-        """Compute the operands of some scans in one section; what remains of it has no effect."""
+        """Compute the operands of some scans in a section; elements beyond the row have no effect."""
         values, depth, (start, stop) = self._values, self.space.depth, ends
         size = level[0].elements.size
         with values.loop("r", stop, ParallelType.vectorize, start=start, largest=depth) as r:
@@ -93,7 +93,7 @@ class CpuScans(ScanLowering):
                     values.emit(Store(buffer=scan.elements, position=rest, value=scan.identity))
 
     def _known(self, scans: list[Running], places: Places, r: Term, start: Term) -> Places:
-        """Return the place of an element of a row, where results of scans are known."""
+        """Return the position in the nest of an element of a row, with the results of scans available."""
         here = {**places, **self._flat(self._nest.reduced, r)}
         slot = simplify(r - start, self._values.scope.ranges)
         self._give({s.expr: Load(s.elements.dtype, s.elements, slot) for s in scans}, here)
@@ -116,7 +116,7 @@ class CpuScans(ScanLowering):
                     slot = simplify(c - first, values.scope.ranges)
                     values.emit(Store(buffer=sums[scan.expr], position=slot, value=scan.first, origin=scan.expr.name))
             q = stack.enter_context(values.loop("q", depth, ParallelType.serial))
-            # Of a single row, what is computed has no variable that would keep it after the scan.
+            # With a single row, values depend on no variable that would keep them after the scan.
             c = stack.enter_context(values.loop(
                 "c", last, ParallelType.vectorize, start=first, largest=run, pinned=not nest.reduced,
             ))

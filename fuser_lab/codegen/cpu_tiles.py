@@ -1,8 +1,8 @@
-"""Transposes on the CPU: tensors whose fastest axis differs from the others' are transposed in small tiles.
+"""Transposes on the CPU: tensors whose fastest axis differs from that of the others are transposed in small tiles.
 
-A core takes a tile of two axes. What is fast along ``across`` is read along it into a tile of scratch memory that the
-first-level cache holds; then all elements are computed along ``along``; results that are fast along ``across`` are
-kept in a tile and written along it. So whole cache lines are read and written. From one order to the other a tile goes
+A core processes a tile of two axes. Tensors that are contiguous along ``across`` are read along it into a tile of
+scratch memory in the L1 cache; then all elements are computed along ``along``; results that are contiguous along
+``across`` are kept in a tile and written along it. So whole cache lines are read and written. A tile is transposed
 through vector registers, in blocks of `TRANSPOSED` rows and columns.
 """
 
@@ -22,12 +22,12 @@ from fuser_lab.ir.term import Term, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Space
 
-_APART = 4  # elements between the rows of a tile, so that a column does not fall into one set of the cache
+_PADDING = 4  # padding elements between the rows of a tile, so that a column does not map to one set of the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One side of a tile: an axis, where the tile begins and ends on it, and how many elements of a tile it fills."""
+    """One side of a tile: an axis, the beginning and end of the tile on it, and the number of elements it fills."""
 
     axis: Axis
     first: Term
@@ -37,9 +37,9 @@ class _Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tile:
-    """The memory of a tensor's tile: in the order in which elements are computed, and in the order of the tensor.
+    """The memory of a tensor's tile, in the order of computation and in the order of the tensor.
 
-    They are the same where a tile is not moved through registers.
+    Both are the same if the tile is not transposed through registers.
     """
 
     computed: Buffer
@@ -47,12 +47,12 @@ class _Tile:
 
     @property
     def is_moved(self) -> bool:
-        """Whether it has two orders."""
+        """Whether the tile has two orders."""
         return self.computed is not self.moved
 
 
 def by_registers(dtype: DataType) -> bool:
-    """Whether scratch memory of a dtype can be transposed in vector registers: vectors have no complex elements."""
+    """Whether scratch memory of a dtype can be transposed in vector registers, which have no complex elements."""
     return not dtype.is_complex
 
 
@@ -125,24 +125,24 @@ class CpuTiles(TransposingNest):
         dtype = tensor.dtype.compute
         computed = self._scratch(f"{tensor.name}_tile", dtype)
         moved = self.schedule.tile % TRANSPOSED == 0 and by_registers(dtype)
-        # All tensors of a dtype take turns in the memory of the other order: little stays in the first-level cache.
+        # All tensors of a dtype reuse the memory of the other order, so that little L1 cache is occupied.
         return _Tile(computed=computed, moved=self._scratch(f"rows_{dtype.name.lower()}", dtype) if moved else computed)
 
     def _scratch(self, name: str, dtype: DataType) -> Buffer:
         return Buffer(name=name, dtype=dtype, size=self.schedule.tile * self._pitch, role=Role.SCRATCH)
 
     def _transpose(self, source: Buffer, target: Buffer, slow: _Side, fast: _Side) -> Transpose:
-        """Return what moves a tile whose rows are places of ``slow`` into one whose columns are."""
+        """Return the transposition of a tile with rows along ``slow`` into one with columns along ``slow``."""
         return Transpose(
             source=source, target=target, start=index(0), rows=slow.filled, columns=fast.filled,
             pitches=(self._pitch, self._pitch),
         )
 
     def _visited(self, tiled: TiledAxes) -> tuple[Axis, ...]:
-        """Return the axes that are not cut into tiles, the last of them fast in the tensor with the shortest runs.
+        """Return the axes that are not cut into tiles; the last is fast in the tensor with the shortest runs.
 
-        A tile has a run of neighbours for each round of its outer loop; where runs are short, those of one tile and
-        the next should be neighbours, so that the processor fetches them ahead.
+        A tile has one run of adjacent elements per iteration of its outer loop. If runs are short, those of successive
+        tiles should be adjacent, so that the processor prefetches them.
         """
         steps = {tv: self._steps_of(tiled, tv) for tv in (*tiled.outputs, *self._nest.full, *tiled.inputs)}
         known = {tv: strides for tv, strides in steps.items() if strides is not None}
@@ -156,7 +156,7 @@ class CpuTiles(TransposingNest):
         return None if steps is None else {a: abs(steps.get(tiled.parts[a.name][-1].name, 0)) for a in tiled.axes}
 
     def _run(self, tiled: TiledAxes, strides: Mapping[Axis, int]) -> int:
-        """Return how many neighbours in memory a tile has of a tensor with these strides."""
+        """Return how many adjacent elements in memory a tile has of a tensor with these strides."""
         run = 1
         for axis in sorted(tiled.axes, key=lambda axis: strides[axis]):
             if strides[axis] != run or axis in tiled.others:
@@ -166,23 +166,23 @@ class CpuTiles(TransposingNest):
 
     @property
     def _pitch(self) -> int:
-        """The elements from one row of a tile to the next."""
-        return self.schedule.tile + _APART
+        """The stride between rows of a tile, in elements."""
+        return self.schedule.tile + _PADDING
 
     def _ends(self, name: str, axis: Axis, number: Term) -> _Side:
-        """Return one side of a tile, its beginning and end named."""
+        """Return one side of a tile, with variables for its beginning and end."""
         first, last = self._chunk(number, self.schedule.tile, axis.extent)
         filled = blocks_up(min(axis.extent, self.schedule.tile))
         return _Side(axis=axis, first=self._named(name, first), last=self._named(f"{name}_end", last), filled=filled)
 
     def _cell(self, slots: Mapping[Axis, Term], slow: _Side) -> Term:
-        """Return a place in a tile whose rows are places of ``slow``."""
+        """Return a position in a tile with rows along ``slow``."""
         row, column = (at for _, at in sorted(slots.items(), key=lambda slot: slot[0] is not slow.axis))
         return row * self._pitch + column
 
     @contextmanager
     def _each(self, known: Places, slow: _Side, fast: _Side) -> Iterator[tuple[Places, Mapping[Axis, Term]]]:
-        """Open loops over a tile; yield the place in the nest, and the place in the tile by axis."""
+        """Open loops over a tile; yield the position in the nest, and the position in the tile by axis."""
         tiled, values = self._tiled, self._values
         assert tiled is not None
         with ExitStack() as stack:

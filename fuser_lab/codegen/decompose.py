@@ -1,16 +1,16 @@
-"""Reductions with several results, written as reductions that kernels know."""
+"""Reductions with several results, decomposed into reductions that kernels support."""
 
 from fuser_lab.ir import Fusion
 from fuser_lab.segmentation.welford import written_out
 
 
 def decompose(fusion: Fusion) -> Fusion:
-    """Return the fusion with each Welford that the segmenter left as a mean and a sum of squared deviations from it."""
+    """Return the fusion with each remaining Welford written as a mean and a sum of squared deviations from it."""
     return written_out(fusion, {expr.name for expr in fusion.exprs if expr.op.name == "welford"})
 
 
 def welford_of(fusion: Fusion) -> dict[str, str]:
-    """Return for each expression that `decompose` makes the name of the Welford that it comes from."""
+    """Return, for each expression that `decompose` makes, the name of the Welford that it comes from."""
     origins: dict[str, str] = {}
     known = {expr.name for expr in fusion.exprs}
     for expr in fusion.exprs:

@@ -68,7 +68,7 @@ TYPE_NAMES = {
     DataType.ComplexFloat: "complex64",
     DataType.ComplexDouble: "complex128",
 }
-# Floats that kernels store as words and compute with as float32; the names are parts of those of intrinsics.
+# Floats that kernels store as words and compute with as float32; the names are part of the names of intrinsics.
 REDUCED = {
     DataType.Half: "half",
     DataType.BFloat16: "bf16",
@@ -95,7 +95,7 @@ COMPLEX_FUNCTIONS = {
 
 
 def storage_name(buffer: Buffer) -> str:
-    """Return Numba's name of the type that a buffer's elements are stored as."""
+    """Return Numba's name of the storage type of a buffer's elements."""
     if buffer.dtype.is_reduced_float:
         return f"uint{8 * buffer.dtype.itemsize}"
     return SMALL_INTEGERS.get(buffer.dtype, TYPE_NAMES[buffer.dtype])
@@ -106,10 +106,10 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A generated file and, per line, the expression that it computes and the statement that it spells.
+    """A generated file and, per line, the expression that it computes and the statement that it prints.
 
-    A statement is given by the number of its phase and by its place there in the order of `walk`; ``compiler`` is the
-    one that the file is for, where the target has several.
+    A statement is given by the number of its phase and its position there in the order of `walk`; ``compiler`` is the
+    compiler that the file is for, if the target has several.
     """
 
     text: str
@@ -119,15 +119,15 @@ class Source:
 
 
 class Emitter:
-    """Prints one kernel; `Emitter.source` is the entry."""
+    """Prints one kernel; `Emitter.source` is the entry point."""
 
     target = ""
-    compiler = ""  # of those that the target has, where it has several
+    compiler = ""  # the chosen one, if the target has several
     form: Form
-    complex_calls: Mapping[str, str] = {}  # term function of complex numbers -> what is called, where it has no sign
-    loops: Mapping[ParallelType, str] = {}  # what runs the rounds of each kind of loop that the target has
-    rounded_before: frozenset[DataType] = frozenset({DataType.BFloat16})  # rounded where they are computed
-    called_powers: frozenset[DataType] = frozenset()  # what `function` prints powers of, instead of ``**``
+    complex_calls: Mapping[str, str] = {}  # term function of complex numbers without an operator -> function to call
+    loops: Mapping[ParallelType, str] = {}  # how each kind of loop that the target supports is run
+    rounded_before: frozenset[DataType] = frozenset({DataType.BFloat16})  # rounded when they are computed
+    called_powers: frozenset[DataType] = frozenset()  # dtypes whose powers are function calls instead of ``**``
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -135,14 +135,14 @@ class Emitter:
         self._origins: list[str | None] = []
         self._places: list[Place | None] = []
         self._place: Place | None = None
-        self._phase = self._next = 0  # of the statement that is printed next
+        self._phase = self._next = 0  # position of the statement that is printed next
         self._depth = 0
 
     def source(self) -> Source:
-        """Return the file; CodegenError if the kernel is lowered for another form of loops."""
+        """Return the file; raise CodegenError if the kernel is lowered for another form of loops."""
         lowered = self._kernel.target
         if target_of(lowered).form is not self.form:
-            msg = f"{self._kernel.name} is lowered for {lowered}, and its loops have no meaning on {self.target}."
+            msg = f"{self._kernel.name} is lowered for {lowered}; target {self.target!r} cannot run its loops."
             raise CodegenError(msg)
         for number, phase in enumerate(self._kernel.phases):
             self._line("")
@@ -247,7 +247,7 @@ class Emitter:
             case Await():
                 self.wait_for(statement)
             case _:
-                msg = f"{type(statement).__name__} has no spelling for {self.target}."
+                msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
                 raise CodegenError(msg)
 
     # Terms
@@ -257,7 +257,7 @@ class Emitter:
         return self._strong(term)[0]
 
     def _strong(self, term: Term) -> tuple[str, int]:
-        """Return the text and how strongly it binds."""
+        """Return the text and its operator precedence."""
         match term:
             case Const(dtype, value):
                 return self.constant(dtype, value), ATOM
@@ -268,7 +268,7 @@ class Emitter:
             case Apply():
                 return self.apply(term)
             case _:
-                msg = f"{type(term).__name__} has no spelling."
+                msg = f"{type(term).__name__} cannot be printed."
                 raise CodegenError(msg)
 
     def constant(self, dtype: DataType, value: complex) -> str:
@@ -289,12 +289,12 @@ class Emitter:
         return text if dtype in {DataType.Int, DataType.Index} else f"{name}({text})"
 
     def updated(self, name: str, value: Term) -> str:
-        """Return the new value of the running value ``name`` of a reduction."""
+        """Return the updated running value ``name`` of a reduction."""
         del name
         return self.term(value)
 
     def subscript(self, position: Term) -> str:
-        """Return a position between brackets."""
+        """Return a position as a subscript."""
         return self.term(position)
 
     def loaded(self, load: Load) -> str:
@@ -308,7 +308,7 @@ class Emitter:
         return text if reduced is None else f"{reduced}_to_float({text})"
 
     def stored(self, buffer: Buffer, value: Term) -> str:
-        """Return a value as it is stored."""
+        """Return a value in its storage type."""
         if buffer.role is Role.SCRATCH or not buffer.dtype.is_narrow:
             return self.term(value)
         if buffer.dtype.is_small_integer:
@@ -318,7 +318,7 @@ class Emitter:
         return f"float_to_{REDUCED[buffer.dtype]}({self.term(value)})"
 
     def apply(self, term: Apply) -> tuple[str, int]:
-        """Return a function application and how strongly it binds."""
+        """Return a function application and its operator precedence."""
         fn, args, dtype = term.fn, term.args, term.dtype
         operand = args[0].dtype
         if fn == "select":
@@ -372,7 +372,7 @@ class Emitter:
 
     def _infix(self, sign: str, args: tuple[Term, ...]) -> tuple[str, int]:
         strength = _STRENGTH[sign]
-        # Left to right: only a right operand of the same strength needs parentheses.
+        # Left-associative: only a right operand of the same precedence needs parentheses.
         return f"{self._argument(args[0], strength)} {sign} {self._argument(args[1], strength + 1)}", strength
 
     def _argument(self, term: Term, needed: int) -> str:
@@ -387,7 +387,7 @@ class Emitter:
         if fn == "not":
             return f"not {self._argument(args[0], 7)}", _WEAKEST
         if sign is None:
-            # As C++: computed as integers, and true if not zero.
+            # As in C++: computed as integers, and true if not zero.
             widened = Apply(DataType.Int, fn, tuple(Apply(DataType.Int, "cast", (a,)) for a in args))
             return self._cast(widened, DataType.Bool), ATOM
         if sign == "!=":
@@ -395,7 +395,7 @@ class Emitter:
         return self._infix(sign, args)
 
     def _whole(self, term: Apply) -> tuple[str, int] | None:
-        """Return what is different for integers."""
+        """Return a function application that differs for integers."""
         fn, args, dtype = term.fn, term.args, term.dtype
         unsigned = args[0].dtype is DataType.UInt64
         if fn in {"floor", "ceil", "round", "trunc"}:
@@ -428,7 +428,7 @@ class Emitter:
         else:
             sign = {"neg": "-", "not": "~"}.get(fn)
             text = self._call("abs", args) if sign is None else f"{sign}{self._argument(args[0], 7)}"
-        # Numba computes small integers in int64; the wrap-around of the dtype is part of the meaning.
+        # Numba computes small integers in int64, but the op wraps around in its dtype.
         return (text if dtype is DataType.Int else f"{TYPE_NAMES[dtype]}({text})"), ATOM
 
     def _cast(self, value: Term, dtype: DataType) -> str:
@@ -454,7 +454,7 @@ class Emitter:
 
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""
-        msg = f"{term.fn} of {term.args[0].dtype!r} has no spelling for {self.target}."
+        msg = f"{term.fn} of {term.args[0].dtype!r} is not supported for target {self.target!r}."
         raise CodegenError(msg)
 
     # Hooks
@@ -464,10 +464,10 @@ class Emitter:
         raise NotImplementedError
 
     def decorator(self, phase: Phase) -> None:
-        """Print what stands above a function."""
+        """Print the lines above a function."""
 
     def prologue(self, phase: Phase) -> None:
-        """Print what a function begins with."""
+        """Print the first lines of a function."""
 
     def loop(self, loop: Loop) -> None:
         """Print a loop."""
@@ -491,32 +491,32 @@ class Emitter:
 
     def send(self, statement: Send) -> None:
         """Print a store to the shared memory of another block."""
-        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
         raise CodegenError(msg)
 
     def wait_for(self, statement: Await) -> None:
-        """Print the wait for what other blocks send."""
-        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        """Print the wait for data that other blocks send."""
+        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
         raise CodegenError(msg)
 
     def arrive(self, statement: Arrive) -> None:
-        """Print what says that a block of a cluster has started."""
-        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        """Print the signal that a block of a cluster has started."""
+        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
         raise CodegenError(msg)
 
     def transpose(self, statement: Transpose) -> None:
         """Print the transposition of a tile."""
-        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
         raise CodegenError(msg)
 
     def uniforms(self, statement: Uniforms) -> None:
-        """Print what draws several random numbers."""
-        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        """Print the call that draws several random numbers."""
+        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
         raise CodegenError(msg)
 
     def vector(self, statement: VectorLoad | VectorStore) -> None:
         """Print a vector access."""
-        msg = f"{type(statement).__name__} has no spelling for {self.target}."
+        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
         raise CodegenError(msg)
 
     def serial_loop(self, loop: Loop, iterator: str = "range") -> None:
@@ -539,6 +539,6 @@ def _float_text(number: float) -> str:
 
 
 def used_names(body: str, names: tuple[str, ...]) -> list[str]:
-    """Return which of the names a text calls or mentions."""
+    """Return the names that occur in a text."""
     words = set(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", body))
     return [name for name in names if name in words]

@@ -1,4 +1,4 @@
-"""From a segment to the source of its kernel."""
+"""Generation of the source of a segment's kernel."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from fuser_lab.targets import CPU, names, target_of, with_blocks
 EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
 """The schedulers whose segments have no kernels."""
 
-# Per tensor input: strides in elements or a layout, alignment in bytes.
+# Per tensor input: strides in elements or a layout, and alignment in bytes.
 Layouts = tuple[tuple[tuple[int, ...] | Layout, int], ...]
 
 
@@ -33,9 +33,9 @@ Layouts = tuple[tuple[tuple[int, ...] | Layout, int], ...]
 class GeneratedKernel:
     """A kernel as IR and as a Python file.
 
-    ``line_origins[n]`` is the expression behind line n + 1, or None; ``line_statements[n]`` is the statement of
-    Kernel IR that the line spells: the number of its phase, and its place there in the order of `walk`. ``compiler`` is
-    the one that the file is for, where the target has several.
+    ``line_origins[n]`` is the expression behind line n + 1, or None; ``line_statements[n]`` is the statement of Kernel
+    IR that the line prints: the number of its phase, and its position there in the order of `walk`. ``compiler`` is the
+    compiler that the file is for, if the target has several.
     """
 
     kernel_ir: Kernel
@@ -52,7 +52,8 @@ class GeneratedKernel:
 def evaluated_because(fusion: Fusion, scheduler: SchedulerType | None) -> str:
     """Return why the array library evaluates a segment with known extents; an empty text if it has kernels.
 
-    Of what the scheduler Greedy accepts, scans have kernels; sorts and scatters have none, and no op beside them has.
+    Of the segments that Greedy accepts, those with only scans and pointwise ops have kernels; those with sorts or
+    scatters do not.
     """
     if scheduler is None:
         return "no scheduler accepts it"
@@ -63,7 +64,7 @@ def evaluated_because(fusion: Fusion, scheduler: SchedulerType | None) -> str:
 
 @lru_cache(maxsize=1024)
 def _has_kernels(fusion: Fusion) -> bool:
-    """Whether each target has a kernel for what the scheduler Greedy accepts."""
+    """Whether each target has a kernel for a segment that Greedy accepts."""
     try:
         for target in names():
             lower(fusion, SchedulerType.GREEDY, target, "asked", {})
@@ -78,45 +79,45 @@ def generate(
     changes: Sequence[LoopChange] = (), device: Device = DEFAULT, shared: SharedKernels | None = None,
     loops: Sequence[Transform] = (), propose: Propose | None = None,
 ) -> GeneratedKernel:
-    """Return the kernel of a segment, as the heuristics and ``changes`` schedule it, or as ``loops`` do.
+    """Return the kernel of a segment, scheduled by the heuristics and ``changes``, or by ``loops``.
 
     Parameters
     ----------
     fusion
         A segment with known extents.
     scheduler
-        Who accepted it; `EVALUATED` schedulers have no kernels.
+        The scheduler that accepted it; `EVALUATED` schedulers have no kernels.
     target
         Name of a target, such as ``"cuda"``.
     name
-        Name of the kernel's function, or the beginning of the names where it has several; made of the scheduler and the
-        first output by default, so that the same segment has the same source in every plan.
+        Name of the kernel's function, or the prefix of its functions; by default made from the scheduler and the first
+        output, so that equal segments have equal source in every plan.
     strides
         Strides in elements of inputs that are not dense in their allocation order, by name; a layout for those that
         are views in a larger buffer.
     alignment
-        Bytes that the memory of inputs begins at a multiple of, by name, where that is less than 16.
+        Alignment in bytes of the memory of inputs, by name, if it is less than 16.
     changes
-        Parameters given by hand. Those for the target that these strides do not allow are left as heuristics choose;
-        for dense inputs that is an error.
+        Parameters set by hand. Parameters that these strides do not allow keep the heuristics' choice; for dense inputs
+        they raise an error.
     device
-        The GPU whose limits the loops of a CUDA kernel keep: shared memory, registers, multiprocessors.
+        The GPU whose limits the loops of a CUDA kernel respect: shared memory, registers, multiprocessors.
     shared
-        The kernels of the same segment at other sizes, with which it is to share compiled code.
+        The kernels of the same segment at other sizes, with which it shares compiled code.
     loops
         A schedule that is lowered loop by loop (`fuser_lab.codegen.scheduled_lowering`), for targets with blocks.
     propose
-        Proposes parameters of a nest, where that is not the default (`fuser_lab.schedule.base.Heuristics`).
+        Proposes parameters of a nest instead of the default (`fuser_lab.schedule.base.Heuristics`).
 
     Raises
     ------
     ScheduleError
-        If parameters given by hand are illegal, or loops cannot be followed.
+        If parameters set by hand are illegal, or loops cannot be lowered.
     CodegenError
         If the segment has no kernel, with the reason.
     """
     if scheduler in EVALUATED:
-        msg = f"a segment of {scheduler.value} has no kernel: the inputs' array library evaluates it."
+        msg = f"a segment of {scheduler.value} has no kernel, because the array library evaluates it."
         raise CodegenError(msg)
     if target not in names():
         msg = f"unknown target {target!r}; choose from {', '.join(map(repr, names()))}."
@@ -160,22 +161,22 @@ def generate_scheduled(
         Strides in elements, or a layout, and alignment in bytes of each tensor input; dense and aligned to 16 by
         default.
     outputs
-        The outputs before the transforms: the kernel's outputs have their names. ``cache_fork`` makes an output that
-        would otherwise have a new name.
+        The outputs before the transforms, which name the kernel's outputs; ``cache_fork`` would otherwise rename an
+        output.
     target
         The name of a target with blocks; by default the first one registered.
 
     Raises
     ------
     ScheduleError
-        If the schedule cannot be followed.
+        If the schedule cannot be lowered.
     CodegenError
         If the target has no blocks.
     """
     runs_on = with_blocks() if target is None else target_of(target)
     if not runs_on.has_blocks:
         msg = (
-            f"loops over blocks and threads have no kernel for {target!r}: they are lowered for GPUs, and the CPU runs "
+            f"loops over blocks and threads have no kernel for {target!r}: GPU kernels run them, and the CPU evaluates "
             f"that kernel in lock step; see source({with_blocks().name!r})."
         )
         raise CodegenError(msg)

@@ -1,8 +1,8 @@
-"""Rows and columns at once on a GPU: what backward passes of norms do, reading everything only once.
+"""Row and column reductions in one pass on a GPU, as in backward passes of norms, reading each input once.
 
-A block walks rows that follow each other and keeps one of them in registers, as `RowNest` does. On the way each thread
-adds to the columns that it owns; what a block found is one part of each column's sum, and a second phase, a fusion of
-its own, adds up the parts. The next row is on its way while the threads still compute with the last one.
+A block iterates over consecutive rows and keeps one of them in registers, like `RowNest`. Each thread also adds to the
+columns that it owns. The result of a block is one part of each column's sum, and a second phase, a separate fusion,
+adds up the parts. The next row is loaded while the threads compute the current one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,15 +42,15 @@ from fuser_lab.schedule.parameters import BACKWARD_NAMES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backward:
-    """A segment cut into what walks the rows and what adds up the parts of columns."""
+    """A segment cut into a part that iterates over rows and a part that adds up the column sums."""
 
-    rows: Fusion  # operands of the column sums among its outputs
+    rows: Fusion  # its outputs include the operands of the column sums
     columns: tuple[Expr, ...]
     stored: frozenset[TensorView]
 
 
 def backward_of(segment: Fusion) -> Backward | None:
-    """Return a segment's rows and columns; None where column sums need each other, or rows need column sums."""
+    """Return a segment's rows and columns; None if column sums depend on each other, or rows on column sums."""
     reductions = [e for e in segment.tensor_exprs if e.kind is OpKind.REDUCTION]
     columns = tuple(e for e in reductions if not _reduces_last(e))
     if not columns or len(columns) == len(reductions):
@@ -71,7 +71,7 @@ def backward_of(segment: Fusion) -> Backward | None:
 
 
 def _reduces_last(expr: Expr) -> bool:
-    """Whether a reduction goes along the last axis of its operand that has more than one element."""
+    """Whether a reduction is along the last axis of its operand that has more than one element."""
     pairs = zip(expr.out.domain.logical, expr.tensor_inputs[0].shape, strict=True)
     sized = [axis.is_reduction for axis, extent in pairs if extent != 1]
     return bool(sized) and sized[-1]
@@ -80,7 +80,7 @@ def _reduces_last(expr: Expr) -> bool:
 def rows_nest(
     cut: Backward, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
 ) -> tuple[Nest, dict[str, Buffer], dict[TensorView, Layout]] | None:
-    """Return the nest of the rows, and its buffers and layouts; None if rows and columns are not of one space."""
+    """Return the nest of the rows, and its buffers and layouts; None if rows and columns have different spaces."""
     all_buffers, all_layouts = dict(buffers), dict(layouts)
     for tensor in cut.rows.outputs:
         layout = all_layouts.setdefault(tensor, layout_of(tensor))
@@ -89,7 +89,7 @@ def rows_nest(
         )
     try:
         nests = nests_of(cut.rows, all_buffers, all_layouts)
-    except CodegenError:  # not all of it lines up with the rows
+    except CodegenError:  # not all of it matches the rows
         return None
     if len(nests) != 1:
         return None
@@ -112,7 +112,7 @@ def column_index(nest: Nest, expr: Expr) -> Index:
 
 
 def totals(segment: Fusion, cut: Backward, parts: int) -> tuple[Fusion, dict[Expr, TensorView]]:
-    """Return what computes the rest of a segment from parts of its column sums, and the parts of each."""
+    """Return the fusion that computes the rest of a segment from parts of its column sums, and these parts."""
     axes = Axes(segment)
     known: dict[Val, Val] = {}
     found: dict[Expr, TensorView] = {}
@@ -136,7 +136,7 @@ def totals(segment: Fusion, cut: Backward, parts: int) -> tuple[Fusion, dict[Exp
             inputs = tuple(known.get(v, v) for v in expr.inputs)
             exprs.append(Expr(op=expr.op, inputs=inputs, outputs=expr.outputs, attrs=expr.attrs))
     outputs = tuple(known.get(tv, tv) for tv in segment.outputs if tv in after)
-    # What else is read: factories and scalars are computed again.
+    # Other operands: factories and scalars are computed again.
     made = {out for e in exprs for out in e.outputs}
     missing = {v for e in exprs for v in e.inputs if v not in made and v not in segment.inputs} - set(found.values())
     again: list[Expr] = []
@@ -152,7 +152,7 @@ class BackwardNest(RowNest):
     """Writes rows with the sums of their columns."""
 
     _may_divide = False
-    _early = False  # what all rows share is loaded before the first of them
+    _early = False  # inputs that all rows share are loaded before the first row
 
     def __init__(
         self, cut: Backward, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
@@ -176,7 +176,7 @@ class BackwardNest(RowNest):
             self._saved = self._chosen_saved()
 
     def _chosen_saved(self) -> tuple[Saved, ...]:
-        """Return what is kept of a row, or, in a single pass, its inputs: all of them are on their way at once."""
+        """Return the values to keep of a row, or, in a single pass, its inputs, all of which are in flight at once."""
         saved = super()._chosen_saved()
         if saved or self._passes > 1:
             return saved
@@ -191,17 +191,17 @@ class BackwardNest(RowNest):
 
     @property
     def refusal(self) -> str:
-        """Why rows do not add to the sums of their columns on the way, where that does not fit."""
+        """Why rows and column sums are not computed in one pass, if they do not fit."""
         if not self._inner_reduced:
-            return "rows do not lie along memory: sums of columns read them again"
+            return "rows are not contiguous in memory, so column sums read them again"
         return (
             f"no block of the {self.space.device.name} has registers and shared memory for a row of {self.space.depth} "
-            f"elements and {len(self.space.column_sums)} sums of columns: the sums read the rows again"
+            f"elements and {len(self.space.column_sums)} column sums, so the sums read the rows again"
         )
 
     @property
     def blocks(self) -> int:
-        """How many parts there are of each column's sum."""
+        """The number of parts of each column's sum."""
         return -(-self.space.rows // self._rows_each)
 
     @property
@@ -223,7 +223,7 @@ class BackwardNest(RowNest):
         return bool(rows & set().union(*(variables(i) for i in self._nest.index[tensor])))
 
     def write(self, parts: Mapping[Expr, Buffer], layouts: Mapping[Expr, Layout]) -> Phase:
-        """Return the phase that walks the rows and stores the parts of column sums."""
+        """Return the phase that iterates over the rows and stores the parts of column sums."""
         self._part_layouts = dict(layouts)
         return self._phase(lambda: self._walk_rows(parts), "_rows")
 
@@ -248,7 +248,7 @@ class BackwardNest(RowNest):
                 self._i = i
                 self._passes_over(self._this_row, sections)
                 if lanes > WARP and len(nest.reductions) == 1:
-                    # What the warps exchanged is read by all before the next row writes there.
+                    # All threads read what the warps exchanged before the next row overwrites it.
                     values.emit(Barrier())
             with ExitStack() as inner:
                 step = self._round(inner, "step", self._row_steps)
@@ -279,7 +279,7 @@ class BackwardNest(RowNest):
             expr, dtype = fold.expr, fold.identity.dtype
             buffer = Buffer(name=f"{expr.name}_sums", dtype=dtype, size=size, role=Role.SCRATCH)
             if number < self.schedule.shared:
-                # Large ones begin at the same address; each has its own part.
+                # Dynamic buffers begin at the same address; each uses a separate part.
                 first = -(-end // dtype.itemsize) if room > LARGEST_STATIC else 0
                 end = (first + size * self.schedule.threads[0]) * dtype.itemsize
                 self._sums_first[expr] = first
@@ -292,7 +292,7 @@ class BackwardNest(RowNest):
                 values.emit(Store(buffer=buffer, position=at, value=fold.identity, origin=expr.name))
 
     def _sum_place(self, expr: Expr, slot: Term) -> Term:
-        """Return where the sum of one of a thread's columns lies; those of neighbouring threads are neighbours."""
+        """Return the position of the sum of one of a thread's columns; those of adjacent threads are adjacent."""
         if expr not in self._sums_first:
             return slot
         assert self._lane is not None
@@ -314,7 +314,7 @@ class BackwardNest(RowNest):
     # Loads ahead
 
     def _load_constants(self, section: RowSection) -> None:
-        """Load what all rows share, once."""
+        """Load the inputs that all rows share, once."""
         self._ahead: dict[TensorView, Buffer] = {}
         if not self.schedule.constants:
             return

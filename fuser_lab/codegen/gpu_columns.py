@@ -1,8 +1,8 @@
-"""Columns on a GPU: threads side by side each own a few neighbouring results, and the rows of a block are traversed.
+"""Column reductions on a GPU: adjacent threads each own a few adjacent results and loop over the rows of a block.
 
-The lines of a block take turns at the rows; what they found meets in shared memory. Where there are too few columns to
-fill the GPU, several blocks share the rows of each, and a second phase adds up their parts. A maximum and the sum of
-exponentials of distances to it are found together, as in rows: `RowNest`.
+Rows are distributed round-robin over the lines (rows of threads) of a block, whose results are combined in shared
+memory. If there are too few columns to fill the GPU, several blocks share the rows of each, and a second phase adds up
+their parts. A maximum and the sum of exponentials relative to it are computed together, as in `RowNest`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,8 +25,8 @@ _SHARED_WORDS = 16  # registers of a thread for values of its columns
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
-    """The rows that a thread takes at a time: how many, which is the ``u``-th, and a bound of their numbers."""
+class _RowsOfThread:
+    """The rows that a thread processes at a time: their number, the ``u``-th of them, and a bound of their indices."""
 
     count: int
     reach: int
@@ -37,12 +37,12 @@ class ColumnNest(GpuReductions):
     """Writes nests whose kept axes are the fastest in memory."""
 
     def _columns(self) -> Launch:
-        return self._rows_go_by(parted=False)
+        return self._row_loops(parted=False)
 
     def _lane_parts(self) -> Launch:
-        return self._rows_go_by(parted=True)
+        return self._row_loops(parted=True)
 
-    def _rows_go_by(self, *, parted: bool) -> Launch:
+    def _row_loops(self, *, parted: bool) -> Launch:
         values, split, width = self._values, self.schedule.split, self.schedule.vector
         lanes, height = self.schedule.threads
         groups = self.space.rows // width
@@ -69,7 +69,7 @@ class ColumnNest(GpuReductions):
             j = self._bound(stack, "j", k * threads + line * lanes + lane, across, rounds * threads)
             c = self._bound(stack, "c", column * across + j, self.space.rows, wide * across)
             place = self._remainder(j, width) * lanes + self._quotient(j, width)
-            folds = self._added_lines(met, place, across, height)
+            folds = self._combined_lines(met, place, across, height)
             self._column_result(folds, self._flat(self._nest.kept, c), c, part, parted)
         return Launch(blocks=wide * split, threads=(lanes, height))
 
@@ -86,7 +86,7 @@ class ColumnNest(GpuReductions):
             self._close(folds, places)
             self._row_stores(self._nest.rows, places)
 
-    # The running values of a thread: one for each of its neighbouring columns
+    # The running values of a thread: one for each of its adjacent columns
 
     def _sums(self, size: int, exprs: Sequence[Expr]) -> dict[Expr, Buffer]:
         """Allocate the running values of reductions and set them to the identity."""
@@ -115,7 +115,7 @@ class ColumnNest(GpuReductions):
             yield self._round(stack, "v", size)
 
     def _cells(self, sums: Mapping[Expr, Buffer], place: Term | None = None) -> list[Fold]:
-        """Return the folds with one of the running values each; the loop over neighbours chooses if none is given."""
+        """Return the folds, each with one running value; the loop over adjacent columns chooses it if none is given."""
         folds = self._made_folds(tuple(sums))
         for fold in folds:
             buffer = sums[fold.expr]
@@ -140,11 +140,11 @@ class ColumnNest(GpuReductions):
         shared = self._values_of_columns(g)
 
         def rows(start: Term, count: int, reach: int) -> None:
-            taken = _Taken(count=count, reach=reach, row=lambda u: start + u * height + line)
+            taken = _RowsOfThread(count=count, reach=reach, row=lambda u: start + u * height + line)
             self._some_rows(g, taken, folds, fetched, lines, words, shared)
 
-        # Where depth is an argument, blocks may meet nothing in their last round, and no rows may be left: kernels for
-        # depths that turns and parts divide are the same as for others.
+        # If depth is an argument, a block may have no rows in its last round: kernels do not depend on whether rounds
+        # and parts divide the depth.
         general = self.space.reduces_outermost and not self.schedule.specialized
         if whole:
             rounds = -(-whole // split)
@@ -156,11 +156,11 @@ class ColumnNest(GpuReductions):
         rest = depth - whole * turn
         if rest or general:
             with self._values.guard(apply("eq", part, whole % split)):
-                # As many steps as in other turns, not all of them taken: kernels for other depths are the same.
+                # As many steps as in other rounds, guarded, so that kernels for other depths are the same.
                 rows(index(whole * turn), ahead, (whole + 1) * turn)
 
     def _values_of_columns(self, g: Term) -> dict[TensorView, Buffer]:
-        """Compute the values of a thread's columns that its rows share, as far as there are registers for them."""
+        """Compute the values of a thread's columns that its rows share, as far as registers allow."""
         nest, values, width = self._nest, self._values, self.schedule.vector
         room, found = _SHARED_WORDS, {}
         given = self._fusion, nest, self._buffers, self._layouts, self._levels
@@ -180,10 +180,10 @@ class ColumnNest(GpuReductions):
         return found
 
     def _some_rows(
-        self, g: Term, taken: "_Taken", folds: Sequence[Fold], fetched: Mapping[TensorView, int],
+        self, g: Term, taken: "_RowsOfThread", folds: Sequence[Fold], fetched: Mapping[TensorView, int],
         lines: Mapping[TensorView, int], words: Mapping[TensorView, Buffer], shared: Mapping[TensorView, Buffer],
     ) -> None:
-        """Write a few rows of a thread, their loads first: ``fetched`` row by row, ``lines`` a line of windows each."""
+        """Write a few rows of a thread, loads first: ``fetched`` are loaded by row, ``lines`` by line of windows."""
         nest, values, width = self._nest, self._values, self.schedule.vector
         known, side = dict(values.given), self.space.window if lines else 1
 
@@ -201,7 +201,7 @@ class ColumnNest(GpuReductions):
             ahead(side, lines)
 
         def visit(stack: ExitStack) -> tuple[Places, Term]:
-            """Open loops over the elements; return the place of one in the nest, and which column of a thread's."""
+            """Open loops over the elements; return the position in the nest and the number of the thread's column."""
             line = self._round(stack, "u", taken.count // side) * side
             w = self._round(stack, "w", side)
             q = self._bound(stack, "q", taken.row(line + w), self.space.depth, taken.reach)
@@ -229,7 +229,7 @@ class ColumnNest(GpuReductions):
     def _add_exponentials(
         self, folds: Sequence[Fold], visit: Callable[[ExitStack], tuple[Places, Term]],
     ) -> None:
-        """Write the maxima of a few rows, then their exponentials, added to sums that are relative to these maxima."""
+        """Write the maxima of a few rows, then add their exponentials to sums relative to these maxima."""
         values, nest, width = self._values, self._nest, self.schedule.vector
         largest, total = folds
         seen, origin = (
@@ -252,7 +252,7 @@ class ColumnNest(GpuReductions):
             known = Load(seen.dtype, seen, v)
             self._update(total, total.total * scale(known, Load(origin.dtype, origin, v)), replacing=True)
         with ExitStack() as stack:
-            # The maximum is another one in the next rows: what is made of it stays here.
+            # The maximum changes in the next rows, so values computed from it stay in this scope.
             stack.enter_context(self._inlined({}, pinned=True))
             here, v = visit(stack)
             at = values.simplified(nest.at(largest.expr.out, here))
@@ -261,7 +261,7 @@ class ColumnNest(GpuReductions):
             self._update(total, values.value(source, nest.at(source, here)))
 
     def _complete_sums(self, folds: Sequence[Fold]) -> None:
-        """Let a whole sum of exponentials be what it is where the maximum is minus infinity."""
+        """Correct the complete sums of exponentials for a maximum of minus infinity."""
         if self.schedule.online:
             largest, total = folds
             whole = whole_sum(largest.total, total.total)
@@ -272,10 +272,10 @@ class ColumnNest(GpuReductions):
         assert isinstance(fold.total, Load)
         return Load(fold.total.dtype, fold.total.buffer, place)
 
-    # Lines of a block meet
+    # Combining the lines of a block
 
     def _meet(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term) -> dict[Expr, Buffer]:
-        """Put the running values of all threads of a block where all of them can read."""
+        """Write the running values of all threads of a block to shared memory."""
         values, width = self._values, self.schedule.vector
         lanes, height = self.schedule.threads
         met = {}
@@ -285,7 +285,8 @@ class ColumnNest(GpuReductions):
             )
             values.emit(Alloc(buffer=shared, origin=expr.name))
             with self._each_slot(width) as v:
-                # Neighbours of a thread lie apart and those of different threads side by side: no bank is hit twice.
+                # Adjacent columns of a thread are apart and those of adjacent threads are adjacent, which avoids bank
+                # conflicts.
                 place = simplify((line * width + v) * lanes + lane, values.scope.ranges)
                 value = Load(buffer.dtype, buffer, v)
                 values.emit(Store(buffer=shared, position=place, value=value, origin=expr.name))
@@ -293,8 +294,8 @@ class ColumnNest(GpuReductions):
         values.emit(Barrier())
         return met
 
-    def _added_lines(self, met: Mapping[Expr, Buffer], place: Term, stride: int, height: int) -> list[Fold]:
-        """Combine what the lines of a block found for one column, always in the same order."""
+    def _combined_lines(self, met: Mapping[Expr, Buffer], place: Term, stride: int, height: int) -> list[Fold]:
+        """Combine the results of the lines of a block for one column, always in the same order."""
         folds = self._open(tuple(met))
 
         def visit(stack: ExitStack) -> Callable[[Fold], Term]:
@@ -306,7 +307,7 @@ class ColumnNest(GpuReductions):
         return folds
 
     def _add_up(self, folds: Sequence[Fold], visit: Callable[[ExitStack], Callable[[Fold], Term]]) -> None:
-        """Combine what was found apart; ``visit`` opens the loops over it and returns what says a reduction's part."""
+        """Combine partial results; ``visit`` opens the loops over them and returns a function that gives a part."""
         if not self.schedule.online:
             with ExitStack() as stack:
                 part = visit(stack)
@@ -354,7 +355,7 @@ class ColumnNest(GpuReductions):
                 stack.enter_context(values.guard(apply("eq", line, 0)))
             c = self._bound(stack, "c", block * lanes + lane, count, blocks * lanes)
             if height > 1:
-                folds = self._added_lines(met, lane, lanes, height)
+                folds = self._combined_lines(met, lane, lanes, height)
             places = self._flat(self._nest.kept, c)
             self._complete_sums(folds)
             self._close(folds, places)

@@ -1,4 +1,4 @@
-"""What kernels with reductions on a GPU have in common: guarded indices, loads ahead of their use, sums of threads."""
+"""The common parts of GPU kernels with reductions: guarded indices, early loads, reductions over threads."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -36,18 +36,18 @@ from fuser_lab.schedule.gpu_loops import MANY, SHORT
 from fuser_lab.schedule.state import Evict, Space, Style
 
 WARP = 32
-NARROW = 4  # neighbours of a window up to which neighbouring lanes still read the same sectors of memory
-MOST_NEIGHBOURS = 8  # elements that a thread takes at a time
+NARROW = 4  # width of a window up to which adjacent lanes still read the same sectors of memory
+MOST_NEIGHBOURS = 8  # elements that a thread processes at a time
 
 
 class GpuReductions(NestLowering):
-    """Writes what `RowNest` and `ColumnNest` share."""
+    """Writes the parts that `RowNest` and `ColumnNest` share."""
 
-    _lane: Var | None = None  # of the thread in its block among those that share a row or stand side by side
-    _place: Term | None = None  # of the thread in its cluster
-    _lead: TensorView | None = None  # whose rows begin anywhere in an access, and are divided where accesses begin
-    _begin: tuple[Term, Term] | None = None  # the access that such a row begins in, and the position that it begins at
-    _early = True  # whether what later passes read may be loaded with the first
+    _lane: Var | None = None  # number of the thread among those of its block that share a row or are adjacent
+    _place: Term | None = None  # number of the thread in its cluster
+    _lead: TensorView | None = None  # its rows begin anywhere in an access and are divided at accesses
+    _begin: tuple[Term, Term] | None = None  # the access in which such a row begins, and the position of its beginning
+    _early = True  # whether inputs of later passes may be loaded with the first pass
 
     def _vector(self) -> int:
         axes = self._nest.reduced if self._inner_reduced else self._nest.kept
@@ -56,12 +56,12 @@ class GpuReductions(NestLowering):
         return self._windows_of_access() or self._neighbours_along(axes[-1])
 
     def _walks_rows(self) -> bool:
-        """Whether lanes share a row; each has windows of its own where these are small and narrow, as in pooling."""
+        """Whether lanes share a row; if windows are small, as in pooling, each lane reduces whole windows."""
         return super()._walks_rows() and not self._has_windows
 
     @property
     def _has_windows(self) -> bool:
-        """Whether results are of so many windows, so small and narrow, that a thread reduces some by itself."""
+        """Whether windows are so many, small and narrow that a thread reduces whole windows."""
         kept, reduced = self._nest.kept, self._nest.reduced
         return (
             self._passes == 1 and bool(kept) and bool(reduced) and reduced[-1].extent <= NARROW
@@ -70,7 +70,7 @@ class GpuReductions(NestLowering):
         )
 
     def _windows_of_access(self) -> int:
-        """Return how many neighbouring windows have lines of 16 bytes together; 0 where that is not so."""
+        """Return how many adjacent windows have lines of 16 bytes together; 0 if no number does."""
         if not self._has_windows or self._inner_reduced:
             return 0
 
@@ -81,9 +81,9 @@ class GpuReductions(NestLowering):
         return next((n for n in counts if any(is_full(tensor, n) for tensor in self._nest.index)), 0)
 
     def _width_of_window(self, tensor: TensorView, count: int) -> int:
-        """Return how many elements one access takes of a line of ``count`` neighbouring windows of an input.
+        """Return how many elements an access reads of a line of ``count`` adjacent windows of an input.
 
-        0 where they do not lie side by side: the elements of a window first, then those of the next.
+        0 unless the elements of a window are adjacent in memory and followed by those of the next window.
         """
         kept, reduced = self._nest.kept, self._nest.reduced
         if tensor in self._fusion.producers or tensor not in self._nest.index or not kept or not reduced:
@@ -139,15 +139,15 @@ class GpuReductions(NestLowering):
         return replace(phase, body=with_quotients(phase.body, self._fusion), launch=launch)
 
     def _hinted(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """Return a phase's body whose loads of inputs say what the L2 cache gives up first."""
+        """Return a phase's body whose loads of inputs have the nest's L2 eviction priority."""
         loads = [s.buffer for s in walk(body) if isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT]
         if self.schedule.style is Style.ELEMENTS:
-            # What neighbouring threads read as well stays in the first-level cache for them, hint or not.
+            # Data that adjacent threads also read stays in the L1 cache for them, with or without a hint.
             loads = [buffer for buffer in loads if loads.count(buffer) == 1]
         return hinted(body, self.schedule.evict, frozenset(loads))
 
     def _bound(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
-        """Name an index and guard it where it may reach beyond ``count``."""
+        """Name an index, and guard it if it may reach ``count``."""
         values = self._values
         variable = values.let(name, simplify(position, values.scope.ranges))
         stack.enter_context(self._inlined({variable.name: (0, max(reach - 1, 0))}))
@@ -156,13 +156,13 @@ class GpuReductions(NestLowering):
         return variable
 
     def _round(self, stack: ExitStack, name: str, count: int) -> Term:
-        """Open a loop whose rounds are known, or none for a single one."""
+        """Open a loop with a known number of iterations, or none for a single one."""
         return self._loop(stack, name, count, ParallelType.serial) if count > 1 else index(0)
 
-    # Neighbours: the elements that a thread takes at a time
+    # Groups: the adjacent elements that a thread processes at a time
 
     def _neighbours(self, axes: Sequence[Axis], group: Term, place: Term) -> dict[str, Term]:
-        """Return axes as terms of the number of a group of neighbours and a place in it."""
+        """Return axes as terms of the number of a group of adjacent elements and a position in it."""
         width = self.schedule.vector
         if width == 1:
             return self._flat(axes, group)
@@ -178,7 +178,7 @@ class GpuReductions(NestLowering):
 
     @contextmanager
     def _each_neighbour(self) -> Iterator[Term]:
-        """Open the loop over a group of neighbours; their accesses are made together."""
+        """Open the loop over a group of adjacent elements, whose accesses are vectorized."""
         width = self.schedule.vector
         if width == 1:
             yield index(0)
@@ -189,7 +189,7 @@ class GpuReductions(NestLowering):
     # Loads ahead of their use
 
     def _width_of(self, tensor: TensorView, fast: Axis | None) -> int:
-        """Return how many elements one access of a group takes, 0 if the group's elements are not side by side."""
+        """Return how many elements an access to a group has; 0 if the group's elements are not adjacent in memory."""
         if fast is None or tensor in self._fusion.producers or tensor not in self._nest.index:
             return 0
         count = self.schedule.vector
@@ -198,11 +198,11 @@ class GpuReductions(NestLowering):
         position = simplify(self._layouts[tensor].position(at), ranges)
         access = access_of(self._buffers[tensor.name], position, "v")
         width = 1 if count == 1 and access.step is None else access.width(count)
-        # Of a divided row single elements are read where it is known that they belong to it.
+        # Elements of a divided row are read one by one, where they are known to belong to the row.
         return width if not self._is_divided or width > 1 else 0
 
     def _trial_places(self, fast: Axis, count: int) -> tuple[Places, dict[str, tuple[int, int]]]:
-        """Return an axis in groups of neighbours, and the ranges of all variables."""
+        """Return an axis in groups of adjacent elements, and the ranges of all variables."""
         ranges = {a.name: (0, max(a.extent - 1, 0)) for a in self._nest.axes}
         ranges |= {"chunk": (0, max(fast.extent // count - 1, 0)), "v": (0, count - 1)}
         if self._lead is None or not self._is_divided:
@@ -221,8 +221,8 @@ class GpuReductions(NestLowering):
         return simplify(self._layouts[lead].position(tuple(simplify(i, ranges) for i in at)), ranges)
 
     def _neighbours_along(self, fast: Axis) -> int:
-        """Return how many neighbours along an axis a thread takes: accesses of 16 bytes, or of all of them."""
-        # Where groups do not fill the axis, their last places are in no tensor.
+        """Return how many adjacent elements along an axis a thread processes: accesses of 16 bytes, or all."""
+        # If groups do not divide the axis, positions in the last group are outside the tensor.
         size = math.gcd(MOST_NEIGHBOURS, fast.extent)
         while size > 1:
             places, ranges = self._trial_places(fast, size)
@@ -237,7 +237,7 @@ class GpuReductions(NestLowering):
         return 1
 
     def _words(self, tensor: TensorView, size: int, suffix: str, role: Role = Role.WORDS) -> Buffer:
-        """Allocate room for elements as they lie in memory."""
+        """Allocate words for elements in their storage type."""
         name = self._values.fresh(f"{tensor.name}_{suffix}")
         buffer = Buffer(name=name, dtype=tensor.dtype, size=max(size, 1), role=role)
         self._values.emit(Alloc(buffer=buffer))
@@ -246,14 +246,14 @@ class GpuReductions(NestLowering):
     def _fetch(
         self, tensor: TensorView, width: int, words: Buffer, places: Places, slot: Term, count: int = 0,
     ) -> None:
-        """Load ``count`` neighbours of an input, a group of them if 0; ``places`` are those of the first."""
+        """Load ``count`` adjacent elements of an input, or a group if 0; ``places`` is the position of the first."""
         position = self._layouts[tensor].position(self._values.simplified(self._nest.at(tensor, places)))
         self._load_group(self._buffers[tensor.name], position, width, words, slot, count)
 
     def _load_group(
         self, buffer: Buffer, position: Term, width: int, words: Buffer, slot: Term, count: int = 0,
     ) -> None:
-        """Load ``count`` neighbours, a group of them if 0, ``width`` with each access."""
+        """Load ``count`` adjacent elements, or a group if 0, ``width`` per access."""
         values, count = self._values, count or self.schedule.vector
         position, slot = (simplify(term, values.scope.ranges) for term in (position, slot))
         if count == 1:
@@ -264,12 +264,12 @@ class GpuReductions(NestLowering):
         )
 
     def _know(self, tensor: TensorView, buffer: Buffer, places: Places, slot: Term) -> None:
-        """Let an element be read from where it was put."""
+        """Make an element available from the words that hold it."""
         values = self._values
         at = values.simplified(self._nest.at(tensor, places))
         values.given[tensor.name, at] = Load(tensor.dtype, buffer, simplify(slot, values.scope.ranges))
 
-    # Sums of threads
+    # Reductions over threads
 
     def _share(self, folds: Sequence[Fold], scope: Scope) -> None:
         """Combine the totals of all lanes."""
@@ -286,7 +286,7 @@ class GpuReductions(NestLowering):
             fold.total = Var(fold.total.dtype, name)
 
     def _scope(self) -> Scope:
-        """Return which threads share a row."""
+        """Return the scope of the threads that share a row."""
         lanes = self.schedule.threads[0]
         if self.schedule.cluster > 1:
             return Scope.CLUSTER
@@ -294,7 +294,7 @@ class GpuReductions(NestLowering):
 
 
 def hinted(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buffer]) -> tuple[Statement, ...]:
-    """Return statements whose vector loads of some buffers say what the L2 cache gives up first."""
+    """Return statements whose vector loads of some buffers have an L2 eviction priority."""
     result: list[Statement] = []
     for statement in statements:
         match statement:
@@ -310,9 +310,9 @@ def hinted(statements: tuple[Statement, ...], evict: Evict, among: frozenset[Buf
     return tuple(result)
 
 
-# What turns a difference in the last place into another number.
+# Functions that can turn a difference in the last place into a large one.
 _STEPS = COMPARISONS | {"floor", "ceil", "trunc", "round", "fmod", "remainder", "mod"}
-# What returns the numbers that it is given.
+# Functions that return one of their operands.
 _CARRIES = frozenset({
     "abs", "broadcast", "cast", "cat", "clamp", "expand", "fmax", "fmin", "maximum", "minimum", "neg", "pad", "permute",
     "relu", "reshape", "segment_set", "set", "slice", "squeeze", "stride_order", "where",
@@ -322,11 +322,11 @@ _CARRIES = frozenset({
 def with_quotients(
     statements: tuple[Statement, ...], fusion: Fusion, inside: frozenset[str] | None = None,
 ) -> tuple[Statement, ...]:
-    """Return statements in which float32 numbers of a loop are divided by one from outside without a branch.
+    """Return statements in which float32 values of a loop are divided by a value from outside it without a branch.
 
-    ``x / total`` -> ``quotient(x, total)``: at most 2 units in the last place off, and the reciprocal is computed once.
-    A result that a thread keeps, one for each of its columns, is from outside as well. Quotients that are rounded to
-    whole numbers or to floats of 8 bits, or are compared, stay exact.
+    ``x / total`` -> ``quotient(x, total)``: within 2 units in the last place, and the reciprocal is computed once. A
+    result that a thread keeps for each of its columns also counts as from outside. Quotients that are rounded to
+    integers or 8-bit floats, or compared, stay exact.
     """
     result: list[Statement] = []
     for statement in statements:
@@ -346,7 +346,7 @@ def with_quotients(
 
 
 def _set_in(body: tuple[Statement, ...]) -> frozenset[str]:
-    """Return the names that a loop's body sets, without copies of what a thread keeps from before the loop."""
+    """Return the names that a loop's body sets, without copies of values that a thread keeps from before the loop."""
     inside = list(walk(body))
     stored = {s.buffer for s in inside if isinstance(s, Store | VectorLoad)}
 
@@ -365,7 +365,7 @@ def _is_compared(origin: str | None, fusion: Fusion) -> bool:
 
 
 def _reaches_step(value: Val, fusion: Fusion) -> bool:
-    """Whether something is made of a value, or of what takes it over, that a difference in the last place changes."""
+    """Whether a value, or a copy of it, is used by a function that is sensitive to the last place."""
     for user in fusion.users.get(value, ()):
         made = user.outputs[0]
         if user.op.name in _STEPS or made.dtype.is_float8 or not (made.dtype.is_float or made.dtype.is_complex):

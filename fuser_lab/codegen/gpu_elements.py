@@ -1,4 +1,4 @@
-"""Loops of nests without reductions on a GPU: each thread takes a few neighbours, and a few such chunks of the grid."""
+"""Loops of nests without reductions on a GPU: each thread processes a few chunks of adjacent elements."""
 
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,12 +16,12 @@ from fuser_lab.schedule.gpu_elements import LOOKUPS
 from fuser_lab.schedule.state import Space
 
 MANY = 1 << 12  # elements
-MOST_REPEATS = 8  # chunks of a thread that share inputs
-CACHED = 1 << 17  # bytes: about what the first-level cache has beside all that passes through it
+MOST_REPEATS = 8  # chunks per thread that share inputs
+CACHED = 1 << 17  # bytes: about what the L1 cache holds besides streamed data
 
 
 class ElementNest(LookupNest):
-    """Writes nests in which every element is computed alone."""
+    """Writes nests in which every element is computed separately."""
 
     def _space(self) -> Space:
         space = super()._space()
@@ -32,10 +32,10 @@ class ElementNest(LookupNest):
         return replace(space, repeats=self._repeats(space.rows, space.vector, least), looked_up=looked_up)
 
     def _repeats(self, count: int, vector: int, least: int) -> int:
-        """Return how many chunks of a thread share inputs that the first-level cache cannot hold.
+        """Return how many chunks of a thread share inputs that do not fit in the L1 cache.
 
-        They are as many as it takes for what they share to be no more than what each has of its own, and, if there are
-        so many, ``least``.
+        There are enough chunks for the shared bytes to be at most the bytes of each chunk alone, and at least ``least``
+        if possible.
         """
         repeats = 1
         while repeats < MOST_REPEATS and count % (2 * repeats * vector) == 0:
@@ -48,9 +48,9 @@ class ElementNest(LookupNest):
         return repeats
 
     def _shared_bytes(self, distance: int, vector: int) -> tuple[int, int]:
-        """Return the bytes of an element's inputs, and of those that chunks so many elements apart have in common.
+        """Return the bytes of an element's inputs, and of those shared by chunks that are so many elements apart.
 
-        The latter are 0 if the first-level cache may hold them.
+        The latter are 0 if they may fit in the L1 cache.
         """
         part, chunk, v = index_var("part"), index_var("chunk"), index_var("v")
         ranges = {"part": (0, 1), "chunk": (0, distance // vector - 1), "v": (0, vector - 1)}
@@ -80,7 +80,7 @@ class ElementNest(LookupNest):
             return trial(self._fusion, self._nest, self._buffers, self._layouts, places, ranges)
 
         width = best_width(one, "v")
-        # A last chunk that is not whole has code of its own, which few elements are not worth.
+        # A partial last chunk needs separate code, which is not worthwhile for few elements.
         return width if self._count % width == 0 or self._count >= MANY else 1
 
     def _elements(self) -> Launch:
@@ -109,9 +109,10 @@ class ElementNest(LookupNest):
             self._stores(self._flat(self._nest.kept, flat))
 
     def _grid_stride(self, stack: ExitStack, name: str, count: int) -> Term:
-        """Open loops in which the threads of the grid visit every index up to a count; return the index.
+        """Open loops in which the threads of the grid visit every index below a count; return the index.
 
-        What a thread visits lies a whole grid apart: a part of an input that repeats is then often the same for all.
+        Successive indices of a thread are a whole grid apart, so it often reads the same elements of an input that
+        repeats.
         """
         schedule, values = self.schedule, self._values
         grid = schedule.blocks * schedule.threads[0]
@@ -120,7 +121,8 @@ class ElementNest(LookupNest):
         position: Term = block * schedule.threads[0] + thread
         rounds = -(-count // (grid * schedule.unroll))
         if rounds == schedule.unroll == 1:
-            # The guard stands where all blocks are full as well: kernels for other numbers of elements are the same.
+            # The guard is written even if all blocks are full, so that kernels for other numbers of elements are the
+            # same.
             return self._bound(stack, name, position, count, max(grid, count + 1))
         position = self._bound(stack, "first", position, count, grid)
         if rounds > 1:

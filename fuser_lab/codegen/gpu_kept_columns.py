@@ -1,11 +1,12 @@
-"""Columns that a block of a GPU keeps in registers between passes, as a softmax over an outer axis needs them.
+"""Columns that a GPU block keeps in registers between passes, as for a softmax over an outer axis.
 
-    each thread loads its rows of a few neighbouring columns
+    each thread loads its rows of a few adjacent columns
     for each pass:
-        each thread reduces what it holds; the lines of the block meet in shared memory, and so do those of a cluster
+        each thread reduces what it holds; the lines of the block or cluster combine results in shared memory
     each thread computes and stores what depends on the results
 
-Memory is read once, where one kernel per pass reads it again. nvFuser's outer persistent scheduler does the same.
+Memory is read once, whereas one kernel per pass would read it again. nvFuser's outer persistent scheduler does the
+same.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,8 +24,8 @@ from fuser_lab.ir.transform import ParallelType
 
 
 @dataclass(frozen=True, slots=True)
-class _Mine:
-    """The group of neighbouring columns of a thread, of how many, and a bound of its number."""
+class _ColumnGroup:
+    """The group of adjacent columns of a thread, the number of groups, and a bound of the group's index."""
 
     group: Term
     groups: int
@@ -32,7 +33,7 @@ class _Mine:
 
 
 class KeptColumnNest(ColumnNest):
-    """Writes nests whose kept axes are the fastest in memory and whose columns are needed again."""
+    """Writes nests whose kept axes are the fastest in memory and whose columns are read in several passes."""
 
     _rank: Term = index(0)  # of the block in its cluster
 
@@ -52,7 +53,7 @@ class KeptColumnNest(ColumnNest):
                 values.emit(Arrive())
                 self._rank, block = self._remainder(block, cluster), self._quotient(block, cluster)
                 self._waits = True
-            mine = _Mine(block * lanes + lane, groups, wide * lanes)
+            mine = _ColumnGroup(block * lanes + lane, groups, wide * lanes)
             words = {saved.tensor: self._room(saved.tensor, "column") for saved in self._saved}
             known: list[Fold] = []
             for number in range(self._passes):
@@ -87,7 +88,7 @@ class KeptColumnNest(ColumnNest):
         self, number: int, g: Term, line: Term, folds: Sequence[Fold], stored: Sequence[TensorView],
         words: Mapping[TensorView, Buffer], known: Sequence[Fold],
     ) -> None:
-        """Write what a pass computes of the rows of a thread, its loads first."""
+        """Write what a pass computes from the rows of a thread, loads first."""
         nest, values, width = self._nest, self._values, self.schedule.vector
         before = dict(values.given)
         needed = inputs_needed(
@@ -111,12 +112,12 @@ class KeptColumnNest(ColumnNest):
 
     @contextmanager
     def _each_row(self, line: Term) -> Iterator[tuple[Term, Term]]:
-        """Open a loop over the rows of a thread: which of its own, and which of the column."""
+        """Open a loop over the rows of a thread; return the number among its own rows and among those of the column."""
         steps, height, cluster = self.schedule.registers, self.schedule.threads[1], self.schedule.cluster
         if cluster > 1:
             line = simplify(self._rank * height + line, self._values.scope.ranges)
             height *= cluster
-        # Where depth is an argument, kernels for depths that fill all steps are the same as for others.
+        # If depth is an argument, kernels do not depend on whether the depth fills all steps.
         general = self.space.reduces_outermost and not self.schedule.specialized
         with ExitStack() as stack:
             u = self._round(stack, "u", steps)
@@ -128,11 +129,11 @@ class KeptColumnNest(ColumnNest):
         lanes, height = self.schedule.threads
         threads, across = lanes * height, lanes * width
         thread, parts = line * lanes + lane, threads // across
-        # The columns of a thread side by side, so that they are moved together.
+        # The columns of a thread are adjacent, so that they are moved together.
         met = {expr: self._put(buffer, expr, thread) for expr, buffer in sums.items()}
         values.emit(Barrier())
         if 1 < parts < height:
-            # All threads add a few lines each, so that none has to add all of them.
+            # Each thread adds a few lines, so that no thread has to add all of them.
             lines = height // parts
 
             def first(j: Term) -> Term:
@@ -156,7 +157,7 @@ class KeptColumnNest(ColumnNest):
         return found
 
     def _put(self, sums: Buffer, expr: Expr, thread: Term) -> Buffer:
-        """Put the running values of all threads into shared memory."""
+        """Write the running values of all threads to shared memory."""
         values, width = self._values, self.schedule.vector
         lanes, height = self.schedule.threads
         shared = Buffer(name=f"{expr.name}_lines", dtype=sums.dtype, size=height * lanes * width, role=Role.SHARED)
@@ -170,7 +171,7 @@ class KeptColumnNest(ColumnNest):
         self, met: Mapping[Expr, Buffer], word: str, count: int, thread: Term, place: Callable[[Term], Term],
         height: int,
     ) -> dict[Expr, Buffer]:
-        """Return ``count`` values in shared memory: the j-th combines ``height`` lines from ``place(j)`` on."""
+        """Return ``count`` values in shared memory; the j-th combines ``height`` lines that begin at ``place(j)``."""
         values, shared = self._values, self._meeting(met, word, count)
         for j, fold in self._each_combined(met, count, thread, place, height):
             values.emit(Store(buffer=shared[fold.expr], position=j, value=fold.total, origin=fold.expr.name))
@@ -178,7 +179,7 @@ class KeptColumnNest(ColumnNest):
         return shared
 
     def _met_in_cluster(self, met: Mapping[Expr, Buffer], across: int, thread: Term, height: int) -> dict[Expr, Buffer]:
-        """Combine the lines of a block and send the results to all blocks of the cluster: a line from each."""
+        """Combine the lines of a block and send the results to all blocks of the cluster, one line per block."""
         values, cluster = self._values, self.schedule.cluster
         shared = self._meeting(met, "blocks", across * cluster)
         if self._waits:
@@ -195,7 +196,7 @@ class KeptColumnNest(ColumnNest):
         return shared
 
     def _meeting(self, met: Mapping[Expr, Buffer], word: str, count: int) -> dict[Expr, Buffer]:
-        """Allocate room for ``count`` values of each reduction in shared memory."""
+        """Allocate shared memory for ``count`` values of each reduction."""
         shared = {
             expr: Buffer(name=f"{expr.name}_{word}", dtype=buffer.dtype, size=count, role=Role.SHARED)
             for expr, buffer in met.items()
@@ -207,13 +208,13 @@ class KeptColumnNest(ColumnNest):
     def _each_combined(
         self, met: Mapping[Expr, Buffer], count: int, thread: Term, place: Callable[[Term], Term], height: int,
     ) -> Iterator[tuple[Term, Fold]]:
-        """Yield ``count`` places, divided among the threads, with what ``height`` lines add up to there."""
+        """Yield ``count`` positions, distributed over the threads, with the sum of ``height`` lines at each."""
         lanes, lines = self.schedule.threads
         rounds, across = -(-count // (lanes * lines)), lanes * self.schedule.vector
         with ExitStack() as stack:
             k = self._round(stack, "k", rounds)
             j = self._bound(stack, "j", k * (lanes * lines) + thread, count, rounds * lanes * lines)
-            for fold in self._added_lines(met, place(j), across, height):
+            for fold in self._combined_lines(met, place(j), across, height):
                 yield j, fold
 
 

@@ -1,14 +1,14 @@
-"""Elements at positions that are data: a thread's positions are read first, then the elements there, then the rest.
+"""Elements at data-dependent positions: a thread reads its positions first, then the elements, then computes.
 
-    for u in range(4):                      chunks of neighbours
+    for u in range(4):                      chunks of adjacent elements
         places[u] = T1[...]
     for u in range(4):
         found[u] = T0[places[u] ...]
     for u in range(4):
         T2[...] = f(found[u])
 
-A position and the element there are two waits in a row. So several of each are on their way together, and there is no
-branch between them: threads beyond the end repeat the first chunk and store nothing.
+Loading a position and then its element is two waits in a row. Therefore several of each are in flight at once, without
+a branch in between: threads beyond the end repeat the first chunk and store nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,15 +24,15 @@ from fuser_lab.ir import Expr, OpKind, TensorView, Val
 from fuser_lab.ir.term import Apply, Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 
-DEEPEST = 2  # look-ups of positions that are looked up themselves
+DEEPEST = 2  # look-ups at positions that are themselves looked up
 Elements = list[tuple[TensorView, Index]]
 
 
 class LookupNest(GpuReductions):
-    """Writes nests without reductions that read inputs at positions that are data."""
+    """Writes nests without reductions that read inputs at data-dependent positions."""
 
     def _lookups(self) -> dict[Expr, int]:
-        """Return the look-ups whose place in the nest is known, in order, and how many wait for each other."""
+        """Return the look-ups with a known position in the nest, in order, and how many depend on each other."""
         needed: set[Val] = set(self._nest.full)
         for expr in reversed(self._fusion.exprs):
             if not needed.isdisjoint(expr.outputs):
@@ -50,7 +50,7 @@ class LookupNest(GpuReductions):
 
     @property
     def _looks_up_ahead(self) -> bool:
-        """Whether the chosen loops are those of look-ups: one round of whole chunks."""
+        """Whether the chosen loops allow look-ups in advance: one round of whole chunks."""
         schedule = self.schedule
         fits = schedule.blocks * schedule.threads[0] * schedule.unroll * schedule.vector >= self.space.rows
         return self.space.looked_up and schedule.unroll > 1 and fits and self.space.rows % schedule.vector == 0
@@ -79,13 +79,13 @@ class LookupNest(GpuReductions):
         return Launch(blocks=schedule.blocks, threads=schedule.threads)
 
     def _shared_by_neighbours(self, places: Places) -> Elements:
-        """Return the elements of inputs that all neighbours of a chunk need, or that its only element needs."""
+        """Return the elements of inputs that all elements of a chunk need, or that its only element needs."""
         inputs = [tv for tv in self._fusion.tensor_inputs if tv in self._nest.index and tv.numel > 1]
         found = [(tv, self._values.simplified(self._nest.at(tv, places))) for tv in inputs]
         return [(tv, at) for tv, at in found if "v" not in set[str]().union(*map(variables, at))]
 
     def _take(self, block: Term, thread: Term, wanted: Callable[[Places], Elements]) -> None:
-        """Write the loop that reads some elements of all chunks of a thread, and let later ones know them."""
+        """Write the loop that reads some elements of all chunks of a thread, and make them available to later loops."""
         values, schedule = self._values, self.schedule
         allocated = len(values.scope.body)
         known: dict[tuple[str, Index], Term] = {}
@@ -112,7 +112,7 @@ class LookupNest(GpuReductions):
     def _each_element(
         self, block: Term, thread: Term, *, storing: bool = False,
     ) -> Iterator[tuple[Term, Term, Places]]:
-        """Open loops over a thread's chunks and the neighbours of each; yield both numbers and the place in the nest.
+        """Open loops over a thread's chunks and their elements; yield both numbers and the position in the nest.
 
         Threads beyond the end repeat the first chunk, unless they are ``storing``.
         """
@@ -138,7 +138,7 @@ class LookupNest(GpuReductions):
 
 
 def _positions(expr: Expr, at: Index) -> list[Read]:
-    """Return the elements that are positions of a look-up."""
+    """Return the elements that are the positions of a look-up."""
     casts = (t for t in element_term(expr, at).walk() if isinstance(t, Apply) and t.dtype is DataType.Index)
     return [t.args[0] for t in casts if t.fn == "cast" and isinstance(t.args[0], Read)]
 

@@ -1,12 +1,12 @@
-"""Rows on a GPU: the threads of a block, or of a warp, share each; what several passes need stays on chip.
+"""Row reductions on a GPU: the threads of a block or warp share a row; values for several passes stay on chip.
 
-A row is walked in steps; in each, every thread takes one group of neighbours. The last steps stay in registers, those
-before them in shared memory, and the first, if the row is longer still, are read again in every pass, in the opposite
-direction each time, so that the L2 cache still has what was read last.
+A row is processed in steps, in each of which every thread processes one group of adjacent elements. The last steps stay
+in registers, those before them in shared memory, and the first, if the row is longer still, are read again in every
+pass, in alternating directions so that the L2 cache still holds what was read last.
 
-Where rows do not begin with lines of memory, lanes do: the first lane takes the first group of a line within the row,
-and the groups before it come after the last. A row's first and last group, of which only a part may belong to it, are
-then taken in its last steps, and all other steps need no conditions.
+If rows do not begin at memory lines, lanes do: the first lane processes the first group of a line within the row, and
+the groups before it follow the last one. A row's first and last group, which may belong to it only in part, are then
+processed in the last steps, and all other steps need no conditions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,15 +42,15 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_loops import LINE_BYTES
 from fuser_lab.schedule.state import Space
 
-_DIVIDED_FROM = 128  # elements of a row from which on its first and last access may be taken in part
-_NARROW_BYTES = 4  # of small inputs for each element: lanes read them far apart, each from another part of a line
-_SHIFTED_BYTES = (2, 4)  # of elements that are put together from two accesses
-_WIDE_ENOUGH = 8  # bytes of an access that is made of neighbours from the row's first element on
+_DIVIDED_FROM = 128  # elements of a row from which its first and last accesses may be partial
+_NARROW_BYTES = 4  # per element, up to which lanes would read distant parts of lines
+_SHIFTED_BYTES = (2, 4)  # of elements that are combined from two accesses
+_WIDE_ENOUGH = 8  # bytes of an access that begins with the row's first element
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSection:
-    """Steps of a row that are kept in the same place; ``place`` is None for those that every pass reads again."""
+    """Steps of a row that are kept in the same memory; ``place`` is None for steps that every pass reads again."""
 
     first: int
     count: int
@@ -62,13 +62,13 @@ class RowNest(GpuReductions):
     """Writes nests whose reduced axes are the fastest in memory."""
 
     _ends: tuple[Term, Term] = (index(0), index(0))  # of a divided row
-    _leading: Term | None = None  # the group that the first lane takes first, so that those of a warp fill lines
+    _leading: Term | None = None  # the first group of the first lane, chosen so that the groups of a warp fill lines
     _groups_of_line = 1
-    _may_divide = True  # whether groups of neighbours may begin elsewhere than rows
-    _ahead: Mapping[TensorView, Buffer] = {}  # inputs that all rows share, loaded before the first of them
-    _sent: Mapping[TensorView, tuple[int, Buffer]] = {}  # inputs of which the last row's passes load the next row
-    _row_turn: tuple[Term, Term, int] = (index(0), index(0), 1)  # which of how many rows of a block is written
-    _waits = False  # whether blocks of the cluster may not have started yet
+    _may_divide = True  # whether groups may be offset from the beginning of rows
+    _ahead: Mapping[TensorView, Buffer] = {}  # inputs that all rows share, loaded before the first row
+    _sent: Mapping[TensorView, tuple[int, Buffer]] = {}  # inputs of which the next row is loaded in advance
+    _row_turn: tuple[Term, Term, int] = (index(0), index(0), 1)  # number in the block, row, and rows per block
+    _waits = False  # whether other blocks of the cluster may not have started yet
 
     def _rows(self) -> Launch:
         values, count = self._values, self.space.rows
@@ -95,8 +95,8 @@ class RowNest(GpuReductions):
             if self.schedule.blocks:
                 self._rows_in_turn(block, each, sections)
                 return launch
-            # Lanes that share a row are all active or all not, so that what they exchange is defined.
-            # The guard stands where all blocks are full as well: kernels for other numbers of rows are the same.
+            # Lanes that share a row are either all active or all inactive, so that their exchanges are defined.
+            # The guard is written even if all blocks are full, so that kernels for other numbers of rows are the same.
             reach = blocks if height == 1 else max(blocks * height, count + 1)
             row = self._bound(stack, "row", position, count, reach) if count > 1 else index(0)
             if self._is_divided:
@@ -120,10 +120,10 @@ class RowNest(GpuReductions):
     # Rows that begin anywhere in an access
 
     def _divided(self, plain: int) -> tuple[TensorView, int] | None:
-        """Return the tensor at whose accesses rows are divided into groups, and the elements of a group.
+        """Return the tensor whose accesses divide rows into groups, and the number of elements of a group.
 
-        None where groups that begin with the row are wide enough, with ``plain`` elements, or accesses to large tensors
-        begin at different places of a row.
+        None if groups of ``plain`` elements that begin with the row are wide enough, or if accesses to large tensors
+        begin at different positions of a row.
         """
         nest = self._nest
         fast = nest.reduced[-1] if nest.reduced else None
@@ -142,7 +142,7 @@ class RowNest(GpuReductions):
         largest = max(a.buffer.size * a.buffer.dtype.itemsize for a in found)
         start = self._start_of_row(lead, {}, ranges)
         if any(step < 0 for _, step in linear(start, ranges).parts):
-            return None  # the remainder of a negative number is another one on some targets
+            return None  # targets disagree on the remainder of negative numbers
         size = MOST_NEIGHBOURS
         while size > plain:
             reach = {"first": (0, self._buffers[lead.name].size // size), "chunk": (0, fast.extent // size + 1)}
@@ -159,7 +159,7 @@ class RowNest(GpuReductions):
         return None
 
     def _divide(self, stack: ExitStack, row: Term) -> None:
-        """Name the access that a row begins in, and where it begins and ends, counted from the access before that."""
+        """Name the access in which a row begins, and its beginning and end relative to the preceding access."""
         lead, values, width = self._lead, self._values, self.schedule.vector
         assert lead is not None
         start = self._start_of_row(lead, self._flat(self._nest.kept, row), values.scope.ranges)
@@ -173,10 +173,11 @@ class RowNest(GpuReductions):
     # Rows that begin anywhere in a line of memory
 
     def _begin_with_lines(self, row: Term) -> None:
-        """Let lanes take groups so that those of a warp fill whole lines of all large tensors, wherever a row begins.
+        """Assign groups to lanes so that those of a warp fill whole lines of all large tensors, wherever a row begins.
 
-        Lanes whose group would lie before the row take one after the others: as many steps, and every access of a warp
-        begins with a line. What begins within one would touch another line, and write two sectors in part.
+        Lanes whose group would be before the row process one after the last group instead: the number of steps is the
+        same, and every access of a warp begins at a line. An access that begins within a line would touch another line,
+        and write two sectors partially.
         """
         self._leading = None
         nest, width, values = self._nest, self.schedule.vector, self._values
@@ -189,33 +190,33 @@ class RowNest(GpuReductions):
         starts = {self._start_of_row(tv, places, ranges) for tv in large}
         lines = {LINE_BYTES // (width * tv.dtype.itemsize) for tv in large}
         if self._begin is None and (len(starts) != 1 or len(lines) != 1):
-            return  # the lines of some would begin elsewhere
+            return  # lines of some tensors would begin at other positions
         start = next(iter(starts), index(0))
         if any(step < 0 for _, step in linear(start, ranges).parts):
-            return  # the remainder of a negative number is another one on some targets
+            return  # targets disagree on the remainder of negative numbers
         self._groups_of_line = max((*lines, 1))
         first = self._begin[0] if self._begin is not None else self._quotient(start, width)
         before = simplify(self._remainder(first, self._groups_of_line), ranges)
         if isinstance(before, Const):
-            # All rows begin with a line; the first group of a divided one is taken last as well.
+            # All rows begin at a line; the first group of a divided row is also processed last.
             self._leading = index(self._groups_of_line) if self._begin is not None else None
             return
         self._leading = values.let("leading", index(self._groups_of_line) - before)
 
     def _is_fast(self, tensor: TensorView) -> bool:
-        """Whether a row's neighbours lie side by side in a tensor."""
+        """Whether the elements of a row are adjacent in a tensor."""
         fast = self._nest.reduced[-1]
         ranges = {a.name: (0, max(a.extent - 1, 0)) for a in self._nest.axes}
         position = self._layouts[tensor].position(self._nest.at(tensor, {fast.name: index_var("v")}))
         return access_of(self._buffers[tensor.name], simplify(position, ranges), "v").step == 1
 
     def _reach(self, group: Term) -> Term:
-        """Name the place after a group's last element, counted as the ends of a row: small numbers, none negative."""
+        """Name the position after a group's last element, relative to the same access as the ends of a row."""
         return self._values.let("reach", simplify((group + 1) * self.schedule.vector, self._values.scope.ranges))
 
     @contextmanager
     def _within(self, reach: Term) -> Iterator[Term]:
-        """Open a loop over those elements of a group that a row has."""
+        """Open a loop over the elements of a group that belong to the row."""
         values, width, (low, high) = self._values, self.schedule.vector, self._ends
         with ExitStack() as stack:
             v = stack.enter_context(values.loop(values.fresh("v"), width, ParallelType.serial))
@@ -228,7 +229,7 @@ class RowNest(GpuReductions):
         self, tensor: TensorView, width: int, words: Buffer, places: Places, group: Term, slot: Term, *,
         plain: bool = False,
     ) -> None:
-        """Load a group of neighbours, also what of it belongs to other rows, except where a tensor ends."""
+        """Load a group, including elements of other rows, except beyond the end of a tensor."""
         values, count, (low, high) = self._values, self.schedule.vector, self._ends
         first = {**places, **self._neighbours(self._nest.reduced, group, index(0))}
         if self._begin is None or plain:
@@ -239,19 +240,19 @@ class RowNest(GpuReductions):
         position = simplify(position, values.scope.ranges)
         reach = self._reach(group)
         if position == simplify((self._begin[0] + group) * count, values.scope.ranges):
-            # Nearly always false, for all lanes: loads that follow each other do not wait for it.
+            # Almost always false, for all lanes, so that consecutive loads do not wait for it.
             beyond = apply("gt", position, buffer.size - count)
         else:
-            # Other tensors begin elsewhere, and there may be nothing before a row.
+            # Other tensors have other offsets, and there may be no memory before a row.
             beyond = Apply(DataType.Bool, "or", (apply("lt", reach, low), apply("gt", reach + count, high)))
-        # All threads fill their words, some of them in vain: LLVM keeps in memory what one of two choices fills.
+        # All threads fill their words, even if unused, because LLVM keeps words in memory that only one branch fills.
         self._load_group(buffer, Apply(DataType.Index, "select", (beyond, index(0), position)), width, words, slot)
         with values.guard(beyond), self._within(reach) as v:
             place, at = (simplify(term, values.scope.ranges) for term in (slot + v, position + v))
             values.emit(Store(buffer=words, position=place, value=Load(words.dtype, buffer, at)))
 
     def _is_shifted(self, tensor: TensorView) -> bool:
-        """Whether an input is a row that all rows read, each from elsewhere in an access than where its own begin."""
+        """Whether an input is a row shared by all rows and read at offsets that differ from the rows' own alignment."""
         buffer, width = self._buffers[tensor.name], self.schedule.vector
         if self._begin is None or self._leading is None or tensor in self._fusion.producers:
             return False
@@ -261,7 +262,7 @@ class RowNest(GpuReductions):
         return is_row and width * item == ACCESS_BYTES and item in _SHIFTED_BYTES
 
     def _fetch_shifted(self, tensor: TensorView, words: Buffer, places: Places, group: Term) -> None:
-        """Load a group of neighbours of an input that begins anywhere in an access."""
+        """Load a group of an input that begins anywhere in an access."""
         first, values = {**places, **self._neighbours(self._nest.reduced, group, index(0))}, self._values
         position = self._layouts[tensor].position(values.simplified(self._nest.at(tensor, first)))
         count = self.schedule.vector
@@ -273,9 +274,9 @@ class RowNest(GpuReductions):
     def _each_of_group(
         self, group: Term, write: Callable[[Term], None], *, plain: bool = False, stores: bool = True,
     ) -> None:
-        """Write what is done with each element of a group; of a divided row's first and last, with those of the row.
+        """Write the body for each element of a group; for the first and last group of a divided row, only its elements.
 
-        Where nothing is stored, all lanes take the elements one by one: one way is shorter than two in turn.
+        If nothing is stored, all lanes process elements one by one, because one code path is shorter than two.
         """
         values, width, (low, high) = self._values, self.schedule.vector, self._ends
         if self._begin is None or plain:
@@ -295,7 +296,7 @@ class RowNest(GpuReductions):
             write(v)
 
     def _read_for_results(self, places: Places) -> None:
-        """Load what only a row's results need before the row: nothing else hides the wait for it at the end."""
+        """Load inputs that only a row's results need before the row, to hide their latency."""
         nest = self._nest
         if nest.full or self._passes < 2:
             return
@@ -310,7 +311,7 @@ class RowNest(GpuReductions):
                 self._values.value(tensor, nest.at(tensor, places))
 
     def _passes_over(self, row: Term, sections: Sequence[RowSection]) -> None:
-        """Write the passes over one row, then the values that belong to the whole row."""
+        """Write the passes over one row, then the values of the whole row."""
         nest = self._nest
         places = self._flat(self._nest.kept, row)
         first = 0
@@ -332,10 +333,10 @@ class RowNest(GpuReductions):
             self._close(folds, places)
         self._whole_rows(places)
 
-    # Rows that a block walks, each partly on its way while the last is written
+    # Rows of one block, each loaded in part while the previous one is written
 
     def _rows_in_turn(self, block: Term, each: int, sections: Sequence[RowSection]) -> None:
-        """Write the loop over rows that follow each other; the next is on its way while the last is stored."""
+        """Write the loop over consecutive rows; the next row is loaded while the current one is stored."""
         values, count, section = self._values, self.space.rows, sections[-1]
         first = [s.tensor for s in self._saved if s.written == 0 and section.place is Role.WORDS]
         self._sent = {tv: (width, section.kept[tv]) for tv in first if (width := self._width_of(tv, self._fast))}
@@ -349,12 +350,12 @@ class RowNest(GpuReductions):
             self._row_turn = (i, row, each)
             self._passes_over(row, sections)
             if len(self._nest.reductions) == 1:
-                # What the warps exchanged is read by all before the next row writes there.
+                # All threads read what the warps exchanged before the next row overwrites it.
                 values.emit(Barrier())
         self._sent = {}
 
     def _send_for_next(self, section: RowSection) -> None:
-        """Load what of the next row stays in registers."""
+        """Load the part of the next row that stays in registers."""
         if not self._sent:
             return
         values, (i, row, each) = self._values, self._row_turn
@@ -376,7 +377,7 @@ class RowNest(GpuReductions):
         super()._share(folds, scope)
 
     def _wait_for_cluster(self) -> None:
-        """Wait until all blocks of the cluster have started, so that they have shared memory that is sent to."""
+        """Wait until all blocks of the cluster have started, so that their shared memory can be written."""
         if self._waits:
             self._values.emit(Barrier(scope=Scope.CLUSTER))
         self._waits = False
@@ -384,9 +385,9 @@ class RowNest(GpuReductions):
     # Maximum and sum of exponentials in one pass
 
     def _online(self, places: Places, sections: Sequence[RowSection]) -> None:
-        """Write the pass that finds a row's maximum and the sum of exponentials of distances to it together.
+        """Write the pass that computes a row's maximum together with the sum of exponentials relative to it.
 
-        Each thread's sum is relative to the largest element that it has seen, and rescaled when a larger one comes
+        Each thread's sum is relative to the largest element that it has seen, and is rescaled when a larger one follows
         (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018).
         """
         pair = online_pair(self._fusion, self._nest, self._levels)
@@ -407,7 +408,7 @@ class RowNest(GpuReductions):
         visit: Callable[[ExitStack, tuple[int, int, bool]], tuple[Term, Term]],
         known_here: Callable[[Term, Term, Term], Places], places: Places,
     ) -> None:
-        """Write the largest element of a round, and make a thread's sum one relative to it."""
+        """Write the largest element of a round, and make a thread's sum relative to it."""
         values, (largest, total) = self._values, folds
         source = largest.expr.tensor_inputs[0]
         seen = largest.total
@@ -431,10 +432,10 @@ class RowNest(GpuReductions):
             f"{base_name(largest)}_origin", finite(newest.total), origin=largest.expr.name,
         )
 
-    # Where the steps of a row are kept
+    # The memory of the steps of a row
 
     def _sections(self) -> tuple[RowSection, ...]:
-        """Allocate room for what is kept, and return the sections in the order of the first pass."""
+        """Allocate memory for the kept steps, and return the sections in the order of the first pass."""
         steps, schedule = self._row_steps, self.schedule
         held = min(schedule.registers, steps) if self._saved else 0
         shared = min(schedule.shared, steps - held) if self._saved else 0
@@ -445,7 +446,7 @@ class RowNest(GpuReductions):
         if shared:
             kept, end = {}, 0
             for tensor in (s.tensor for s in self._saved):
-                # All of them begin at the same address; each has its own part.
+                # Dynamic buffers begin at the same address; each uses a separate part.
                 item = tensor.dtype.itemsize
                 first = -(-end // ACCESS_BYTES) * ACCESS_BYTES
                 end = first + shared * schedule.threads[0] * schedule.vector * item
@@ -466,7 +467,7 @@ class RowNest(GpuReductions):
 
     @property
     def _row_groups(self) -> int:
-        """Groups of neighbours in a row."""
+        """Number of groups in a row."""
         return self.space.groups(self.schedule.vector)
 
     @property
@@ -475,7 +476,7 @@ class RowNest(GpuReductions):
 
     @property
     def _row_lanes(self) -> int:
-        """Threads that share a row."""
+        """Number of threads that share a row."""
         return self.schedule.threads[0] * self.schedule.cluster
 
     # One section in one pass
@@ -483,7 +484,7 @@ class RowNest(GpuReductions):
     def _section(
         self, number: int, places: Places, section: RowSection, folds: Sequence[Fold], stored: Sequence[TensorView],
     ) -> None:
-        """Write one pass over one section: rounds of a few steps, the loads of a round ahead of its values."""
+        """Write one pass over one section in rounds of a few steps, with the loads of a round before its values."""
         values = self._values
         saved = self._saved if section.kept else ()
         needed = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, number, saved)
@@ -497,7 +498,7 @@ class RowNest(GpuReductions):
         moved = [tv for tv in needed if tv not in fetched and tv not in self._ahead and self._is_shifted(tv)]
         online = number == 0 and self.schedule.online
         if section.place is Role.WORDS:
-            # The whole row is on its way before anything waits for it.
+            # The whole row is in flight before anything waits for it.
             direct = {tv: buffer for tv, buffer in new.items() if tv in fetched}
             waiting = {tv: (fetched.pop(tv), buffer) for tv, buffer in direct.items()}
             self._fetch_row(places, section, {tv: load for tv, load in waiting.items() if tv not in self._sent})
@@ -533,7 +534,7 @@ class RowNest(GpuReductions):
                                 )
 
                 def known_here(group: Term, u: Term, v: Term, start: Term = start) -> Places:
-                    """Let elements be read from where they were put; return their place in the nest."""
+                    """Make elements available from their memory; return their position in the nest."""
                     here = {**places, **self._neighbours(self._nest.reduced, group, v)}
                     for tensor, buffer in words.items():
                         self._know(tensor, buffer, here, u * self.schedule.vector + v)
@@ -583,7 +584,7 @@ class RowNest(GpuReductions):
     def _load_row(
         self, places: Places, section: RowSection, loads: Mapping[TensorView, tuple[int, Buffer]],
     ) -> None:
-        """Write the loads of all steps of a section, each input with the width of its accesses and where it goes."""
+        """Write the loads of all steps of a section, with the width of accesses and the destination of each input."""
         if not loads:
             return
         for first, count, plain in self._parts_of(section.count, self._plain_steps(section)):
@@ -605,7 +606,7 @@ class RowNest(GpuReductions):
             values.emit(Store(buffer=buffer, position=position, value=value))
 
     def _store_group(self, buffer: Buffer, position: Term, words: Buffer, slot: Term) -> None:
-        """Put a group of neighbours into shared memory."""
+        """Write a group to shared memory."""
         values, count = self._values, self.schedule.vector
         position, slot = (simplify(term, values.scope.ranges) for term in (position, slot))
         if count == 1:
@@ -619,7 +620,7 @@ class RowNest(GpuReductions):
         )
 
     def _group(self, stack: ExitStack, section: RowSection, step: Term, *, plain: bool = False) -> Var:
-        """Name the group of neighbours that a thread takes in a step of a section; ``plain`` groups are in the row."""
+        """Name the group of a thread in a step of a section; ``plain`` groups are entirely in the row."""
         lanes = self._row_lanes
         assert self._place is not None
         reach = (section.first + section.count) * lanes
@@ -633,9 +634,9 @@ class RowNest(GpuReductions):
         return self._bound(stack, "g", position, self._row_groups, self._row_groups if plain else whole)
 
     def _plain_steps(self, section: RowSection) -> int:
-        """Return how many steps of a section, from its first on, lanes take groups in that are whole and in the row.
+        """Return the number of leading steps of a section in which all groups are whole and in the row.
 
-        Lanes that begin with a line take the first and the last groups of a row in its last steps.
+        Lanes that begin at a line process the first and the last groups of a row in its last steps.
         """
         if self._leading is None:
             return 0
@@ -643,14 +644,14 @@ class RowNest(GpuReductions):
         return min(max(most - section.first, 0), section.count)
 
     def _parts_of(self, count: int, plain: int) -> Iterator[tuple[int, int, bool]]:
-        """Yield ranges of steps: the first, how many, and whether all of their groups are plain."""
+        """Yield ranges of steps: the first, their number, and whether all of their groups are plain."""
         if plain:
             yield 0, plain, True
         if count > plain:
             yield plain, count - plain, False
 
     def _spans(self, section: RowSection, size: int) -> Iterator[tuple[int, int, int]]:
-        """Yield rounds of a section: the first step, how many rounds, and how many first steps of each are plain."""
+        """Yield rounds of a section: the first step, the number of rounds, and the leading plain steps of each."""
         plain = 0 if section.place is None else self._plain_steps(section)
         rounds, before = section.count // size, plain // size
         if before:
@@ -659,12 +660,12 @@ class RowNest(GpuReductions):
             yield before * size, rounds - before, plain - before * size if rounds == before + 1 else 0
 
     def _shared_position(self, tensor: TensorView, step: Term) -> Term:
-        """Return where a thread's group of a step lies in shared memory; nobody else reads it."""
+        """Return the position of a thread's group of a step in shared memory; no other thread reads it."""
         assert self._lane is not None
         return (step * self.schedule.threads[0] + self._lane) * self.schedule.vector + self._shared_first[tensor]
 
     def _steps_ahead(self, section: RowSection, loads: bool) -> int:
-        """Return how many steps make a round."""
+        """Return the number of steps per round."""
         if not loads:
             return section.count if section.place is Role.WORDS else 1
         most = min(max(self.schedule.unroll, 1), section.count)
@@ -677,9 +678,9 @@ class RowNest(GpuReductions):
     # Rows cut into parts
 
     def _row_parts(self, number: int) -> Launch:
-        """Write a pass over few long rows: blocks take turns, so that together they read one section.
+        """Write a pass over few long rows, whose steps are interleaved over blocks so that they read adjacent memory.
 
-        Each block first adds up the parts that the passes before have left, always in the same order.
+        Each block first adds up the parts of previous passes, always in the same order.
         """
         nest, values, split, ahead = self._nest, self._values, self.schedule.split, self.schedule.unroll
         lanes = self.schedule.threads[0]
@@ -700,7 +701,7 @@ class RowNest(GpuReductions):
             stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
 
             def take_turn(start: Term, reach: int) -> None:
-                self._take_turn(places, start, ahead, reach, (folds, stored), fetched, words)
+                self._write_steps(places, start, ahead, reach, (folds, stored), fetched, words)
 
             if whole:
                 with ExitStack() as inner:
@@ -710,7 +711,7 @@ class RowNest(GpuReductions):
             rest = self._row_groups - whole * turn
             if rest:
                 with values.guard(apply("eq", part, whole % split)):
-                    # As many steps as in other turns, not all of them taken: kernels for other depths are the same.
+                    # As many steps as in other rounds, guarded, so that kernels for other depths are the same.
                     take_turn(index(whole * turn), (whole + 1) * turn)
             if folds:
                 self._share(folds, self._scope())
@@ -725,12 +726,12 @@ class RowNest(GpuReductions):
         """Return the reductions that a pass over rows makes."""
         return [expr for expr in self._nest.reductions if self._levels.get(expr.inputs[0], 0) == number]
 
-    def _take_turn(
+    def _write_steps(
         self, places: Places, start: Term, steps: int, reach: int,
         written: tuple[Sequence[Fold], Sequence[TensorView]], fetched: Mapping[TensorView, int],
         words: Mapping[TensorView, Buffer],
     ) -> None:
-        """Write a few steps of all threads from a group on, their loads first: folds, and tensors that are stored."""
+        """Write a few steps of all threads from a given group, loads first: folds, and tensors that are stored."""
         values, lanes, (folds, stored) = self._values, self.schedule.threads[0], written
         known = dict(values.given)
         assert self._lane is not None
@@ -752,13 +753,13 @@ class RowNest(GpuReductions):
         values.given = known
 
     def _total_of_parts(self, row: Term) -> None:
-        """Write the last phase of reductions that no value of a whole row is computed from."""
+        """Write the last phase of reductions whose results no other value of the row depends on."""
         places = self._flat(self._nest.kept, row)
         self._totals_of_parts(row, places, self._passes)
         self._whole_rows(places)
 
     def _totals_of_parts(self, row: Term, places: Places, before: int) -> None:
-        """Add up what passes have left of a row, in the order of the passes."""
+        """Add up the partial results of passes over a row, in the order of the passes."""
         values, lanes, split = self._values, self.schedule.threads[0], self.schedule.split
         assert self._lane is not None
         for number in range(before):
@@ -778,5 +779,5 @@ class RowNest(GpuReductions):
 
 
 def shared_width(buffer: Buffer, neighbours: int) -> int:
-    """Return how many elements of shared memory one access takes."""
+    """Return how many elements of shared memory one access has."""
     return min(16 // buffer.dtype.itemsize, neighbours)

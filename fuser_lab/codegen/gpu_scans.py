@@ -1,8 +1,8 @@
-"""Scans on a GPU: the threads of a block, or of a warp, run along a row together, or side by side down columns.
+"""Scans on a GPU: the threads of a block or warp scan a row together, or adjacent threads scan columns.
 
-Either is walked in rounds. In each, a thread has a few elements that follow each other, or a few rows of a few columns;
-they are loaded once, before anything waits for them, and stay in registers. What is before them the threads tell each
-other, and what is before a round is carried from the last.
+Both are processed in rounds. In each, a thread has a few consecutive elements, or a few rows of a few columns; they are
+loaded once, before anything waits for them, and stay in registers. The threads exchange the totals of preceding
+threads, and the total of preceding rounds is carried.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,10 +25,10 @@ from fuser_lab.schedule.state import Space
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Exchange:
-    """What the threads that share columns tell each other about one scan: the last element of each thread's columns.
+    """The exchange of threads that share columns for one scan: the last element of each thread's columns.
 
-    ``carried`` is what is before a round, of the columns that a thread adds up for all others, ``before`` what is
-    before the rows of a thread.
+    ``carried`` holds the totals before a round, for the columns that a thread adds up for all others; ``before`` holds
+    the totals before the rows of a thread.
     """
 
     shared: Buffer | None
@@ -39,7 +39,7 @@ class _Exchange:
 class GpuScans(ScanLowering, RowNest):
     """Writes nests with scans for a GPU."""
 
-    _line: Term = index(0)  # of the thread among those that share columns
+    _line: Term = index(0)  # number of the thread among those that share columns
     _block: Term = index(0)
 
     @property
@@ -60,7 +60,7 @@ class GpuScans(ScanLowering, RowNest):
         return inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
 
     def _fetched(self, fast: Axis | None) -> dict[TensorView, tuple[int, Buffer]]:
-        """Allocate words for inputs whose neighbours lie side by side; return them with the width of accesses."""
+        """Allocate words for inputs with adjacent elements; return them with the width of accesses."""
         found = {tv: width for tv in self._needed if (width := self._width_of(tv, fast))}
         size = self.schedule.unroll * self.schedule.vector
         return {tv: (width, self._words(tv, size, "next")) for tv, width in found.items()}
@@ -81,7 +81,8 @@ class GpuScans(ScanLowering, RowNest):
             self._lane = stack.enter_context(values.loop("lane", lanes, ParallelType.block_x, pinned=True))
             row: Term = index(0)
             if count > 1:
-                # Lanes that share a row are all active or all not. The guard stands where all blocks are full as well.
+                # Lanes that share a row are all active or all inactive. The guard is written even if all blocks are
+                # full.
                 reach = blocks if height == 1 else max(blocks * height, count + 1)
                 row = self._bound(stack, "row", position, count, reach)
             if self._is_divided:
@@ -116,7 +117,7 @@ class GpuScans(ScanLowering, RowNest):
 
     @contextmanager
     def _each_step(self, start: Term, steps: int) -> Iterator[tuple[Term, Term]]:
-        """Open a loop over the groups of neighbours that a thread has in a round."""
+        """Open a loop over the groups of a thread in a round."""
         lanes = self.schedule.threads[0]
         assert self._lane is not None
         with ExitStack() as stack:
@@ -128,7 +129,7 @@ class GpuScans(ScanLowering, RowNest):
         self, scans: Sequence[Running], words: dict[TensorView, tuple[int, Buffer]], places: Places, group: Term,
         u: Term, v: Term,
     ) -> Places:
-        """Return the place of an element of a row, where inputs and results of scans are known."""
+        """Return the position of an element of a row, with inputs and results of scans available."""
         here = {**places, **self._neighbours(self._nest.reduced, group, v)}
         slot = simplify(u * self.schedule.vector + v, self._values.scope.ranges)
         for tensor, (_, buffer) in words.items():
@@ -137,7 +138,7 @@ class GpuScans(ScanLowering, RowNest):
         return here
 
     def _clear(self, level: Sequence[Running]) -> None:
-        """Let elements that nothing is computed for have no effect."""
+        """Set elements beyond the end to a value without effect."""
         size = level[0].elements.size
         with ExitStack() as stack:
             slot = self._round(stack, "slot", size)
@@ -145,14 +146,14 @@ class GpuScans(ScanLowering, RowNest):
                 self._values.emit(Store(buffer=scan.elements, position=slot, value=scan.identity))
 
     def _keep(self, level: Sequence[Running], here: Callable[[Term], Places], first: Term, v: Term) -> None:
-        """Compute the operands of some scans for one of a group of neighbours, and keep them from a slot on."""
+        """Compute the operands of some scans for one element of a group, and keep them from a slot on."""
         places, slot = here(v), simplify(first + v, self._values.scope.ranges)
         for scan in level:
             value = self._operand(scan.expr, places)
             self._values.emit(Store(buffer=scan.elements, position=slot, value=value, origin=scan.expr.name))
 
     def _store(self, here: Callable[[Term], Places], v: Term) -> None:
-        """Write what is stored for one of a group of neighbours."""
+        """Write the stores for one element of a group."""
         self._stores(here(v))
 
     # Down columns
@@ -183,7 +184,7 @@ class GpuScans(ScanLowering, RowNest):
                 with self._each_row(start, reach) as (u, q, group), self._each_neighbour() as v:
                     self._keep(level, partial(self._known_in_column, known, words, q, group, u), u * width, v)
                 for scan in level:
-                    self._tell(scan, exchanges[scan.expr])
+                    self._exchange_totals(scan, exchanges[scan.expr])
                 known |= {scan: exchanges[scan.expr] for scan in level}
             with self._each_row(start, reach) as (u, q, group), self._each_neighbour() as v:
                 self._stores(self._known_in_column(known, words, q, group, u, v))
@@ -195,7 +196,7 @@ class GpuScans(ScanLowering, RowNest):
 
     @contextmanager
     def _each_row(self, start: Term, reach: int) -> Iterator[tuple[Term, Term, Term]]:
-        """Open a loop over the rows that a thread has in a round; threads beyond the last row or column pass by."""
+        """Open a loop over the rows of a thread in a round; threads beyond the last row or column skip it."""
         lanes, blocks = self.schedule.threads[0], -(-self._column_groups // self.schedule.threads[0])
         assert self._lane is not None
         with ExitStack() as stack:
@@ -204,7 +205,7 @@ class GpuScans(ScanLowering, RowNest):
             )
             u = self._round(stack, "u", self.schedule.unroll)
             q = self._bound(stack, "q", start + u, self.space.depth, reach)
-            # Of a single row, what is computed has no variable that would keep it after the scan.
+            # With a single row, values depend on no variable that would keep them after the scan.
             stack.enter_context(self._inlined({}, pinned=True))
             yield u, q, group
 
@@ -212,7 +213,7 @@ class GpuScans(ScanLowering, RowNest):
         self, scans: dict[Running, _Exchange], words: dict[TensorView, tuple[int, Buffer]], q: Term, group: Term,
         u: Term, v: Term,
     ) -> Places:
-        """Return the place of an element of a column, where inputs and results of scans are known."""
+        """Return the position of an element of a column, with inputs and results of scans available."""
         values = self._values
         here = {**self._flat(self._nest.reduced, q), **self._neighbours(self._nest.kept, group, v)}
         slot = simplify(u * self.schedule.vector + v, values.scope.ranges)
@@ -226,7 +227,7 @@ class GpuScans(ScanLowering, RowNest):
         return Apply(dtype, scan.fn, (Load(dtype, exchange.before, v), Load(dtype, scan.elements, slot)))
 
     def _exchange(self, scan: Running) -> _Exchange:
-        """Allocate what a scan needs beside its elements; what precedes the first is before the first round."""
+        """Allocate the memory that a scan needs besides its elements; initial values precede the first round."""
         (lanes, height), width = self.schedule.threads, self.schedule.vector
         values, dtype = self._values, scan.elements.dtype
         sizes = {"carried": -(-width // height), "before": width}
@@ -244,11 +245,11 @@ class GpuScans(ScanLowering, RowNest):
             values.emit(Store(buffer=carried, position=slot, value=scan.first, origin=scan.expr.name))
         return _Exchange(shared=shared, carried=carried, before=before)
 
-    def _tell(self, scan: Running, exchange: _Exchange) -> None:
-        """Write the scan of a thread's own rows, and what it is told about the rows before them.
+    def _exchange_totals(self, scan: Running, exchange: _Exchange) -> None:
+        """Write the scan of a thread's own rows, and the exchange of totals of the preceding rows.
 
-        The totals of all threads meet in shared memory. There some of the threads put what is before each of them in
-        its place, a column or a few for each; only these carry what is before the next round.
+        The totals of all threads are written to shared memory. Some threads then replace them by prefix sums, each for
+        one or a few columns; only these threads carry the totals to the next round.
         """
         values, (lanes, height) = self._values, self.schedule.threads
         width, unroll, name = self.schedule.vector, self.schedule.unroll, scan.expr.name

@@ -1,12 +1,12 @@
-"""Reductions on a GPU over tensors of which some are fast in memory along a kept axis, others along a reduced one.
+"""Reductions on a GPU over tensors of which some are contiguous along a kept axis, others along a reduced one.
 
-    each block owns a band of neighbouring results
+    each block owns a band of adjacent results
     for each tile of the band:
-        what is fast along the reduced axis is read along it into shared memory; a barrier
-        each thread adds up elements of a few neighbouring results
-    the threads of the block meet in shared memory
+        tensors that are contiguous along the reduced axis are read along it into shared memory; a barrier
+        each thread adds up elements of a few adjacent results
+    the threads of the block combine their sums in shared memory
 
-So every access to memory outside is made of whole neighbours. Where few bands keep the GPU busy, several blocks share
+So every access to global memory is contiguous. If there are too few bands to keep the GPU busy, several blocks share
 the tiles of each, and a second phase adds up their parts.
 """
 
@@ -31,7 +31,7 @@ from fuser_lab.schedule.state import Space
 
 
 class TileSumNest(TileNest, ColumnNest):
-    """Writes reductions that walk tiles, as well as nests without reductions."""
+    """Writes reductions over tiles, as well as nests without reductions."""
 
     def _space(self) -> Space:
         space = super()._space()
@@ -50,7 +50,7 @@ class TileSumNest(TileNest, ColumnNest):
         return wanted
 
     def _found_sums(self) -> TiledAxes | None:
-        """Return the axes of tiles: the kept and the reduced one that inputs are fast along; None if not both are."""
+        """Return the axes of tiles: a kept and a reduced axis along which inputs are contiguous; None without both."""
         nest = self._nest
         if not nest.reductions or nest.full or self._passes > 1:
             return None
@@ -72,7 +72,7 @@ class TileSumNest(TileNest, ColumnNest):
         )
 
     def _fast_along(self, axis: Axis) -> list[TensorView]:
-        """Return the large inputs whose neighbours along an axis lie side by side."""
+        """Return the large inputs that are contiguous along an axis."""
         inputs = [tv for tv in self._nest.index if tv in self._fusion.inputs and tv.numel]
         largest = max((tv.nbytes for tv in inputs), default=0)
         return [
@@ -131,7 +131,7 @@ class TileSumNest(TileNest, ColumnNest):
             column: Term = index(0)
             for axis in nest.kept:
                 column = column * axis.extent + places[axis.name]
-            folds = self._added_lines(met, simplify(place, values.scope.ranges), side, max(threads // lanes, 1))
+            folds = self._combined_lines(met, simplify(place, values.scope.ranges), side, max(threads // lanes, 1))
             self._column_result(folds, places, column, part, parted)
         return Launch(blocks=bands * split, threads=schedule.threads)
 
@@ -139,7 +139,7 @@ class TileSumNest(TileNest, ColumnNest):
         self, corner: Mapping[Axis, Term], known: Places, thread: Term, taken: int,
         shared: Mapping[TensorView, Buffer], sums: Mapping[Expr, Buffer],
     ) -> None:
-        """Write one tile: what goes through shared memory, then the elements of each thread."""
+        """Write one tile: the loads to shared memory, then the elements of each thread."""
         tiled, values, nest = self._tiled, self._values, self._nest
         assert tiled is not None
         before = dict(values.given)
@@ -172,7 +172,7 @@ class TileSumNest(TileNest, ColumnNest):
     def _met_in_block(
         self, sums: Mapping[Expr, Buffer], thread: Term, lanes: int, taken: int,
     ) -> dict[Expr, Buffer]:
-        """Put the running values of all threads of a block where all of them can read."""
+        """Write the running values of all threads of a block to shared memory."""
         values, threads = self._values, self.schedule.threads[0]
         line, lane = self._quotient(thread, lanes), self._remainder(thread, lanes)
         met = {}

@@ -1,8 +1,8 @@
-"""Transposes on a GPU: tensors whose fastest axis differs from the others' are transposed in shared memory.
+"""Transposes on a GPU: tensors whose fastest axis differs from that of the others are transposed in shared memory.
 
-A block takes a tile of two axes. What is fast along ``across`` is read along it, a tile at a time, into shared memory;
-after a barrier all elements of the tile are computed along ``along``; results that are fast along ``across`` go through
-shared memory the other way. So every access to memory outside is made of whole neighbours.
+A block processes a tile of two axes. Tensors that are contiguous along ``across`` are read along it into shared memory;
+after a barrier, all elements of the tile are computed along ``along``; results that are contiguous along ``across`` are
+written through shared memory in the same way. So every access to global memory is contiguous.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_elements import tile_sides
 from fuser_lab.schedule.state import Space
 
-_BANKS = 8  # vectors of 16 bytes that the banks of shared memory hold side by side
+_BANKS = 8  # vectors of 16 bytes that the banks of shared memory hold at once
 
 
 class TileNest(TransposingNest, GpuReductions):
@@ -45,9 +45,9 @@ class TileNest(TransposingNest, GpuReductions):
         )
 
     def _is_mirrored(self, tiled: TiledAxes) -> bool:
-        """Whether tiles of one tensor, read along either axis, are those of another place that is read likewise.
+        """Whether a tensor is read along both axes: each tile straight and, at another position, transposed.
 
-        Of what the L2 cache holds as a whole, the second reading finds everything there in any order.
+        If the whole tensor fits in the L2 cache, the order of tiles does not matter.
         """
         if tiled.across.extent != tiled.along.extent:
             return False
@@ -64,10 +64,10 @@ class TileNest(TransposingNest, GpuReductions):
         )
 
     def _mirrored(self, stack: ExitStack, number: Term, turn: Term, count: int) -> Term:
-        """Return the tile of the other axis that comes at a turn.
+        """Return the tile of the other axis in a given round.
 
-        Distances from the diagonal are 0, -1, 1, -2, 2, ...: what one tile reads straight and another transposed is
-        read at about the same time by all tiles of a turn and the next.
+        Distances from the diagonal are 0, -1, 1, -2, 2, ..., so that a tile that is read straight by one block and
+        transposed by another is read in the same round or in consecutive rounds.
         """
         half = self._quotient(turn, 2)
         is_even = apply("eq", self._remainder(turn, 2), 0)
@@ -145,7 +145,7 @@ class TileNest(TransposingNest, GpuReductions):
         return Launch(blocks=blocks, threads=schedule.threads)
 
     def _side(self, axis: Axis) -> int:
-        """Return the elements of a tile along one of its two axes."""
+        """Return the number of elements of a tile along one of its two axes."""
         (side,) = tile_sides(self.schedule.tile, (axis.extent,))
         return side
 
@@ -158,7 +158,7 @@ class TileNest(TransposingNest, GpuReductions):
         found, end = {}, 0
         self._tile_first: dict[TensorView, int] = {}
         for tensor in tensors:
-            # Large ones begin at the same address; each has its own part.
+            # Dynamic buffers begin at the same address; each uses a separate part.
             size = tensor.dtype.itemsize
             first = -(-end // ACCESS_BYTES) * ACCESS_BYTES if dynamic else 0
             end = first + area * size
@@ -168,16 +168,16 @@ class TileNest(TransposingNest, GpuReductions):
         return found
 
     def _cell(self, tensor: TensorView, across: Term, along: Term) -> Term:
-        """Return the place of an element in a tile.
+        """Return the position of an element in a tile.
 
-        Each row begins one vector further on than the one ``vector`` rows before it, and what leaves it comes back at
-        its front: threads that write the same column of such rows reach other banks, and a vector of a row is one
-        access. Rows of less than `_BANKS` vectors share a longer one.
+        Each row is rotated by one vector more than the row ``vector`` rows before it, so that threads that write the
+        same column of such rows access different banks, and a vector of a row stays one access. Rows of less than
+        `_BANKS` vectors share a longer one.
         """
         tiled, vector = self._tiled, self.schedule.vector
         assert tiled is not None
         row = self._side(tiled.along) // vector
-        shared = max(_BANKS // row, 1)  # rows; at most ``vector``, so that they are moved equally
+        shared = max(_BANKS // row, 1)  # rows; at most ``vector``, so that they are rotated equally
         group = self._remainder(across, shared) * row + self._quotient(along, vector) + self._quotient(across, vector)
         group = self._remainder(group, shared * row)
         start = self._quotient(across, shared) * (shared * row)
@@ -194,7 +194,7 @@ class TileNest(TransposingNest, GpuReductions):
         return variable
 
     def _taken(self, fast: Axis, tensors: Sequence[TensorView]) -> int:
-        """Return how many neighbours along an axis a thread takes: one where no access could take several."""
+        """Return how many adjacent elements along an axis a thread processes; one if no access can have several."""
         tiled, vector = self._tiled, self.schedule.vector
         assert tiled is not None
         name = tiled.parts[fast.name][-1].name
@@ -210,10 +210,10 @@ class TileNest(TransposingNest, GpuReductions):
         self, fast: Axis, slow: Axis, corner: Mapping[Axis, Term], known: Places, thread: Term, vector: int,
         fetch: Callable[[Term, Term], None] | None = None,
     ) -> Iterator[tuple[Places, Term, Term]]:
-        """Open loops over a tile, a thread's ``vector`` neighbours along ``fast``.
+        """Open loops over a tile, with ``vector`` adjacent elements along ``fast`` per thread.
 
-        Yield the place in the nest and the numbers of row (along ``slow``) and column (along ``fast``) in the tile;
-        ``fetch`` is given those of the first neighbour before the loop over them.
+        Yield the position in the nest and the row (along ``slow``) and column (along ``fast``) in the tile; ``fetch``
+        is called with those of the first element before the loop over them.
         """
         tiled, schedule, values = self._tiled, self.schedule, self._values
         assert tiled is not None

@@ -1,9 +1,9 @@
-"""Which element of each tensor belongs to one point of an iteration space.
+"""The element of each tensor that belongs to a point of an iteration space.
 
-Starting from one tensor whose axes are the loop variables, indices spread through the fusion along expressions that
-keep elements apart: pointwise ops, permutations, broadcasts, squeezes, reshapes, scans, reductions on their kept axes,
-and reads at positions that are data on the other axes. A component that is not determined is None. Slices, pads and
-cats end the spreading.
+Starting from one tensor whose axes are the loop variables, indices propagate through the fusion along expressions that
+map elements one to one: pointwise ops, permutations, broadcasts, squeezes, reshapes, scans, the kept axes of
+reductions, and the other axes of reads at data-dependent positions. A component that is not determined is None. Indices
+do not propagate through slices, pads and cats.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,13 +43,13 @@ def index_var(name: str) -> Var:
 
 
 def view_index(expr: Expr, index: Index) -> Index | None:
-    """Return the operand's index behind a view's element, or None if it is not a plain move."""
+    """Return the operand's index for an element of a view, or None if the op does more than move elements."""
     term = element_term(expr, index)
     return term.index if isinstance(term, Read) else None
 
 
 def element_term(expr: Expr, index: Index) -> Term:
-    """Return an element of a view or factory, its operands left as `Read`."""
+    """Return an element of a view or factory, with operands as `Read`."""
     entry = OPS[expr.op.name]
     if entry.element is None:
         msg = f"{expr.op.name} has no rule for one element."
@@ -57,7 +57,7 @@ def element_term(expr: Expr, index: Index) -> Term:
 
     def read(position: int, at: Index) -> Term:
         value = expr.inputs[position]
-        # Index as a value is an Int: only loop variables and what is made of them count as index arithmetic.
+        # An Index used as a value is an Int: only loop variables and terms of them are index arithmetic.
         dtype = DataType.Int if value.dtype is DataType.Index else value.dtype
         if isinstance(value, TensorView):
             return Read(dtype, value, tuple(at))
@@ -69,7 +69,7 @@ def element_term(expr: Expr, index: Index) -> Term:
 
 
 def shared_axes(expr: Expr) -> tuple[Positions, ...]:
-    """Return which axes of the operands of an indexed read are axes of its result."""
+    """Return the axes of the operands of an indexed read that are axes of its result."""
     rule = OPS[expr.op.name].axes
     if rule is None:
         msg = f"{expr.op.name} has no rule for its axes."
@@ -78,12 +78,12 @@ def shared_axes(expr: Expr) -> tuple[Positions, ...]:
 
 
 def operand_index(operand: TensorView, index: Sequence[Term]) -> Index:
-    """Return the operand's index in a pointwise expression: 0 on axes of size 1."""
+    """Return the operand's index in a pointwise expression, with 0 on axes of size 1."""
     return tuple(ZERO if n == 1 else i for n, i in zip(operand.shape, index, strict=True))
 
 
 class IndexMap:
-    """Indices of all tensors reached from given ones."""
+    """Indices of all tensors that are reached from given ones."""
 
     def __init__(self, fusion: Fusion, start: Mapping[TensorView, Components], ranges: Ranges) -> None:
         self._fusion = fusion
@@ -94,7 +94,7 @@ class IndexMap:
         self._spread()
 
     def add(self, tensor: TensorView, components: Components) -> None:
-        """Fill in components of one more tensor and spread them."""
+        """Fill in components of one more tensor and propagate them."""
         before = self.found.get(tensor)
         self._learn(tensor, components)
         if self.found[tensor] != before:
@@ -174,14 +174,14 @@ class IndexMap:
                 self._learn(source, index)
         backward = self.complete(source)
         if backward is not None:
-            # The inverse of a reshape is the reshape the other way round.
+            # The inverse of a reshape is the reshape in the other direction.
             inverse = Expr(op=expr.op, inputs=(out,), outputs=(source,), attrs=expr.attrs)
             index = view_index(inverse, backward)
             if index is not None:
                 self._learn(out, index)
 
     def _indexing(self, expr: Expr) -> None:
-        """Spread along the axes that an operand shares with the result."""
+        """Propagate along the axes that an operand shares with the result."""
         out = expr.out
         index: list[Term | None] = list(self.found.get(out, (None,) * out.ndim))
         shared = [

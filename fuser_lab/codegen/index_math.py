@@ -1,7 +1,7 @@
-"""Index arithmetic: terms in linear form, with the ranges of loop variables, and what follows from them.
+"""Index arithmetic: terms in linear form, simplified with the ranges of loop variables.
 
-A linear form is ``constant + sum(coefficient * atom)``; an atom is a variable, or a quotient or remainder that does not
-simplify. Ranges decide comparisons and remove quotients and remainders, so that index maps of views cancel out.
+A linear form is ``constant + sum(coefficient * atom)``; an atom is a variable, or a quotient or remainder that cannot
+be simplified. Ranges decide comparisons and remove quotients and remainders, so that index maps of views cancel out.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ Range = tuple[int, int]
 Ranges = Mapping[str, Range]
 
 _BIG = 1 << 62
-_KEPT = 1 << 13  # terms whose forms are remembered: a kernel asks for few, but for each of them dozens of times
+_KEPT = 1 << 13  # terms whose forms are cached: a kernel has few, but needs each of them dozens of times
 _COMPARED = {"lt", "le", "gt", "ge", "eq", "ne"}
 _INDEX_FUNCTIONS = _COMPARED | {"and", "or", "not", "add", "sub", "mul", "floordiv", "mod"}
 
 
 class FixedRanges(dict[str, Range]):
-    """Ranges that do not change, as a key; their hash is computed once."""
+    """Immutable ranges as a key, whose hash is computed once."""
 
     __slots__ = ("_hash",)
 
@@ -53,7 +53,7 @@ class Linear:
         return Linear(self.constant * factor, tuple((atom, c * factor) for atom, c in self.parts))
 
     def plus(self, other: "Linear") -> "Linear":
-        """Return the sum."""
+        """Return the sum of two forms."""
         parts = dict(self.parts)
         for atom, coefficient in other.parts:
             parts[atom] = parts.get(atom, 0) + coefficient
@@ -61,7 +61,7 @@ class Linear:
 
 
 def is_index(term: Term) -> bool:
-    """Whether a term is index arithmetic or a comparison of it: known without loading anything."""
+    """Whether a term is index arithmetic or a comparison of it, which is known without loads."""
     if isinstance(term, Const | Var):
         return term.dtype is DataType.Index
     return isinstance(term, Apply) and term.fn in _INDEX_FUNCTIONS and _of_indices(term)
@@ -73,10 +73,10 @@ def _of_indices(term: Apply) -> bool:
 
 
 def simplify(term: Term, ranges: Ranges) -> Term:
-    """Return an equal index term or condition, a constant where the ranges decide it."""
+    """Return an equal index term or condition, a constant if the ranges decide it."""
     if not isinstance(term, Apply):
         return term
-    # Only index terms are remembered: among others, 0.0 and -0.0 make equal terms.
+    # Only index terms are cached: among other terms, those with 0.0 and -0.0 are equal.
     simplified = _simplified if is_index(term) else _simplified.__wrapped__
     return simplified(term, fixed(ranges))
 
@@ -125,7 +125,7 @@ def _compare(term: Apply, ranges: Ranges) -> Term:
 
 
 def _compare_whole(fn: str, form: Linear, limit: int, ranges: Ranges) -> Term | None:
-    """Return a comparison without the part that cannot change its answer: ``8 * c + v < 64`` is ``c < 8`` for v < 8."""
+    """Return a comparison without the part that cannot change its result: ``8 * c + v < 64`` is ``c < 8`` for v < 8."""
     # form <= n is form < n + 1, and form > n is not (form < n + 1)
     first = limit + (fn in {"le", "gt"})
     found = _grouped(form, first, ranges)
@@ -169,16 +169,16 @@ def _linear(term: Apply, ranges: FixedRanges) -> Linear:
 
 
 def _split(form: Linear, divisor: int) -> tuple[Linear, Linear]:
-    """Return (quotient, rest) with ``form = divisor * quotient + rest``; the rest holds what does not divide."""
+    """Return (quotient, rest) with ``form = divisor * quotient + rest``; the rest has the indivisible terms."""
     whole = tuple((atom, c // divisor) for atom, c in form.parts if c % divisor == 0)
     rest = tuple((atom, c) for atom, c in form.parts if c % divisor)
     return Linear(form.constant // divisor, whole), Linear(form.constant % divisor, rest)
 
 
 def _grouped(form: Linear, size: int, ranges: Ranges) -> tuple[int, Linear, Linear] | None:
-    """Return (group, coarse, fine) with ``form = group * coarse + fine`` and ``0 <= fine < group``, if there are such.
+    """Return (group, coarse, fine) with ``form = group * coarse + fine`` and ``0 <= fine < group``, if they exist.
 
-    The group divides ``size`` and the fine part is not constant: a chunk of a run and a place in it.
+    The group divides ``size`` and the fine part is not constant: a chunk of a run and a position in it.
     """
     groups = {gcd(size, c) for _, c in form.parts} - {1}
     for group in sorted(groups, reverse=True):
@@ -236,7 +236,7 @@ def _apply(fn: str, form: Linear, divisor: int) -> Term:
 
 
 def _recombined(form: Linear, ranges: Ranges) -> Linear:
-    """Undo ``(x // n) * n + x % n`` -> ``x``, and the same for digits further up: of x in base 16, say, two are one."""
+    """Rewrite ``(x // n) * n + x % n`` as ``x``, and adjacent higher digits of ``x`` as one digit."""
     digits = [(*digit, coefficient, atom) for atom, coefficient in form.parts if (digit := _digit(atom))]
     for x, low, size, coefficient, atom in digits:
         for y, above, more, scale, other in digits:
@@ -266,7 +266,7 @@ def _digit(atom: Term) -> tuple[Term, int, int | None] | None:
 
 
 def range_of(form: Linear, ranges: Ranges) -> Range:
-    """Return the least and the largest value of a linear form."""
+    """Return the smallest and the largest value of a linear form."""
     low = high = form.constant
     for atom, coefficient in form.parts:
         a, b = _atom_range(atom, ranges)
@@ -311,7 +311,7 @@ def to_term(form: Linear) -> Term:
 
 
 def narrowed(condition: Term, ranges: Ranges, *, holds: bool) -> Ranges:
-    """Return the ranges where a condition holds (or does not): bounds of single variables are learned."""
+    """Return the ranges if a condition holds (or does not), with tighter bounds of single variables."""
     match condition:
         case Apply(_, "and", (a, b)) if holds:
             return narrowed(b, narrowed(a, ranges, holds=True), holds=True)
@@ -327,7 +327,7 @@ _NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 
 
 def negated(condition: Term) -> Term:
-    """Return the condition that holds where one does not."""
+    """Return the negation of a condition."""
     match condition:
         case Apply(dtype, fn, args) if fn in _NEGATED:
             return Apply(dtype, _NEGATED[fn], args)
@@ -336,7 +336,7 @@ def negated(condition: Term) -> Term:
 
 
 def _bounded(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
-    """Learn from ``difference fn 0``."""
+    """Tighten bounds by ``difference fn 0``."""
     if len(difference.parts) != 1 or not isinstance(difference.parts[0][0], Var):
         return ranges
     atom, coefficient = difference.parts[0]
@@ -360,7 +360,7 @@ def _bounded(fn: str, difference: Linear, ranges: Ranges) -> Ranges:
 
 
 def thresholds(condition: Term, name: str, ranges: Ranges) -> set[int]:
-    """Return the values of a variable at which comparisons of it with constants change their answer."""
+    """Return the values of a variable at which its comparisons with constants change their result."""
     found: set[int] = set()
     for term in condition.walk():
         if not (isinstance(term, Apply) and term.fn in _NEGATED and all(is_index(a) for a in term.args)):
@@ -372,7 +372,7 @@ def thresholds(condition: Term, name: str, ranges: Ranges) -> set[int]:
         atom, sign = difference.parts[0]
         if isinstance(atom, Var) and atom.name == name:
             limit = -sign * difference.constant
-            # j < c and j >= c change at c; j <= c and j > c at c + 1; with -j it is the other way round.
+            # j < c and j >= c change at c; j <= c and j > c at c + 1; for -j it is reversed.
             strict = term.fn in {"lt", "ge"}
             found.add(limit if strict is (sign == 1) else limit + 1)
     return found

@@ -1,10 +1,10 @@
-"""Run Kernel IR with NumPy, all threads in lock step: the same kernels a GPU runs, without one.
+"""Evaluation of Kernel IR with NumPy, all threads in lock step: the kernels of a GPU, without a GPU.
 
-A value is an array with one entry per thread; a thread that a condition leaves out is masked. Barriers need nothing,
-since every statement is a step that all threads finish. Checked on the way: no active thread reads or writes outside a
-buffer, none reads shared memory that another wrote since the last barrier, no block of a cluster sends another one
-something before that has started, all that is waited for is sent once, and how often each element of an output is
-written.
+A value is an array with one entry per thread; threads that a condition excludes are masked. Barriers need no action,
+because every statement is a step that all threads complete. The evaluation checks that no active thread accesses memory
+outside a buffer, that none reads shared memory that another wrote since the last barrier, that no block of a cluster
+sends data to a block that may not have started, and that everything that is awaited is sent exactly once. It also
+counts how often each element of an output is written.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,13 +47,13 @@ from fuser_lab.ops.random import philox
 from fuser_lab.ops.registry import Array
 
 _VECTOR_BYTES = 16  # the widest access of a thread
-_PER_RUN = 4  # numbers that one run of the random generator gives
+_PER_RUN = 4  # numbers per run of the random generator
 _SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}
 
 
 @dataclass(slots=True)
 class Trace:
-    """What a run did: writes per element of each output."""
+    """Record of a run: the number of writes per element of each output."""
 
     writes: dict[str, Array] = field(default_factory=dict)
 
@@ -61,14 +61,14 @@ class Trace:
 def evaluate_kernel(
     kernel: Kernel, memory: Mapping[str, Any], threads: "Callable[[Phase, dict[str, Any], Trace], Lanes] | None" = None,
 ) -> Trace:
-    """Run a kernel on flat arrays of stored elements and on numbers, by name; workspaces are made here.
+    """Run a kernel on flat arrays of stored elements and on numbers, by name; workspaces are allocated.
 
-    ``threads`` makes what runs a phase, by default `Lanes`.
+    ``threads`` makes the object that runs a phase, by default `Lanes`.
 
     Raises
     ------
     IndexError
-        If a thread leaves a buffer, or makes a vector access at an address that is not aligned.
+        If a thread accesses memory outside a buffer, or makes a misaligned vector access.
     """
     known = dict(memory)
     for buffer in kernel.workspace:
@@ -85,24 +85,24 @@ def _poison(dtype: DataType) -> Any:
 
 
 class Lanes:
-    """The threads of one phase, in lock step; a subclass may watch them."""
+    """The threads of one phase, in lock step; a subclass may observe them."""
 
     def __init__(self, phase: Phase, memory: dict[str, Any], trace: Trace) -> None:
-        """Take a phase, its memory by name, and the notes that are taken."""
+        """Take a phase, its memory by name, and the record of the run."""
         self._phase, self._memory, self._trace = phase, memory, trace
         self._env: dict[str, Any] = {v.name: np.asarray([memory[v.name]]) for v in phase.scalars}
         self._env |= {size.name: np.asarray([size.value], size.dtype.compute.numpy) for size in phase.sizes}
         self._scratch: dict[str, Array] = {}
         self._mask = np.ones(1, bool)
-        self._width = 1  # threads in x: what a warp or block reduction combines
+        self._width = 1  # threads in x, which a warp or block reduction combines
         self._blocks = np.zeros(1, np.int64)  # the block of each thread
         self._epoch = 0  # barriers passed
-        self._arrived = self._started = False  # whether blocks of a cluster have, and all of them know that they have
-        self._found: set[str] = set()  # by all blocks of a cluster together
-        self._writers: dict[str, Array] = {}  # thread and epoch that wrote each element of shared memory
-        self._sent: dict[str, Array] = {}  # how often each of its elements was sent
+        self._arrived = self._started = False  # whether blocks of a cluster announced their start, and waited
+        self._found: set[str] = set()  # results reduced over all blocks of a cluster
+        self._writers: dict[str, Array] = {}  # thread and epoch of the last write to each element of shared memory
+        self._sent: dict[str, Array] = {}  # number of times that each of its elements was sent
         self._awaited: set[str] = set()
-        self._constants: dict[int, tuple[Const, Array]] = {}  # by the identity of the term, which is kept alive
+        self._constants: dict[int, tuple[Const, Array]] = {}  # by the id of the term, which is kept alive
 
     def run(self) -> None:
         """Run the phase."""
@@ -161,7 +161,7 @@ class Lanes:
         self._env[name] = full
 
     def _spread_out(self, value: Array) -> Array:
-        """Return a value with an entry for each thread."""
+        """Return a value with one entry per thread."""
         shape = self._mask.shape
         if value.shape == shape:
             return value
@@ -179,7 +179,7 @@ class Lanes:
         self._mask = outer
 
     def _spread(self, loop: Loop) -> None:
-        """Give every iteration a separate thread."""
+        """Run every iteration in a separate thread."""
         count = int(self._eval(loop.stop).flat[0])
         env, mask, width, blocks = self._env, self._mask, self._width, self._blocks
         lanes = len(mask)
@@ -216,7 +216,7 @@ class Lanes:
             self._epoch += 1
             return
         if not self._arrived:
-            msg = f"{self._phase.name} waits for blocks of a cluster that never say that they have started."
+            msg = f"{self._phase.name} waits for blocks of a cluster that never announce that they have started."
             raise CodegenError(msg)
         self._started = True
 
@@ -268,7 +268,7 @@ class Lanes:
             return index
         wrong = self._mask & outside
         if wrong.any():
-            msg = f"{self._phase.name} reaches {buffer.name}[{index[wrong][0]}], which has {size} elements."
+            msg = f"{self._phase.name} accesses {buffer.name}[{index[wrong][0]}], which has {size} elements."
             raise IndexError(msg)
         return np.where(self._mask, index, 0)
 
@@ -284,7 +284,7 @@ class Lanes:
             return np.zeros(self._mask.shape, buffer.dtype.compute.numpy)
         found = stored[index]
         if buffer.dtype.is_reduced_float:
-            # Inputs and outputs are words, workspaces numbers.
+            # Inputs and outputs hold words, workspaces numbers.
             numbers = found.view(buffer.dtype.numpy) if found.dtype.kind == "u" else found
             return np.asarray(numbers.astype(np.float32))
         return np.asarray(found.astype(buffer.dtype.compute.numpy, copy=False))
@@ -327,12 +327,12 @@ class Lanes:
         wrong = self._sent[buffer.name] != 1
         if wrong.any():
             times = self._sent[buffer.name][wrong][0]
-            msg = f"{self._phase.name} waits for {buffer.name}, of which an element is sent {times} times."
+            msg = f"{self._phase.name} waits for {buffer.name}, but an element of it is sent {times} times."
             raise CodegenError(msg)
         self._awaited.add(buffer.name)
 
     def _check_waited(self, buffer: Buffer, index: Array) -> None:
-        """Raise unless a barrier stands between what one thread writes to shared memory and another reads."""
+        """Raise unless a barrier separates a write to shared memory from reads by other threads."""
         if buffer.role is not Role.SHARED:
             return
         writer, when = self._writers[buffer.name][:, self._owners(buffer), index]
@@ -340,11 +340,11 @@ class Lanes:
         if buffer.name not in self._awaited:
             early |= self._mask & (self._sent[buffer.name][self._owners(buffer), index] > 0)
         if early.any():
-            msg = f"{self._phase.name} reads {buffer.name}[{index[early][0]}] before the thread that writes it waited."
+            msg = f"{self._phase.name} reads {buffer.name}[{index[early][0]}] without a barrier after its write."
             raise IndexError(msg)
 
     def _owners(self, buffer: Buffer) -> Array:
-        """Return whose part of an allocated buffer each thread sees."""
+        """Return the part of an allocated buffer that each thread accesses."""
         return self._blocks if buffer.role is Role.SHARED else np.arange(len(self._mask))
 
     def _vector_load(self, load: VectorLoad) -> None:
@@ -365,7 +365,7 @@ class Lanes:
         self._scratch[move.target.name][active, written[active[:, 0]]] = self._scratch[move.source.name][active, read]
 
     def _moved(self, move: Transpose) -> tuple[Array, Array]:
-        """Return the elements that a transposition reads, and those that it writes, one row per thread."""
+        """Return the elements that a transposition reads and those that it writes, one row per thread."""
         row, column = np.indices((move.rows, move.columns)).reshape(2, -1)
         start = self._spread_out(self._eval(move.start))[:, None]
         return row * move.pitches[0] + column, start + column * move.pitches[1] + row
@@ -428,7 +428,7 @@ class Lanes:
         return found[1]
 
     def _select(self, condition: Array, a: Term, b: Term) -> Array:
-        """Evaluate each side only for the threads that choose it."""
+        """Evaluate each branch only for the threads that take it."""
         outer = self._mask
         chosen = self._spread_out(condition)
         sides = []

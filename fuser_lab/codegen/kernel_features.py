@@ -1,4 +1,4 @@
-"""The features of a kernel on which the model of its time depends."""
+"""The features of a kernel that the model of its time uses."""
 
 from dataclasses import asdict
 from math import prod
@@ -19,7 +19,7 @@ def kernel_features(
 ) -> KernelFeatures:
     """Return the features of the kernel of a segment.
 
-    Kernels of a target without blocks have elements for instructions, and bytes of whole tensors.
+    For targets without blocks, instructions are counted per element, and bytes are those of whole tensors.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def kernel_features(
     kernel
         Its Kernel IR.
     registers, spilled, shared, resident
-        Of the largest phase as compiled, if known; see `fuser_lab.runtime.facts.LaunchFacts`.
+        Properties of the largest phase as compiled, if known; see `fuser_lab.runtime.facts.LaunchFacts`.
     """
     main = largest_phase(kernel)
     launch = kernel.phases[main].launch
@@ -43,10 +43,10 @@ def kernel_features(
 
 
 def largest_phase(kernel: Kernel) -> int:
-    """Return the number of the phase that moves the most bytes; of phases that move as many, that with most threads.
+    """Return the number of the phase that moves the most bytes; among equals, the one with the most threads.
 
-    The threads alone do not tell: a phase whose blocks each walk many rows may have fewer than the one that adds up
-    what these blocks have found for the columns.
+    The number of threads alone is not enough: a phase whose blocks each iterate over many rows may have fewer threads
+    than the phase that adds up their column sums.
     """
     return max(range(len(kernel.phases)), key=lambda n: (kernel.phases[n].nbytes, _threads(kernel.phases[n])))
 

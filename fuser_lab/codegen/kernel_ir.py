@@ -1,9 +1,9 @@
-"""Kernel IR: what a generated kernel does, as frozen data that one printer per target spells out.
+"""Kernel IR: a generated kernel as frozen data, which one printer per target prints as source.
 
-A kernel is a tuple of phases that run one after another; each phase is one launch on a GPU and one function on the
-CPU. Every statement keeps ``origin``, the name of the expression it comes from, so that a source line can be traced to
-an op and back. Invariants: each store is predicated or in range for every index of its loops; a ``Barrier`` and a block
-``Reduce`` or ``Scan`` stand in uniform control flow; a name is assigned once, accumulators aside.
+A kernel is a tuple of phases that run one after another; each phase is one launch on a GPU and one function on the CPU.
+Every statement has an ``origin``, the name of the expression it comes from, so that a source line can be traced to an
+op and back. Invariants: each store is predicated or in range for every index of its loops; a ``Barrier`` and a block
+``Reduce`` or ``Scan`` are in uniform control flow; a name is assigned once, except for accumulators.
 """
 
 import enum
@@ -18,22 +18,22 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.parameters import NestChoice
 from fuser_lab.schedule.state import Evict, LoopSchedule
 
-ALIGNED = 16  # bytes that memory begins at a multiple of, unless it is said otherwise: those of the widest access
+ALIGNED = 16  # default alignment of memory in bytes: the size of the widest access
 TRANSPOSED = 8  # rows and columns of the blocks that a `Transpose` moves through registers
-LARGEST_STATIC = 16 << 10  # bytes of a buffer in shared memory that the kernel's text sizes; all of them have 48 KiB
+LARGEST_STATIC = 16 << 10  # bytes of a statically sized buffer in shared memory; all of them together have 48 KiB
 
 
 class Role(enum.Enum):
-    """Who owns the memory of a buffer."""
+    """The kind of memory of a buffer."""
 
     INPUT = "input"
     OUTPUT = "output"
-    WORKSPACE = "workspace"  # allocated by the caller, lives between phases
+    WORKSPACE = "workspace"  # allocated by the caller; lives across phases
     SCRATCH = "scratch"  # allocated by the kernel, one per thread or per parallel iteration
-    WORDS = "words"  # as SCRATCH, the elements as they are stored in memory: what vector accesses move
-    SHARED = "shared"  # one per block of a GPU; elements as they are stored in memory
+    WORDS = "words"  # like SCRATCH, with elements in their storage type, as vector accesses move them
+    SHARED = "shared"  # one per block of a GPU, with elements in their storage type
 
-    __hash__ = object.__hash__  # as for DataType; buffers are hashed very often
+    __hash__ = object.__hash__  # as in DataType, because buffers are hashed very often
 
     @property
     def is_allocated(self) -> bool:
@@ -42,19 +42,19 @@ class Role(enum.Enum):
 
 
 class Scope(enum.Enum):
-    """Which threads take part in a reduction or a scan."""
+    """The threads that take part in a reduction or a scan."""
 
     THREAD = "thread"
     WARP = "warp"
     BLOCK = "block"
-    CLUSTER = "cluster"  # of blocks that reach each other's shared memory
+    CLUSTER = "cluster"  # of blocks that can access each other's shared memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
     """A run of ``size`` elements; Half and BFloat16 are stored as 16-bit words.
 
-    ``alignment`` is a number of bytes that the address of the first element is a multiple of.
+    ``alignment`` is the alignment in bytes of the address of the first element.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Buffer:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the launch says how much shared memory there is; all such buffers begin at the same address."""
+        """Whether the launch sets the size of the shared memory; all such buffers begin at the same address."""
         return self.role is Role.SHARED and self.nbytes > LARGEST_STATIC
 
 
@@ -123,8 +123,8 @@ class VectorLoad(Statement):
     """``words[slot + k] = buffer[position + k]`` for k in 0..count-1, ``width`` elements per memory access.
 
     ``position`` and the buffer's alignment are multiples of an access, at most 16 bytes; ``words`` has Role.WORDS and
-    the buffer's dtype. ``evict`` is a hint to the L2 cache. A ``shifted`` load, of a single access, begins anywhere: it
-    is put together from the two accesses that hold it, or is the one that does.
+    the buffer's dtype. ``evict`` is a hint to the L2 cache. A ``shifted`` load has a single access that may begin
+    anywhere: it is combined from the one or two aligned accesses that hold it.
     """
 
     buffer: Buffer
@@ -153,8 +153,8 @@ class VectorStore(Statement):
 class Transpose(Statement):
     """``target[start + column * pitches[1] + row] = source[row * pitches[0] + column]`` for all rows and columns.
 
-    Both are SCRATCH buffers. ``rows`` and ``columns`` are multiples of `TRANSPOSED`; elements that nothing has been
-    stored to are moved too.
+    Both are SCRATCH buffers. ``rows`` and ``columns`` are multiples of `TRANSPOSED`; elements that were never stored
+    are moved as well.
     """
 
     source: Buffer
@@ -182,7 +182,7 @@ class Uniforms(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class If(Statement):
-    """``then`` where the condition holds, else ``otherwise``."""
+    """``then`` if the condition holds, else ``otherwise``."""
 
     condition: Term
     then: tuple[Statement, ...]
@@ -193,8 +193,8 @@ class If(Statement):
 class Loop(Statement):
     """``for var in range(start, stop)``; block and thread loops start at 0 and have a constant stop.
 
-    In a VECTORIZE loop (constant, innermost) the accesses that walk through memory one by one are made together, before
-    and after it; in an UNROLL loop (constant) those of all rounds are made ahead of the first: see `vectorize`.
+    In a VECTORIZE loop (constant, innermost), contiguous accesses are combined before and after it; in an UNROLL loop
+    (constant), the loads of all iterations precede the first: see `vectorize`.
     """
 
     var: str
@@ -213,10 +213,10 @@ class Alloc(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduce(Statement):
-    """``name`` = ``fn`` over ``value`` of all threads of a scope, known to each of them afterwards.
+    """``name`` = ``fn`` over ``value`` of all threads of a scope; each of them gets the result.
 
-    In a cluster each warp sends all blocks what it has found, and each block waits for that alone: writes to shared
-    memory are not ordered by it. A barrier of the cluster stands before it, and it is in no loop.
+    In a cluster, each warp sends its result to all blocks, and each block waits only for these results, so it does not
+    order other writes to shared memory. A barrier of the cluster precedes it, and it must not be in a loop.
     """
 
     name: str
@@ -228,11 +228,11 @@ class Reduce(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan(Statement):
-    """Replace the elements of ``buffer`` by running values, which begin with ``carry``; it becomes the last of them.
+    """Replace the elements of ``buffer`` by running values that begin with ``carry``, which becomes the last of them.
 
-    Each thread of the scope has ``parts`` runs of ``each`` neighbours in its own SCRATCH buffer. Their order is that of
-    parts first, then of threads in x, then of the elements of a run: the threads take a part together.
-    ``carry`` is a variable of each thread, the same in all of a scope; it may be wider than the elements.
+    Each thread of the scope has ``parts`` runs of ``each`` adjacent elements in its SCRATCH buffer. They are ordered by
+    part, then by thread in x, then by element of a run: the threads process a part together. ``carry`` is a variable of
+    each thread, with equal values in a scope; it may be wider than the elements.
     """
 
     buffer: Buffer
@@ -246,21 +246,21 @@ class Scan(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier(Statement):
-    """All threads of a block wait for each other, or until all blocks of a CLUSTER have executed `Arrive`."""
+    """Make all threads of a block wait for each other, or until all blocks of a CLUSTER have executed `Arrive`."""
 
     scope: Scope = Scope.BLOCK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrive(Statement):
-    """The threads of a cluster tell each other that they have started, before they send each other anything."""
+    """Signal to the other blocks of a cluster that this block has started, before any data is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send(Statement):
-    """``buffer[position] = value`` in the shared memory of the block of the cluster that ``rank`` is the number of.
+    """``buffer[position] = value`` in the shared memory of the block of the cluster with number ``rank``.
 
-    A barrier of the cluster stands before it. Each element of a block's buffer is sent once, and read after `Await`.
+    A barrier of the cluster precedes it. Each element of a block's buffer is sent once, and read after `Await`.
     """
 
     buffer: Buffer
@@ -271,7 +271,7 @@ class Send(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Await(Statement):
-    """Each thread waits until all elements of a buffer in its block's shared memory have been sent."""
+    """Make each thread wait until all elements of a buffer in its block's shared memory have been sent."""
 
     buffer: Buffer
 
@@ -280,9 +280,9 @@ class Await(Statement):
 class Launch:
     """Blocks and threads (x, y) of a phase on a GPU; all ones on the CPU.
 
-    ``shared`` is the number of bytes of shared memory that buffers with ``is_dynamic`` take, ``resident`` the number of
-    blocks of a multiprocessor that registers are limited for, 0 for no more than one. ``cluster`` neighbouring blocks
-    run at the same time and reach each other's shared memory; ``blocks`` is a multiple of it.
+    ``shared`` is the number of bytes of shared memory for buffers with ``is_dynamic``, ``resident`` the number of
+    blocks per multiprocessor for which registers are limited, 0 for one. ``cluster`` adjacent blocks run concurrently
+    and can access each other's shared memory; ``blocks`` is a multiple of it.
     """
 
     blocks: int = 1
@@ -296,7 +296,7 @@ class Launch:
 class Size:
     """A number that a kernel takes as an argument: an Index, an Int, or a float such as the divisor of a mean.
 
-    ``value`` is what it is for the sizes that the kernel was lowered for.
+    ``value`` is its value for the sizes that the kernel was lowered for.
     """
 
     name: str
@@ -311,7 +311,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One launch: a function over a subset of the kernel's parameters, which are buffers, scalars, then sizes."""
+    """One launch: a function of a subset of the kernel's parameters, which are buffers, scalars, then sizes."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -323,13 +323,13 @@ class Phase:
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of the global memory that it reads and writes, each of its buffers once."""
+        """Number of bytes of global memory that it reads and writes, counting each buffer once."""
         return sum(buffer.nbytes for buffer in self.buffers if not buffer.role.is_allocated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """All that one segment does."""
+    """The kernel of one segment."""
 
     name: str
     target: str
@@ -340,7 +340,7 @@ class Kernel:
     workspace: tuple[Buffer, ...]
     phases: tuple[Phase, ...]
     ops: tuple[tuple[str, str], ...]  # (expression name, text), in the fusion's order
-    nests: tuple[NestChoice, ...] = ()  # why the loops are as they are
+    nests: tuple[NestChoice, ...] = ()  # the choices of loops, with reasons
 
 
 def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
@@ -355,7 +355,7 @@ def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
 
 
 def terms_of(statement: Statement) -> tuple[Term, ...]:
-    """Return the terms that a statement itself holds."""
+    """Return the terms of a statement, without nested statements."""
     match statement:
         case Let(value=value):
             return (value,)
@@ -382,7 +382,7 @@ def terms_of(statement: Statement) -> tuple[Term, ...]:
 
 
 def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Term]]:
-    """Yield the buffers that a statement itself reads and writes, with the positions."""
+    """Yield the buffers that a statement reads and writes, with the positions, without nested statements."""
     match statement:
         case Store(buffer=buffer, position=position) | Send(buffer=buffer, position=position):
             yield buffer, position

@@ -1,4 +1,4 @@
-"""The passes over Kernel IR: what is done with the statements of a phase after its loops are written."""
+"""The passes over Kernel IR, which rewrite the statements of a phase after its loops are written."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ Block = tuple[Statement, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPass:
-    """A rewrite of a phase's statements that leaves the phase's results as they are.
+    """A rewrite of a phase's statements that does not change the phase's results.
 
-    ``run`` returns new statements; it is for kernels whose loops have one of the ``forms``.
+    ``run`` returns new statements; it applies to kernels whose loops have one of the ``forms``.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""What the warps of a kernel execute: instructions, memory accesses and sectors, counted on a sample of them.
+"""Counts of a kernel's instructions, memory accesses and sectors, from a sample of its warps.
 
-A few warps of a few blocks walk the Kernel IR of a phase. The body of a long loop is walked once, by each warp in a
-round of its own, so that a condition which only some rounds fulfil holds for as large a part of the warps; what the
-body does counts as often as the loop turns. Index arithmetic is evaluated, so that the sectors of 32 bytes that the
-lanes of a warp touch together are known, and values that depend on data are not. What is counted belongs to one warp,
-on average, times the number of warps of the phase.
+A few warps of a few blocks walk the Kernel IR of a phase. Each warp walks the body of a long loop once, in a different
+iteration, so that a condition that holds in some iterations holds for the same share of the warps; counts of the body
+are multiplied by the number of iterations. Index arithmetic is evaluated, so that the 32-byte sectors that the lanes of
+a warp access together are known; values that depend on data are not evaluated. The average counts per warp are
+multiplied by the number of warps of the phase.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,75 +43,75 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
 
-SECTOR = 32  # bytes that a GPU's memory moves at least
-LINE = 128  # bytes of a line of a multiprocessor's cache, which looks up one at a time
+SECTOR = 32  # bytes of the smallest memory transaction of a GPU
+LINE = 128  # bytes of a line of a multiprocessor's cache, which serves one line at a time
 SMALL = 128 << 10  # bytes of a buffer that stays in that cache
 _WARP = 32
-_BLOCKS = 4  # of a phase that are looked at
-_WARPS = 7  # of each of them
-_WALKS = 4  # rounds of short loops that are all walked, one within the other
+_BLOCKS = 4  # sampled blocks per phase
+_WARPS = 7  # sampled warps per block
+_WALKS = 4  # iterations, over nested loops, up to which short loops are walked completely
 _SPREAD = {ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y}
 _MEETING = {Scope.BLOCK, Scope.CLUSTER}
 _GLOBAL = {Role.INPUT, Role.OUTPUT, Role.WORKSPACE}
 _PRODUCT = 3  # instructions of a division by a constant: a product, a shift, a correction
-_DIVISION = 20  # instructions of a division by a number that is not constant
+_DIVISION = 20  # instructions of a division by a variable
 _SOFTWARE = 40  # instructions of a conversion to or from eight bits
-_DOUBLE = 8  # times the instructions of a division or function of float64
+_DOUBLE = 8  # factor for divisions and functions of float64
 _ROUNDING = 3  # instructions of a conversion to 16 bits and back; conversions are issued at half the rate
 _WIDE = 2  # instructions of 64-bit integer arithmetic
-# Functions that are made of many instructions, as multiples of one of the special function unit's.
+# Functions that take many instructions, as multiples of one instruction of the special function unit.
 _LONG = {
     "acos": 6, "acosh": 8, "asin": 6, "asinh": 8, "atan": 5, "atan2": 8, "atanh": 6, "cos": 6, "erf": 6, "erfc": 8,
     "erfcinv": 12, "erfinv": 8, "expm1": 4, "lgamma": 20, "log1p": 5, "philox_uniform": 20, "pow": 24, "sin": 6,
     "sinh": 5, "tan": 8,
 }
-_ROUND = 12  # instructions of four numbers of the random generator, each
-_SHIFTED = 8  # instructions of four words that begin anywhere in an access, each: two accesses, and what joins them
-_SHUFFLES = 5  # of a reduction over a warp
+_ROUND = 12  # instructions per number of the random generator, which makes four at a time
+_SHIFTED = 8  # instructions per word of a shifted access, which combines two accesses
+_SHUFFLES = 5  # per reduction over a warp
 _GOLDEN = (5**0.5 - 1) / 2
-_STEPS = (_GOLDEN, 0.7548776662466927, 0.5698402909980532)  # of loops in loops: no two are near a fraction
+_STEPS = (_GOLDEN, 0.7548776662466927, 0.5698402909980532)  # for nested loops; no ratio is near a simple fraction
 _RANDOM = 2654435761  # Knuth's multiplicative hash
-_UNROLLED = 64  # turns up to which a compiler unrolls a loop
-_PARTLY = 4  # turns of a longer one that it takes together
-_TABLE = 1 << 12  # numbers that an integer from memory is taken to be below
+_UNROLLED = 64  # iterations up to which a compiler unrolls a loop
+_PARTLY = 4  # unroll factor of a longer loop
+_TABLE = 1 << 12  # assumed bound of an integer from memory
 Whole = npt.NDArray[np.int64]
-Known = Whole | None  # of the sampled warps, lanes and neighbours; None depends on data
+Known = Whole | None  # by sampled warp, lane and element of a lane; None for data-dependent values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a kernel executes, over all its warps.
+    """Counts of a kernel over all its warps.
 
     Attributes
     ----------
     fetched, stored
-        Bytes of the sectors of global memory that each access of a warp touches, summed over accesses.
+        Bytes of the sectors of global memory that warps access, summed over accesses.
     read
-        Bytes of inputs and workspaces that are touched at least once: at most the size of each.
+        Bytes of inputs and workspaces that are accessed at least once; at most the size of each.
     written
         Bytes of outputs and workspaces that are stored to.
     partial
-        Bytes of the sectors of ``stored`` that the access does not write.
+        Bytes of the sectors in ``stored`` that the access does not write.
     gathered
-        Bytes of ``fetched`` in buffers that are read at positions which depend on data.
+        Bytes of ``fetched`` in buffers that are read at data-dependent positions.
     near
-        Bytes of ``fetched`` in buffers that fit the cache of a multiprocessor.
+        Bytes of ``fetched`` in buffers that fit in the cache of a multiprocessor.
     lines
-        Lines of 128 bytes that accesses touch.
+        Lines of 128 bytes that are accessed.
     shared_accesses
         Accesses of warps to shared memory.
     simple, dividing, special
-        Instructions of warps by class, those of indices among the simple ones.
+        Warp instructions by class; index arithmetic counts as simple.
     warps
         Warps that are started.
     rounds, unrolled
-        Times that a warp of the longest phase waits for loads. The compiler unrolls short loops of a constant number of
-        turns, and hoists loads over all but stores: they count in ``unrolled`` for each turn, in ``rounds`` for each
-        loop.
+        Number of times that a warp of the longest phase waits for loads. The compiler unrolls short loops with a
+        constant number of iterations, and hoists loads over everything but stores: they count in ``unrolled`` per
+        iteration, and in ``rounds`` per loop.
     meetings
-        Barriers and reductions over a block that a warp takes part in, of the longest phase.
+        Barriers and block reductions per warp of the longest phase.
     scratch
-        Bytes of the arrays of a thread, of the longest phase.
+        Bytes of the arrays of a thread of the longest phase.
     moves
         Accesses of warps to such arrays.
     """
@@ -141,7 +141,7 @@ _SUMMED = tuple(f.name for f in fields(Profile) if f.name not in {*_LONGEST, "re
 
 
 def kernel_profile(kernel: Kernel, main: int) -> Profile:
-    """Return the profile of a kernel of a target with blocks; ``main`` is the number of its longest phase."""
+    """Return the profile of a kernel for a target with blocks; ``main`` is the number of its longest phase."""
     found = [_Walk(phase) for phase in kernel.phases]
     for one in found:
         one.run()
@@ -152,7 +152,7 @@ def kernel_profile(kernel: Kernel, main: int) -> Profile:
 
 
 class Found(NamedTuple):
-    """A value, how often a warp computes it (what no loop changes is computed ahead of it), and if it is from data."""
+    """A value, how often a warp computes it (loop-invariant values are hoisted), and whether it depends on data."""
 
     value: Known
     times: float
@@ -161,7 +161,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Touch:
-    """The sectors that each sampled warp touches in one access, -1 for none, and how often; ``used`` are bytes."""
+    """The sectors of each sampled warp in one access, -1 for none, and the number of accesses; ``used`` are bytes."""
 
     sectors: Whole
     times: float
@@ -170,7 +170,7 @@ class _Touch:
 
 
 class _Walk:
-    """The sampled warps of a phase: arrays have an axis of warps, one of lanes, and one of neighbours of a lane."""
+    """The sampled warps of a phase; arrays have axes for warps, lanes, and adjacent elements of a lane."""
 
     def __init__(self, phase: Phase) -> None:
         self._phase = phase
@@ -180,18 +180,18 @@ class _Walk:
         blocks, warps = _scattered(phase.launch.blocks, _BLOCKS), [0, *_middles(1, per_block, _WARPS - 1)]
         block, warp = (part.reshape(-1, 1, 1) for part in np.meshgrid(blocks, warps, indexing="ij"))
         of_warp = np.full(len(warps), (per_block - 1) / max(len(warps) - 1, 1))
-        of_warp[0] = 1.0  # the first one often does what the others do not
+        of_warp[0] = 1.0  # the first warp often does work that the others do not
         self._weights = np.tile(of_warp / per_block / len(blocks), len(blocks))
         thread = warp * _WARP + np.arange(_WARP).reshape(1, -1, 1)
         self._places = {
             ParallelType.grid_x: block, ParallelType.block_x: thread % x, ParallelType.block_y: thread // x,
         }
         self._mask: npt.NDArray[np.bool_] = (thread < self._threads) & (block >= 0)
-        self._times = 1.0  # that a warp which reaches the current statement executes it
-        self._turns = 1.0  # of the inner loops that the compiler unrolls and hoists loads of
+        self._times = 1.0  # number of times that a warp that reaches the current statement executes it
+        self._turns = 1.0  # iterations of enclosing loops that the compiler unrolls, with hoisted loads
         self._walks = 1  # of the current statement
-        self._sampled = 0  # loops around it of which one round is walked
-        self._neighbours = 1  # elements of a lane that a VECTORIZE loop takes together
+        self._sampled = 0  # enclosing loops of which one iteration is walked
+        self._neighbours = 1  # elements of a lane in a VECTORIZE loop
         self._env: dict[str, Found] = {}
         for size in phase.sizes:
             whole = None if size.dtype.is_float else np.full((1, 1, 1), int(size.value))
@@ -236,7 +236,7 @@ class _Walk:
             self._statement(statement)
 
     def _reached(self) -> float:
-        """Return how often a warp executes the current statement, on average."""
+        """Return the average number of times that a warp executes the current statement."""
         return self._times * self._active()
 
     def _active(self) -> float:
@@ -323,7 +323,7 @@ class _Walk:
             self._round(loop, first + self._chosen_rounds(turns), self._times)
 
     def _chosen_rounds(self, turns: Whole) -> Whole:
-        """Return a round of a loop for each warp, spread evenly, and apart from the rounds of loops around it."""
+        """Return an iteration of a loop for each warp, evenly spread and independent of enclosing loops."""
         step = _STEPS[min(self._sampled, len(_STEPS) - 1)]
         self._sampled += 1
         parts = (np.arange(len(self._weights)) * step + 0.5) % 1
@@ -400,14 +400,14 @@ class _Walk:
         return Found(value, max(condition.times, a.times, b.times), a.gathered or b.gathered)
 
     def _access(self, buffer: Buffer, place: Found, count: int, width: int, name: str) -> None:
-        """Count an access of the active lanes to ``count`` elements from a position on, ``width`` at a time."""
+        """Count an access of the active lanes to ``count`` elements from a position, ``width`` at a time."""
         reached = self._reached() * (count // width)
         if buffer.role not in _GLOBAL:
             self._count("shared_accesses" if buffer.role is Role.SHARED else "moves", reached)
             return
         size, times = buffer.dtype.itemsize, self._times / self._neighbours
         position = place.value
-        if position is None:  # each lane another sector
+        if position is None:  # each lane accesses a different sector
             position = np.arange(_WARP).reshape(1, -1, 1) * LINE
         starts = np.broadcast_to(position * size, np.broadcast_shapes(position.shape, self._mask.shape))
         mask = np.broadcast_to(self._mask, starts.shape)
@@ -423,18 +423,18 @@ class _Walk:
 
 
 def _scattered(count: int, most: int) -> list[int]:
-    """Return different numbers of a range, by the golden ratio: the positions of blocks often repeat with a period."""
+    """Return numbers of a range by the golden ratio, because the positions of blocks are often periodic."""
     return sorted({int(count * (n * _GOLDEN % 1)) for n in range(1, most + 1)})
 
 
 def _middles(start: int, stop: int, most: int) -> list[int]:
-    """Return the middles of at most so many equal parts of a range."""
+    """Return the midpoints of at most so many equal parts of a range."""
     parts = min(stop - start, most)
     return [start + (2 * n + 1) * (stop - start) // (2 * parts) for n in range(parts)]
 
 
 def _distinct(touches: list[_Touch]) -> Iterator[tuple[float, Whole]]:
-    """Yield how often, and the number of sectors that each sampled warp touches: in one round of a loop, each once."""
+    """Yield multiplicity and number of distinct sectors of each sampled warp, per iteration of a loop."""
     for times in {touch.times for touch in touches}:
         together = np.concatenate([touch.sectors for touch in touches if touch.times == times], axis=1)
         together.sort(axis=1)
@@ -442,7 +442,7 @@ def _distinct(touches: list[_Touch]) -> Iterator[tuple[float, Whole]]:
 
 
 def _loads(statement: Statement) -> bool:
-    """Whether a statement waits for global memory itself; a loop of nothing but loads is one of them."""
+    """Whether a statement waits for global memory; a loop that only loads counts as one wait."""
     if isinstance(statement, Loop):
         inner = [one for one in statement.body if not isinstance(one, Let) or _loads(one)]
         return bool(inner) and statement.parallel not in _SPREAD and all(_loads(one) for one in inner)
@@ -459,7 +459,7 @@ def _stores(statements: tuple[Statement, ...]) -> bool:
 
 
 def _cost(term: Apply) -> tuple[str, float]:
-    """Return the class of an instruction, and how many of a class it takes."""
+    """Return the class of an instruction, and the number of instructions of that class."""
     if term.fn in {"floordiv", "mod"} and term.dtype.is_integral:
         divisor = term.args[1]
         if not isinstance(divisor, Const):
@@ -484,7 +484,7 @@ def _cost(term: Apply) -> tuple[str, float]:
 
 
 def whole_value(term: Apply, values: list[Any]) -> Known:
-    """Return an integer term of the values of its arguments; None if it is not an integer, or its function unknown."""
+    """Return the integer value of a term for values of its arguments; None for other types and functions."""
     if not (term.dtype.is_integral or term.dtype is DataType.Bool):
         return None
     make = _MEANINGS.get(term.fn)

@@ -1,6 +1,6 @@
-"""What a kernel touches, step by step: each statement that reaches memory, with the elements that each thread takes.
+"""The memory accesses of a kernel, step by step: each statement with the elements that each thread accesses.
 
-The steps are those of the evaluator in lock step (`fuser_lab.codegen.kernel_eval`): a statement is one step of all
+The steps are those of the evaluation in lock step (`fuser_lab.codegen.kernel_eval`): a statement is one step of all
 threads that reach it.
 """
 
@@ -38,7 +38,7 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops.registry import Array
 from fuser_lab.targets import target_of
 
-MOST_ELEMENTS: Final = 256  # of a tensor
+MOST_ELEMENTS: Final = 256  # per tensor
 MOST_STEPS: Final = 1500
 _MOST_PRINTED, _MOST_NAMED = 24, 8
 _AXES: Final = {
@@ -48,9 +48,9 @@ _AXES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touch:
-    """What threads do to one buffer in a step: thread ``threads[k]`` reads or writes element ``elements[k]``.
+    """The accesses to one buffer in a step: thread ``threads[k]`` reads or writes element ``elements[k]``.
 
-    Of a buffer in shared memory each block has its own, of scratch memory each thread.
+    Each block has its own copy of a buffer in shared memory, and each thread of one in scratch memory.
     """
 
     buffer: str
@@ -61,18 +61,18 @@ class Touch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelStep:
-    """One statement of one iteration, done by all threads that reach it.
+    """One statement of one iteration, executed by all threads that reach it.
 
     Attributes
     ----------
     phase, statement
-        The number of the launch, and the statement's place there in the order of `walk`.
+        The number of the launch, and the statement's position there in the order of `walk`.
     kind
         ``"access"``, ``"reduce"`` (threads combine their values) or ``"barrier"``.
     loops
-        The serial loops around it, outermost first, each with the number of its iteration: of all threads, or of each.
+        The enclosing serial loops, outermost first, each with its iteration number for all threads or per thread.
     axes
-        What runs the threads, slowest first, as (``"block"``, 4): thread n is the n-th of their product.
+        The dimensions of the threads, slowest first, such as (``"block"``, 4): thread n is the n-th of their product.
     threads
         The threads that take part.
     touches
@@ -90,7 +90,7 @@ class KernelStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """A buffer as it is drawn: ``cells`` are the elements at each place of a tensor of this shape, row by row.
+    """A buffer for drawing: ``cells`` are the elements at each position of a tensor of this shape, row by row.
 
     ``role`` is ``"input"``, ``"output"``, ``"workspace"``, ``"shared"`` or ``"scratch"``.
     """
@@ -103,10 +103,10 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class KernelSteps:
-    """The steps of a kernel, and what is needed to follow them.
+    """The steps of a kernel, with the data to follow them.
 
-    ``lines`` gives for each line of the source the statement that it spells, as (phase, place), or None. ``shrunk``
-    pairs extents of the kernel that was asked about with the smaller ones that the steps are of.
+    ``lines`` gives the statement of each line of the source as (phase, position), or None. ``shrunk`` pairs extents of
+    the requested kernel with the smaller extents of the steps.
     """
 
     target: str
@@ -122,14 +122,14 @@ class KernelSteps:
 
     @property
     def note(self) -> str:
-        """The extents that were made smaller, in a sentence; empty if none was."""
+        """A sentence on extents that were reduced; empty if there are none."""
         if not self.shrunk:
             return ""
         changed = ", ".join(f"{old} is {new}" for old, new in sorted(self.shrunk))
-        return f"This is the kernel of a small example, where {changed}; it has other numbers of threads and rounds."
+        return f"This is the kernel of a small example, where {changed}; its numbers of threads and iterations differ."
 
     def __str__(self) -> str:
-        """Return a line per step; of long runs the first ones."""
+        """Return one line per step, truncated if there are many."""
         lines = [f"{len(self.steps)} steps of the {self.target} kernel. {self.note}".strip()]
         lines += [f"{n:4}  {self._line(step)}" for n, step in enumerate(self.steps[:_MOST_PRINTED])]
         if len(self.steps) > _MOST_PRINTED:
@@ -165,7 +165,7 @@ def kernel_steps(
     """
     largest = max((prod(tv.shape) for tv in fusion.tensors.values()), default=0)
     if largest > MOST_ELEMENTS:
-        msg = f"steps are shown for tensors of at most {MOST_ELEMENTS} elements, and one here has {largest}."
+        msg = f"steps: tensors must have at most {MOST_ELEMENTS} elements, given {largest}."
         raise UnsupportedError(msg)
     kernel = _distinct(generated.kernel_ir)
     log = _Log(most=most)
@@ -181,7 +181,7 @@ def kernel_steps(
 
 
 def _brief(numbers: int | Sequence[int]) -> str:
-    """Return numbers in brackets, as a range where they are one."""
+    """Return numbers in brackets, as a range if they are consecutive."""
     if isinstance(numbers, int):
         return str(numbers)
     if len(numbers) > 1 and list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
@@ -197,7 +197,7 @@ class _Log:
 
     def append(self, step: KernelStep) -> None:
         if len(self.steps) >= self.most:
-            msg = f"the kernel takes more than {self.most} steps; give smaller inputs."
+            msg = f"steps: the kernel takes more than {self.most} steps; use smaller inputs."
             raise UnsupportedError(msg)
         self.steps.append(step)
 
@@ -209,7 +209,7 @@ def _watcher(log: _Log, kernel: Kernel, phase: Phase, memory: dict[str, Any], tr
 
 
 class _Watcher(Lanes):
-    """Threads in lock step whose accesses are noted."""
+    """Threads in lock step whose accesses are recorded."""
 
     def __init__(
         self, log: _Log, number: int, words: Mapping[ParallelType, str], phase: Phase, memory: dict[str, Any],
@@ -224,7 +224,7 @@ class _Watcher(Lanes):
         self._serials: tuple[str, ...] = ()
 
     def _statement(self, statement: Statement) -> None:
-        self._flush()  # a condition or a bound that was read before what it governs
+        self._flush()  # a condition or bound is read before the statements that it controls
         around, self._now = self._now, statement
         super()._statement(statement)
         self._flush(always=isinstance(statement, Reduce | Scan | Barrier))
@@ -264,7 +264,7 @@ class _Watcher(Lanes):
 
     def _touch(self, buffer: Buffer, position: Any, *, write: bool) -> None:
         if buffer.role is Role.WORDS or not self._mask.any():
-            return  # words are on their way between memory and registers
+            return  # words only stage data between memory and registers
         index = self._spread_out(self._eval(position))
         threads = np.flatnonzero(self._mask)
         self._touches.append(
@@ -297,7 +297,7 @@ class _Watcher(Lanes):
 
 
 def _joined(touches: Sequence[Touch]) -> Iterator[Touch]:
-    """Yield touches with those of the same buffer and direction put together, by thread."""
+    """Yield accesses, with those to the same buffer in the same direction merged and sorted by thread."""
     kinds = dict.fromkeys((touch.buffer, touch.write) for touch in touches)
     for buffer, write in kinds:
         pairs = sorted({
@@ -310,7 +310,7 @@ def _joined(touches: Sequence[Touch]) -> Iterator[Touch]:
 
 
 def _distinct(kernel: Kernel) -> Kernel:
-    """Return the kernel with no statement object used at two places, so that each is known by its identity."""
+    """Return the kernel with a distinct object for each statement, so that identity determines its position."""
     return replace(kernel, phases=tuple(replace(p, body=_copied(p.body)) for p in kernel.phases))
 
 
@@ -328,7 +328,7 @@ def _copied(statements: Sequence[Statement]) -> tuple[Statement, ...]:
 
 
 def _memory(kernel: Kernel, fusion: Fusion) -> dict[str, Any]:
-    """Return inputs and outputs: small positive numbers, integers that are legal as indices."""
+    """Return inputs and outputs: small positive numbers, with integers that are valid as indices."""
     bound = min((n for tv in fusion.tensors.values() for n in tv.shape if n > 1), default=1)
     memory: dict[str, Any] = {}
     for buffer in kernel.inputs:
@@ -358,7 +358,7 @@ def _grids(kernel: Kernel, fusion: Fusion) -> Iterator[Grid]:
 
 
 def _cells(tensor: TensorView) -> tuple[int, ...]:
-    """Return the element of the buffer at each place of a tensor, row by row."""
+    """Return the element of the buffer at each position of a tensor, row by row."""
     layout = layout_of(tensor)
     places = np.full(tensor.shape, layout.offset, dtype=np.int64)
     for axis, stride in enumerate(layout.strides):

@@ -1,4 +1,4 @@
-"""Where the elements of a tensor lie in its buffer."""
+"""The positions of a tensor's elements in its buffer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from fuser_lab.ir.term import Const, Term
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Element ``index`` lies at ``offset + sum(index * strides)`` of a buffer of ``size`` elements."""
+    """Element ``index`` is at position ``offset + sum(index * strides)`` of a buffer of ``size`` elements."""
 
     strides: tuple[int, ...]
     offset: int
@@ -25,7 +25,7 @@ class Layout:
 
 
 def dense_strides(tensor: TensorView) -> tuple[int, ...]:
-    """Return strides in elements of a tensor that is dense in its allocation order; expanded axes have stride 0."""
+    """Return the strides, in elements, of a tensor that is dense in its allocation order; 0 for expanded axes."""
     sizes = tensor.stored_shape
     strides = [0] * len(sizes)
     step = 1
@@ -37,10 +37,10 @@ def dense_strides(tensor: TensorView) -> tuple[int, ...]:
 
 
 def layout_of(tensor: TensorView, strides: Sequence[int] | Layout | None = None) -> Layout:
-    """Return the layout for given strides in elements, or dense in the tensor's allocation order.
+    """Return the layout for given strides in elements, by default dense in the tensor's allocation order.
 
-    Axes of size 1 get stride 0, since their index is always 0. A layout is returned unchanged: that of a view in the
-    buffer of another tensor.
+    Axes of size 1 get stride 0, because their index is always 0. A given layout, such as that of a view in the buffer
+    of another tensor, is returned unchanged.
     """
     if isinstance(strides, Layout):
         return strides

@@ -1,4 +1,4 @@
-"""A kernel's source, schedule and machine code, linked by the statements of Kernel IR that their lines share."""
+"""Links between a kernel's source, schedule and machine code: lines that belong to the same Kernel IR statements."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,14 +31,14 @@ _LOCATION: Final = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedLine:
-    """A line, and the statements of Kernel IR that it stands for, as (phase, place)."""
+    """A line, and the statements of Kernel IR that it represents, as (phase, position)."""
 
     text: str
     places: frozenset[Place] = frozenset()
 
 
 def source_lines(generated: GeneratedKernel) -> tuple[LinkedLine, ...]:
-    """Return the lines of the source, each with the statement that it spells."""
+    """Return the lines of the source, each with its statement."""
     lines = generated.source.split("\n")
     places = [*generated.line_statements, *[None] * len(lines)]
     return tuple(
@@ -50,11 +50,11 @@ def source_lines(generated: GeneratedKernel) -> tuple[LinkedLine, ...]:
 def schedule_lines(generated: GeneratedKernel, segment: int = 0) -> tuple[LinkedLine, ...]:
     """Return the schedule as Python: a call of ``plan.with_params`` with each nest's parameters, then the loops.
 
-    A loop is linked to itself and to all that it contains, a parameter to the loops and buffers that it decides, where
-    there are any.
+    A loop is linked to itself and to everything that it contains, a parameter to the loops and buffers that it
+    determines, if any.
     """
     kernel = generated.kernel_ir
-    words = CpuEmitter(kernel).term  # indices are spelled alike for all targets
+    words = CpuEmitter(kernel).term  # indices are printed in the same way for all targets
     kinds: Mapping[ParallelType, str] = target_of(kernel.target).emitter().loops
     found: list[LinkedLine] = []
     for choice in kernel.nests:
@@ -71,7 +71,7 @@ def schedule_lines(generated: GeneratedKernel, segment: int = 0) -> tuple[Linked
 def machine_lines(ptx: str, generated: GeneratedKernel) -> tuple[LinkedLine, ...]:
     """Return the lines of PTX that was compiled with line numbers, each with the statement behind its source line.
 
-    Functions that were inlined bring the numbers of their own files, so a number with no statement links nothing.
+    Inlined functions have line numbers of their own files, so a number without a statement is not linked.
     """
     known = generated.line_statements
     found: list[LinkedLine] = []
@@ -90,7 +90,7 @@ def machine_lines(ptx: str, generated: GeneratedKernel) -> tuple[LinkedLine, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Nested:
-    """A statement with its place in the phase, how many loops are around it, and the place behind all that is in it."""
+    """A statement with its position in the phase, its loop depth, and the position after its nested statements."""
 
     place: int
     statement: Statement
@@ -135,7 +135,7 @@ def _call(choice: NestChoice, kernel: Kernel, segment: int) -> Iterator[LinkedLi
             for number, phase in enumerate(kernel.phases) if phase.schedule == choice.schedule and decides is not None
             for one in _tree(phase.body, 0, 0) if decides(one.statement)
         )
-        # Heuristics may choose more blocks than there are rows; by hand that is refused.
+        # Heuristics may choose more blocks than there are rows, which is illegal by hand.
         legal = min(value, max(choice.space.rows, 1)) if name == "blocks" and isinstance(value, int) else value
         yield LinkedLine(text=f"    {name}={legal!r},  # {MEANINGS[name]}", places=places)
     yield LinkedLine(text=")")
@@ -154,7 +154,7 @@ def _uses(*roles: Role) -> Callable[[Statement], bool]:
 
 
 def _meets(statement: Statement) -> bool:
-    """Whether threads of a block stand for a loop there, or exchange values."""
+    """Whether threads of a block run a loop there, or exchange values."""
     meets = isinstance(statement, Reduce | Scan | Barrier)
     return meets or _runs_on(ParallelType.block_x, ParallelType.block_y)(statement)
 

@@ -1,4 +1,4 @@
-"""Long innermost loops of CPU kernels, divided: LLVM vectorizes a loop in a time quadratic in the length of its body.
+"""Splitting of long innermost loops of CPU kernels, because LLVM's vectorizer takes time quadratic in the body.
 
     for j in range(n):               for j_block in range((n + 255) // 256):
         t2 = exp(T0[j])                  j_first = j_block * 256
@@ -11,10 +11,10 @@
                                              t3 = t2 + T1[j]
                                              ...
 
-The body is cut into parts where few values cross. For each block of rounds the parts are executed one after the other,
-and values that cross are kept in scratch arrays, which are small enough for the first cache. Indices are computed again
-and elements of inputs loaded again instead. Each round executes the same statements in the same order as before, and
-what rounds pass on to each other, such as a running sum, stays in one part.
+The body is cut into parts where few values cross. For each block of iterations, the parts run one after another, and
+values that cross a cut are kept in scratch arrays, which fit in the L1 cache. Indices and loads of inputs are repeated
+instead of kept. Each iteration executes the same statements in the same order as before, and loop-carried values, such
+as a running sum, stay in one part.
 """
 
 import itertools
@@ -43,14 +43,14 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
 
-LONG = 1000  # instructions of a body up to which it is not divided
-PART = 400  # instructions of a part on average, at most
-ROUNDS = 256  # of a block: values of 4 bytes for so many rounds are 1 KiB
+LONG = 1000  # instructions of a body up to which it is not split
+PART = 400  # maximum average number of instructions per part
+ROUNDS = 256  # iterations per block, so that a 4-byte value takes 1 KiB
 
-_UNEVEN = 1.15  # a part's length, as a multiple of the average
-_REPEATED = 6  # instructions of an index or a load up to which it is computed again
-_PRODUCT = 3  # values that count as one if a product crosses which only a sum needs: both are one instruction
-_FUNCTION, _CALL, _RANDOM = 40, 5, 100  # instructions of a function of a Float, of other numbers, of a random number
+_UNEVEN = 1.15  # maximum length of a part, as a multiple of the average
+_REPEATED = 6  # instructions of an index or a load up to which it is repeated
+_PRODUCT = 3  # cost of a cut between a product and a sum that would be one instruction
+_FUNCTION, _CALL, _RANDOM = 40, 5, 100  # instructions: function of a Float, of other dtypes, random number
 _LOADED, _STORED = {DataType.Half: 1, DataType.BFloat16: 2}, {DataType.Half: 1, DataType.BFloat16: 8}
 _EIGHT_BITS = 40
 
@@ -59,7 +59,7 @@ Names = frozenset[str]
 
 
 def divided(body: Block) -> Block:
-    """Return a phase's body in which each long innermost loop is several loops over blocks of its rounds."""
+    """Return a phase's body in which each long innermost loop is split into several loops over blocks of iterations."""
     if sum(map(_own_weight, walk(body))) <= LONG:
         return body
     divider = _Divider(body)
@@ -70,7 +70,7 @@ def divided(body: Block) -> Block:
 
 
 def weight_of(statement: Statement) -> int:
-    """Return about how many instructions LLVM has for a statement."""
+    """Return the approximate number of LLVM instructions of a statement."""
     return sum(map(_own_weight, walk((statement,))))
 
 
@@ -103,15 +103,15 @@ def _conversion(buffer: Buffer, instructions: Mapping[DataType, int]) -> int:
     return instructions.get(buffer.dtype, _EIGHT_BITS)
 
 
-# What is not cut
+# Units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """A statement that is not cut.
 
-    It is executed where the conditions of all ``guards`` hold. ``sets`` are the first assignments of the names that it
-    assigns, ``reads`` the names whose values from before it are needed, ``weight`` counts instructions.
+    It is executed if the conditions of all ``guards`` hold. ``sets`` are the first assignments of the names that it
+    assigns, ``reads`` the names whose values it needs from before, and ``weight`` counts instructions.
     """
 
     statement: Statement
@@ -122,7 +122,7 @@ class Unit:
 
 
 def units_of(statements: Block, guards: tuple[Term, ...] = ()) -> Iterator[Unit]:
-    """Yield the units of a body: a choice that is longer than a part is cut, too."""
+    """Yield the units of a body; a conditional that is longer than a part is cut as well."""
     for statement in statements:
         weight = weight_of(statement)
         if isinstance(statement, If) and weight > PART and not _loads(statement.condition):
@@ -142,7 +142,7 @@ def _unit(statement: Statement, guards: tuple[Term, ...], weight: int) -> Unit:
 
 
 def _read(statements: Block, known: Names) -> tuple[Names, Names]:
-    """Return what statements read of the names that they have not assigned, and the names that are assigned then."""
+    """Return the names that statements read before assigning them, and the names assigned afterwards."""
     read = frozenset[str]()
     for statement in statements:
         read |= _variables(terms_of(statement)) - known
@@ -164,7 +164,7 @@ def _loads(term: Term) -> list[Load]:
 
 
 def statements_of(units: Iterable[Unit], depth: int = 0) -> Block:
-    """Return the statements of units, those of neighbours with the same condition in one choice."""
+    """Return the statements of units, with adjacent ones under the same condition in one conditional."""
     found: list[Statement] = []
     for guard, neighbours in groupby(units, lambda unit: unit.guards[depth] if depth < len(unit.guards) else None):
         members = list(neighbours)
@@ -180,10 +180,10 @@ def statements_of(units: Iterable[Unit], depth: int = 0) -> Block:
 
 
 class Body:
-    """The units of a loop's body, and what they need of each other.
+    """The units of a loop's body, and their dependences.
 
-    ``repeated`` has the names that every part computes for itself, ``ties`` the first and the last of units that stay
-    in one part, ``spans`` for each other name the unit that has assigned it and the last one that reads it.
+    ``repeated`` has the names that every part computes itself, ``ties`` the first and last of units that stay in one
+    part, and ``spans`` maps every other name to the unit that assigns it and the last one that reads it.
     """
 
     def __init__(self, units: Sequence[Unit], var: str) -> None:
@@ -228,7 +228,7 @@ class Body:
         return found
 
     def _tied_names(self) -> Iterator[tuple[int, int]]:
-        """Yield the units that name what a round passes on to the next, and those that assign the same name."""
+        """Yield the units that use a loop-carried value, and those that assign the same name."""
         for name, setters in self._setters.items():
             readers = self._readers.get(name, [])
             is_older = bool(readers) and readers[0] <= setters[0]
@@ -237,7 +237,7 @@ class Body:
                 yield min(tied), max(tied)
 
     def _tied_accesses(self) -> Iterator[tuple[int, int]]:
-        """Yield the units that access an array which is read and written, unless rounds have elements of their own."""
+        """Yield the units that access an array that is read and written, unless iterations access distinct elements."""
         for buffer in self._loaded & self._stored:
             accesses = self._accesses[buffer]
             places = {position for _, position in accesses}
@@ -249,7 +249,7 @@ class Body:
         return moves and self._setters.keys().isdisjoint(_variables([position]))
 
     def crossing(self) -> list[int]:
-        """Return how many values cross a cut before each unit, those whose crossing costs more counted as several."""
+        """Return the cost of values that cross a cut before each unit; expensive ones count several times."""
         changes = [0] * (len(self.units) + 1)
         for name, (setter, reader) in self.spans.items():
             count = _PRODUCT if self._is_fused(name) else 1
@@ -268,7 +268,7 @@ class Body:
                 return False
 
     def entering(self, begin: int, end: int) -> set[str]:
-        """Return the names that some units read of those before them, and what is computed again for them."""
+        """Return the names that units read from units before them, and the statements to repeat for them."""
         waiting = [name for unit in self.units[begin:end] for name in unit.reads]
         found = set[str]()
         while waiting:
@@ -280,9 +280,9 @@ class Body:
         return found
 
     def leaving(self, number: int, end: int) -> Iterator[tuple[Let, tuple[Term, ...]]]:
-        """Yield the values that a unit is the last to assign, and that units from ``end`` on read.
+        """Yield the values that a unit is the last to assign and that units from ``end`` on read.
 
-        With each, the conditions under which it is assigned: those that all units that assign it are under.
+        Each has the conditions under which it is assigned, which are common to all units that assign it.
         """
         for name, let in self.units[number].sets.items():
             setter, reader = self.spans.get(name, (-1, -1))
@@ -292,7 +292,7 @@ class Body:
                 yield let, tuple(guard for guard, *_ in shared)
 
     def cuts(self) -> tuple[int, ...]:
-        """Return the units that parts begin with, and the number of units."""
+        """Return the first unit of each part, followed by the number of units."""
         count = len(self.units)
         allowed = [True] * (count + 1)
         for first, last in self.ties:
@@ -304,14 +304,13 @@ def best_cuts(weights: Sequence[int], crossing: Sequence[int], allowed: Sequence
     """Return the cuts at which the fewest values cross, as 0 < ... < len(weights).
 
     There are about as few parts as `PART` allows, and none is much longer than others where cuts are allowed; each cut
-    counts as one more value. The least cost up to a place is that of the place before it whose cost is the least among
-    those that are near enough: a minimum over a window.
+    counts as one more value. The minimal cost up to a position extends the cheapest position within a window before it.
     """
     count = len(weights)
     before = [0, *accumulate(weights)]
     most = _UNEVEN * before[-1] / max(-(-before[-1] // PART), 1)
     cost, previous = {0: 0}, dict[int, int]()
-    window = deque([0])  # of increasing places and costs
+    window = deque([0])  # of increasing positions and costs
     for place in range(1, count + 1):
         if place < count and not allowed[place]:
             continue
@@ -334,11 +333,11 @@ def best_cuts(weights: Sequence[int], crossing: Sequence[int], allowed: Sequence
 class _Divider:
     def __init__(self, body: Block) -> None:
         self._names = {name for statement in walk(body) for name in _names(statement)}
-        self._kept: list[Buffer] = []  # of the outermost statement that is being divided
+        self._kept: list[Buffer] = []  # of the outermost statement that is being split
         self._free: list[Buffer] = []
 
     def outermost(self, statement: Statement) -> Block:
-        """Return what an outermost statement becomes; arrays are allocated inside of a loop that threads share."""
+        """Return the statements that replace an outermost statement; arrays are allocated inside a parallel loop."""
         self._kept, self._free = [], []
         found = self._statement(statement)
         allocated = tuple(Alloc(buffer=buffer) for buffer in self._kept)
@@ -389,9 +388,10 @@ class _Divider:
         ),)
 
     def _parts(self, loop: Loop, body: Body, cuts: Sequence[int]) -> Block:
-        """Return a loop over at most `ROUNDS` rounds for each part.
+        """Return a loop over at most `ROUNDS` iterations for each part.
 
-        What several parts assign has other names in each: Numba would compute which assignment each use refers to.
+        A name that several parts assign is renamed in each, because Numba would otherwise search the assignments of
+        each use.
         """
         slot = simplify(Var(DataType.Index, loop.var) - loop.start, {})
         kept: dict[str, Load] = {}  # the values that the next parts read
@@ -417,7 +417,7 @@ class _Divider:
         return tuple(found)
 
     def _taken(self, dtype: DataType) -> Buffer:
-        """Return an array for the values of a block of rounds that holds no others until it is free again."""
+        """Return an array for the values of a block of iterations, which is reserved until it is freed."""
         for buffer in self._free:
             if buffer.dtype is dtype:
                 self._free.remove(buffer)
@@ -434,7 +434,7 @@ class _Divider:
 
 
 def _names(statement: Statement) -> Iterator[str]:
-    """Yield the names that a statement itself uses."""
+    """Yield the names that a statement uses, without nested statements."""
     match statement:
         case Let(name=name) | Loop(var=name):
             yield name
@@ -449,7 +449,7 @@ def _without_note(unit: Unit) -> Unit:
 
 
 def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
-    """Return a statement of a part with other names for some variables."""
+    """Return a statement of a part with some variables renamed."""
     match statement:
         case Let(name=name, value=value):
             return replace(statement, name=names.get(name, name), value=_renamed_term(value, names))
@@ -477,7 +477,7 @@ def _renamed_term(term: Term, names: Mapping[str, str]) -> Term:
 
 
 def _most_rounds(loop: Loop) -> int | None:
-    """Return the number of rounds of a loop, or the least bound of it that is known; None if none is."""
+    """Return the number of iterations of a loop or its smallest known bound; None if unknown."""
     stops = loop.stop.args if isinstance(loop.stop, Apply) and loop.stop.fn == "min" else (loop.stop,)
     counts = [simplify(stop - loop.start, {}) for stop in stops]
     return min((int(count.value.real) for count in counts if isinstance(count, Const)), default=None)

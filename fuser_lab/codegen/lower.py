@@ -1,4 +1,4 @@
-"""The lowering: a segment and the loops chosen for it become Kernel IR, for every target."""
+"""The lowering of a segment with its chosen loops to Kernel IR, for every target."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -15,9 +15,9 @@ from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.nest_lowering import NestLowering
 from fuser_lab.codegen.nests import Nest, fastest_is_reduced, nests_of
 from fuser_lab.codegen.online import online_pair
-from fuser_lab.codegen.readings import with_turned_readings
 from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
+from fuser_lab.codegen.transposed_reads import with_transposed_reads
 from fuser_lab.codegen.values import call_text, level_of
 from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.device import DEFAULT, Device
@@ -33,7 +33,7 @@ from fuser_lab.targets import target_of
 
 
 class MovesMore(Exception):  # noqa: N818 - no error: the answer to a question
-    """The kernel moves more bytes than were allowed: at least ``moved``."""
+    """The kernel moves at least ``moved`` bytes, which is more than the limit."""
 
     def __init__(self, moved: int) -> None:
         super().__init__(moved)
@@ -46,16 +46,16 @@ def lower(
     device: Device = DEFAULT, shared: SharedKernels | None = None, most_bytes: int | None = None,
     propose: Propose | None = None,
 ) -> Kernel:
-    """Return the Kernel IR of a segment; each loop nest is one phase, or two where reductions are cut into parts.
+    """Return the Kernel IR of a segment; each loop nest is one phase, or two if reductions are cut into parts.
 
-    It takes sizes as arguments: see `fuser_lab.codegen.sizes`.
+    The kernel takes sizes as arguments; see `fuser_lab.codegen.sizes`.
 
     Parameters
     ----------
     fusion
         A segment with known extents.
     scheduler
-        Who accepted it.
+        The scheduler that accepted it.
     target
         Name of a target, such as ``"cuda"``.
     name
@@ -63,26 +63,26 @@ def lower(
     strides
         Strides in elements of inputs that are not dense in their allocation order.
     alignment
-        Bytes that the memory of inputs begins at a multiple of, where that is less than 16.
+        Alignment in bytes of the memory of inputs, if it is less than 16.
     changes, strict
-        Parameters given by hand, and whether illegal ones are an error; they are not taken otherwise.
+        Parameters set by hand, and whether illegal ones raise an error or are ignored.
     device
-        The GPU whose limits the loops of a CUDA kernel keep.
+        The GPU whose limits the loops of a CUDA kernel respect.
     shared
-        The kernels of the same segment at other sizes, with which it is to share compiled code.
+        The kernels of the same segment at other sizes, with which it shares compiled code.
     most_bytes
-        Bytes that the phases may move, each of its buffers once. A kernel that moves more is not written to its end.
+        Bytes that the phases may move, counting each buffer once. Lowering stops early if the kernel moves more.
     propose
-        Proposes parameters of a nest, where that is not the default (`fuser_lab.schedule.base.Heuristics`).
+        Proposes parameters of a nest instead of the default (`fuser_lab.schedule.base.Heuristics`).
 
     Raises
     ------
     MovesMore
-        If it is clear before the end that the phases move more than ``most_bytes``.
+        If the phases move more than ``most_bytes``.
     ScheduleError
-        If parameters given by hand are illegal.
+        If parameters set by hand are illegal.
     CodegenError
-        If the segment has a form that no nest of loops computes.
+        If no nest of loops can compute the segment.
     """
     recorded = {expr.name: expr for expr in fusion.exprs}
     fusion = with_sums_of_rows(decompose(fusion))
@@ -100,12 +100,11 @@ def lower(
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
     lowering = _Lowering(buffers, layouts, target, name, Chooser(changes, propose), device, most_bytes)
     if target_of(target).has_blocks:
-        segment = lowering.with_turned_readings(segment, scheduler)
-    # Lanes of a GPU that walk down a column each read neighbours in memory; lanes that share a column do not. So
-    # columns that do not fit on chip are read once for each result that others need, and what comes after is a nest of
-    # its own.
+        segment = lowering.with_transposed_reads(segment, scheduler)
+    # GPU lanes that each iterate over a column read adjacent elements; lanes that share a column do not. Therefore
+    # columns that do not fit on chip are read once per result that others need, and the rest is a separate nest.
     apart = target_of(target).has_blocks and scheduler is SchedulerType.OUTER_PERSISTENT
-    phases = (lowering.columns_kept(segment) or lowering.passes_apart(segment)) if apart else None
+    phases = (lowering.columns_kept(segment) or lowering.separate_passes(segment)) if apart else None
     if scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
         phases = lowering.rows_and_columns(segment)
     if phases is None:
@@ -138,19 +137,19 @@ class _Lowering:
         self._nests, self._chooser, self._device = 0, chooser, device
         self._has_blocks = target_of(target).has_blocks
         self._most_bytes = most_bytes
-        self._moved = 0  # bytes of the phases that are written
-        self._waiting = 0  # bytes that the parts move at least which come after the one that is being written
+        self._moved = 0  # bytes of the phases written so far
+        self._waiting = 0  # minimum bytes of the parts that follow the current one
 
     def choices(self, *, strict: bool) -> tuple[NestChoice, ...]:
-        """Return the loops of each nest, and why they are so."""
+        """Return the loops of each nest with reasons."""
         return self._chooser.choices(self._nests, strict=strict)
 
-    def with_turned_readings(self, segment: Fusion, scheduler: SchedulerType) -> Fusion:
-        """Return a segment with inputs under a second name where they are also read transposed.
+    def with_transposed_reads(self, segment: Fusion, scheduler: SchedulerType) -> Fusion:
+        """Return a segment in which inputs that are also read transposed have a second name for these reads.
 
-        Only what walks tiles reads them better: where something is reduced, some reduction has to.
+        Only nests over tiles benefit: if the segment has reductions, at least one of them must be over tiles.
         """
-        turned, twins = with_turned_readings(segment)
+        turned, twins = with_transposed_reads(segment)
         self._buffers.update((twin.name, self._buffers[source.name]) for twin, source in twins.items())
         self._layouts.update((twin, self._layouts[source]) for twin, source in twins.items())
         reduces = any(expr.kind is OpKind.REDUCTION for expr in segment.exprs)
@@ -159,7 +158,7 @@ class _Lowering:
         return turned if scheduler not in _WALKS_OTHERWISE and self._has_tiles(turned) else segment
 
     def _has_tiles(self, segment: Fusion) -> bool:
-        """Whether some reduction of a segment walks tiles of two axes."""
+        """Whether a reduction of a segment is over tiles of two axes."""
         try:
             nests = nests_of(segment, self._buffers, self._layouts)
         except (CodegenError, ValueError):
@@ -168,7 +167,7 @@ class _Lowering:
         return any(writer.schedule.style is Style.TILES for writer in writers)
 
     def phases(self, segment: Fusion) -> list[Phase]:
-        """Return the phases of a segment, or of its parts where no nest of loops reaches all of it."""
+        """Return the phases of a segment, or of its parts if no nest of loops covers all of it."""
         nests, moved, waiting = self._nests, self._moved, self._waiting
         try:
             return self._direct(segment)
@@ -176,13 +175,13 @@ class _Lowering:
             totals = _first_reductions(segment)
             if not totals or set(totals) >= set(segment.outputs):
                 raise
-        # Totals that are needed at other places than those that they are computed at go through memory.
+        # Totals that are needed at positions other than where they are computed go through memory.
         self._nests, self._moved, self._waiting = nests, moved, waiting
-        first, rest = self._through_memory(segment, (*totals, *_beside(segment, totals)))
+        first, rest = self._through_memory(segment, (*totals, *_computed_with(segment, totals)))
         return [*self._before(first, rest), *self.phases(rest)]
 
     def _before(self, first: Fusion, rest: Fusion) -> list[Phase]:
-        """Return the phases of a part that comes before another one."""
+        """Return the phases of a part that precedes another one."""
         after = self._least(rest)
         self._waiting += after
         found = self.phases(first)
@@ -190,22 +189,22 @@ class _Lowering:
         return found
 
     def _written(self, phases: Iterable[Phase]) -> list[Phase]:
-        """Return phases, and note the bytes that they move."""
+        """Return phases, and record the bytes that they move."""
         found = list(phases)
         self._moved += sum(phase.nbytes for phase in found)
         self._allow(0)
         return found
 
     def _allow(self, least: int) -> None:
-        """Raise if what is written, what waits, and a part that moves at least so many bytes move too many together."""
+        """Raise if the written phases, the remaining parts and a part with so many bytes exceed the limit."""
         moved = self._moved + self._waiting + least
         if self._most_bytes is not None and moved > self._most_bytes:
             raise MovesMore(moved)
 
     def _least(self, segment: Fusion, outputs: Sequence[TensorView] | None = None) -> int:
-        """Return the bytes that outputs of a segment take at least: what they are computed from is read once.
+        """Return the minimum bytes of outputs of a segment, reading each of their inputs once.
 
-        A slice may leave out what was padded or put together, so that an operand of such an op is read or is not.
+        Operands of pads and cats do not count, because a slice may discard them.
         """
         if self._most_bytes is None:
             return 0
@@ -224,7 +223,7 @@ class _Lowering:
         return sum(buffer.nbytes for buffer in touched)
 
     def columns_kept(self, segment: Fusion) -> list[Phase]:
-        """Return the phase of the only nest if a block keeps its columns on chip between passes; none otherwise."""
+        """Return the phase of the only nest if a block keeps its columns on chip between passes; otherwise none."""
         try:
             (nest,) = nests_of(segment, self._buffers, self._layouts)
         except (CodegenError, ValueError):
@@ -235,16 +234,16 @@ class _Lowering:
         self._nests += 1
         return self._written(writer.phases())
 
-    def passes_apart(self, segment: Fusion) -> list[Phase]:
-        """Return phases with the reductions that need no other first, their results in memory, then the rest."""
+    def separate_passes(self, segment: Fusion) -> list[Phase]:
+        """Return phases that first store the results of independent reductions in memory, then compute the rest."""
         totals = self._found_together(segment) or _first_reductions(segment)
         if not totals or set(totals) >= set(segment.outputs):
             return self.phases(segment)
         first, rest = self._through_memory(segment, totals)
-        return [*self._before(first, rest), *self.passes_apart(rest)]
+        return [*self._before(first, rest), *self.separate_passes(rest)]
 
     def _found_together(self, segment: Fusion) -> tuple[TensorView, ...]:
-        """Return a maximum and a sum of exponentials if the same columns have them; all outputs, if none waits."""
+        """Return a maximum and a sum of exponentials of the same columns, if they can be computed in one pass."""
         try:
             (nest,) = nests_of(segment, self._buffers, self._layouts)
         except (CodegenError, ValueError):
@@ -256,7 +255,7 @@ class _Lowering:
         return segment.outputs if whole else tuple(expr.out for expr in pair)
 
     def rows_and_columns(self, segment: Fusion) -> list[Phase] | None:
-        """Return phases that read rows once for their results and the column sums; None if they cannot."""
+        """Return phases that read rows once for row results and column sums; None if impossible."""
         cut = backward_of(segment)
         found = rows_nest(cut, self._buffers, self._layouts) if cut is not None else None
         if cut is None or found is None:
@@ -283,7 +282,7 @@ class _Lowering:
         return [*self._written([phase]), *self.phases(rest)]
 
     def _through_memory(self, segment: Fusion, totals: tuple[TensorView, ...]) -> tuple[Fusion, Fusion]:
-        """Return what computes some values, and what computes the rest from them."""
+        """Return the fusion that computes some values, and the fusion that computes the rest from them."""
         for tensor in totals:
             layout = self._layouts.setdefault(tensor, layout_of(tensor))
             place = Buffer(
@@ -304,13 +303,13 @@ class _Lowering:
             self._nests += 1
             if self._has_blocks and writer.space.is_walked_again and not writer.schedule.keeps_columns:
                 self._nests = numbered
-                return self.passes_apart(segment)
+                return self.separate_passes(segment)
             writers.append(writer)
         self._allow(sum(self._least(segment, nest.outputs) for nest in nests))
         return [phase for writer in writers for phase in self._written(writer.phases())]
 
     def _writer(self, segment: Fusion, nest: Nest) -> NestLowering:
-        """Return what writes the next nest."""
+        """Return the writer of the next nest."""
         writer: type[NestLowering] = GpuNest if self._has_blocks else CpuNest
         if nest.scans:
             writer = GpuScans if self._has_blocks else CpuScans
@@ -323,7 +322,7 @@ _WALKS_OTHERWISE = frozenset({SchedulerType.OUTER_PERSISTENT, SchedulerType.INNE
 
 
 def _first_reductions(fusion: Fusion) -> tuple[TensorView, ...]:
-    """Return the results of the reductions that need no other one."""
+    """Return the results of the reductions that depend on no other reduction."""
     behind: set[Val] = set()
     found: list[TensorView] = []
     for expr in fusion.exprs:
@@ -335,8 +334,8 @@ def _first_reductions(fusion: Fusion) -> tuple[TensorView, ...]:
     return tuple(found)
 
 
-def _beside(fusion: Fusion, totals: tuple[TensorView, ...]) -> tuple[TensorView, ...]:
-    """Return the outputs that need no total and have the shape of what the totals are made of: one nest reads both."""
+def _computed_with(fusion: Fusion, totals: tuple[TensorView, ...]) -> tuple[TensorView, ...]:
+    """Return the outputs without totals that have the shape of the totals' operands, so that one nest computes both."""
     shapes = {fusion.producers[tv].tensor_inputs[0].shape for tv in totals}
     after: set[Val] = set(totals)
     for expr in fusion.exprs:

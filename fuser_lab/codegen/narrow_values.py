@@ -1,4 +1,4 @@
-"""Values of reduced floats that are only stored: where they are rounded, and what is copied without a conversion.
+"""Values of reduced floats that are only stored, for which a rounding or a conversion can be omitted.
 
     t6 = round_e4m3(t5)            t6 = t5                          (the store rounds)
     T6[i] = float_to_e4m3(t6)  ->  T6[i] = float_to_e4m3(t6)
@@ -6,8 +6,8 @@
     t0 = e4m3_to_float(T0[i])      t0 = T0[i]                       (a word, copied as it is)
     T9[j] = float_to_e4m3(t0)  ->  T9[j] = t0
 
-Kernel IR says nothing of it: a value of a reduced dtype is exact there, so both forms mean the same. Printers that
-convert by instructions choose the cheaper one; statements are given by their places in the order of `walk`.
+This does not change Kernel IR, in which a value of a reduced dtype is exact, so both forms mean the same. Printers that
+convert by instructions choose the cheaper form; statements are given by their positions in the order of `walk`.
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ from fuser_lab.ir.term import Apply, Var
 class NarrowValues:
     """``unrounded`` are Lets and the Stores that round their values, ``copied`` the Lets and Stores that move words.
 
-    ``wide`` are the Role.WORDS buffers that a thread fills number by number and stores as vectors: they can hold
-    float32 until then.
+    ``wide`` are the Role.WORDS buffers that a thread fills element by element and stores as vectors, so that they can
+    hold float32 until then.
     """
 
     unrounded: frozenset[int] = frozenset()
@@ -46,7 +46,7 @@ class NarrowValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Placed:
-    """A statement, its place, and where the block that it is in ends."""
+    """A statement, its position, and the end of its block."""
 
     place: int
     end: int
@@ -54,9 +54,9 @@ class _Placed:
 
 
 def narrow_values(body: tuple[Statement, ...], paired: frozenset[DataType]) -> NarrowValues:
-    """Return which values of reduced floats a phase rounds and widens for nothing.
+    """Return the values of reduced floats that a phase need not round or widen.
 
-    ``paired`` are the dtypes that vector stores convert to, several elements at a time.
+    ``paired`` are the dtypes that vector stores convert several elements at a time to.
     """
     placed = sorted(_placed(body, 0)[0], key=lambda p: p.place)
     statements = [p.statement for p in placed]
@@ -65,7 +65,7 @@ def narrow_values(body: tuple[Statement, ...], paired: frozenset[DataType]) -> N
     for name in names:
         lets = [p for p in placed if _sets(p.statement) == name]
         if any(not any(let.place < place < let.end for let in lets) for place in _uses(name, statements)):
-            continue  # what is used after a choice of two values
+            continue  # assigned in a branch and used after it
         for let in lets:
             stores = _stored_only(let, lets, statements)
             if stores is not None and isinstance(let.statement, Let):
@@ -77,7 +77,7 @@ def narrow_values(body: tuple[Statement, ...], paired: frozenset[DataType]) -> N
 
 
 def _placed(body: tuple[Statement, ...], first: int) -> tuple[list[_Placed], int]:
-    """Return the statements of a block with their places, and the place after it."""
+    """Return the statements of a block with their positions, and the position after it."""
     found: list[_Placed] = []
     starts: list[tuple[int, Statement]] = []
     for statement in body:
@@ -92,7 +92,7 @@ def _placed(body: tuple[Statement, ...], first: int) -> tuple[list[_Placed], int
 
 
 def _sets(statement: Statement) -> str | None:
-    """Return the name that a statement gives a value."""
+    """Return the name that a statement assigns."""
     match statement:
         case Let(name=name) | Reduce(name=name) | Loop(var=name):
             return name
@@ -101,7 +101,7 @@ def _sets(statement: Statement) -> str | None:
 
 
 def _stored_only(let: _Placed, lets: list[_Placed], statements: list[Statement]) -> list[int] | None:
-    """Return the places of the stores after a Let in its block, if nothing else uses its value; else None."""
+    """Return the positions of the stores after a Let in its block, if nothing else uses its value; else None."""
     statement = let.statement
     if not isinstance(statement, Let) or statement.update or not _is_narrow(statement):
         return None
@@ -133,7 +133,7 @@ def _is_stored(let: Let, statement: Statement) -> bool:
 
 
 def _uses(name: str, statements: list[Statement]) -> list[int]:
-    """Return the places of the statements that use a name."""
+    """Return the positions of the statements that use a name."""
     return [
         place for place, statement in enumerate(statements)
         if any(isinstance(t, Var) and t.name == name for root in terms_of(statement) for t in root.walk())
@@ -141,7 +141,7 @@ def _uses(name: str, statements: list[Statement]) -> list[int]:
 
 
 def _wide(statements: list[Statement], copied: set[int], paired: frozenset[DataType]) -> Iterator[str]:
-    """Yield the words that are written one by one, all as numbers, and read by vector stores alone."""
+    """Yield the words that are written one by one, all as numbers, and read only by vector stores."""
     written = dict[Buffer, None]()
     excluded = set[Buffer]()
     for place, statement in enumerate(statements):

@@ -1,4 +1,4 @@
-"""Passes, accumulators and row buffers of one nest; a subclass per target writes the loops around them."""
+"""Passes, accumulators and row buffers of one nest; a subclass per target writes the enclosing loops."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -38,13 +38,13 @@ from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from fuser_lab.targets import target_of
 
 Places = Mapping[str, Term]
-WithGiven = Callable[[Space, LoopSchedule], LoopSchedule]  # puts in what was given by hand
-WithGivenNamed = Callable[[Space, LoopSchedule, tuple[str, ...]], LoopSchedule]  # of the parameters with these names
+WithGiven = Callable[[Space, LoopSchedule], LoopSchedule]  # applies parameters set by hand
+WithGivenNamed = Callable[[Space, LoopSchedule, tuple[str, ...]], LoopSchedule]  # for parameters with these names
 
 
 @dataclass(slots=True, kw_only=True)
 class Fold:
-    """A reduction while its loops are written: where its running value is."""
+    """A reduction whose loops are being written, with its running value."""
 
     expr: Expr
     fn: str
@@ -96,22 +96,22 @@ class NestLowering:
         self._values = Values(fusion, buffers, layouts)
 
     def _walks_rows(self) -> bool:
-        """Whether what is reduced lies along memory."""
+        """Whether the reduced elements are contiguous in memory."""
         return fastest_is_reduced(self._fusion, self._nest, self._buffers, self._layouts)
 
     def _steps(self, tensor: TensorView) -> dict[str, int] | None:
-        """Return a tensor's strides along the nest's axes; None where it is not a plain walk along each."""
+        """Return a tensor's strides along the nest's axes; None if an access has no single stride along each."""
         form = linear(self._layouts[tensor].position(self._nest.index[tensor]), self._ranges())
         if not all(isinstance(atom, Var) for atom, _ in form.parts):
             return None
         return {atom.name: step for atom, step in form.parts if isinstance(atom, Var)}
 
     def _ranges(self) -> dict[str, tuple[int, int]]:
-        """Return the least and the largest value of each axis."""
+        """Return the smallest and the largest value of each axis."""
         return {a.name: (0, max(a.extent - 1, 0)) for a in self._nest.axes}
 
     def _space(self) -> Space:
-        """Return what loops are chosen by."""
+        """Return the properties by which loops are chosen."""
         nest = self._nest
         return Space(
             kept=tuple(a.extent for a in nest.kept),
@@ -126,7 +126,7 @@ class NestLowering:
         )
 
     def _chosen_saved(self) -> tuple[Saved, ...]:
-        """Return what is kept of a row between passes."""
+        """Return the values of a row that are kept between passes."""
         return choose_saved(
             self._fusion, self._nest, self._buffers, self._layouts, self._levels, self._passes,
         )
@@ -137,7 +137,7 @@ class NestLowering:
         return max([*folds, *stores], default=1)
 
     def phases(self) -> Iterator[Phase]:
-        """Yield one phase, or one for each pass and one for results if reductions are cut into parts."""
+        """Yield one phase, or one per pass and one for results if reductions are cut into parts."""
         style, split = self.schedule.style, self.schedule.split
         if style is Style.ELEMENTS:
             yield self._phase(self._elements)
@@ -159,10 +159,10 @@ class NestLowering:
         else:
             yield self._phase(self._columns)
 
-    # What targets write
+    # Written by targets
 
     def _vector(self) -> int:
-        """Return how many neighbours a thread may move with one memory access."""
+        """Return how many adjacent elements a thread may move with one memory access."""
         return 1
 
     def _elements(self) -> Launch:
@@ -178,7 +178,7 @@ class NestLowering:
         raise NotImplementedError
 
     def _rows(self) -> Launch:
-        """Write reductions whose elements are shared among lanes, or the sum of their parts."""
+        """Write reductions whose elements are distributed over lanes, or the sum of their parts."""
         raise NotImplementedError
 
     def _row_parts(self, number: int) -> Launch:
@@ -186,7 +186,7 @@ class NestLowering:
         raise NotImplementedError
 
     def _lanes(self) -> Launch:
-        """Write reductions of which each lane does one alone, or the sum of their parts."""
+        """Write reductions with one result per lane, or the sum of their parts."""
         raise NotImplementedError
 
     def _lane_parts(self) -> Launch:
@@ -231,7 +231,7 @@ class NestLowering:
 
     @contextmanager
     def _inlined(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> Iterator[None]:
-        """Open a scope whose statements go straight into the enclosing block when it is closed."""
+        """Open a scope whose statements are appended to the enclosing block when it is closed."""
         with self._values.block(binds, pinned=pinned) as inner:
             yield
         self._values.scope.body.extend(inner.body)
@@ -240,7 +240,7 @@ class NestLowering:
         self, row: Term, buffers: Mapping[TensorView, Buffer],
         walking: "Callable[[ExitStack, Sequence[Fold]], tuple[Places, Term]]",
     ) -> None:
-        """Write the passes over one row, then the values that belong to the whole row."""
+        """Write the passes over one row, then the values of the whole row."""
         nest, values = self._nest, self._values
         places = self._flat(nest.kept, row)
         first = 0
@@ -270,7 +270,7 @@ class NestLowering:
     def _know_saved(
         self, places: Places, number: int, buffers: Mapping[TensorView, Buffer], slot: Term,
     ) -> None:
-        """Let this pass read what earlier passes kept."""
+        """Make values that earlier passes kept available to this pass."""
         for saved in self._saved:
             if saved.written < number:
                 buffer = buffers[saved.tensor]
@@ -281,7 +281,7 @@ class NestLowering:
         self, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
         kept: Sequence[tuple[TensorView, Buffer]], slot: Term,
     ) -> None:
-        """Write what happens at one element of a row."""
+        """Write the body for one element of a row."""
         values, nest = self._values, self._nest
         for tensor, buffer in kept:
             value = values.value(tensor, nest.at(tensor, places))
@@ -297,7 +297,7 @@ class NestLowering:
             self._values.store(tensor, self._nest.at(tensor, places), self._layouts[tensor])
 
     def _allocate(self, size: int) -> dict[TensorView, Buffer]:
-        """Allocate a row buffer for each kept value; one that is read for the last time is written over."""
+        """Allocate a row buffer for each kept value, reusing buffers that are read for the last time."""
         buffers = {}
         for saved in self._saved:
             buffer = Buffer(
@@ -311,7 +311,7 @@ class NestLowering:
         self, stack: ExitStack, name: str, start: Term, stop: Term, length: int, extent: int,
         folds: Sequence[Fold], parallel: ParallelType,
     ) -> Var:
-        """Open a loop over at most ``length`` indices, in blocks with separate sums where that is more exact."""
+        """Open a loop over at most ``length`` indices, in blocks with separate sums if that is more accurate."""
         values, size = self._values, self.schedule.partial
         if length > size and any(fold.rounds for fold in folds):
             block = self._loop(stack, f"{name}_block", -(-length // size), ParallelType.serial)
@@ -324,7 +324,7 @@ class NestLowering:
 
     @contextmanager
     def _partials(self, folds: Sequence[Fold]) -> Iterator[None]:
-        """Give every fold a running value of its own that is added to the total in the end."""
+        """Give every fold a separate running value that is added to the total at the end."""
         for fold in folds:
             fold.partial = self._values.let(f"{base_name(fold)}_part", fold.identity, origin=fold.expr.name)
         yield
@@ -340,7 +340,7 @@ class NestLowering:
             )
 
     def _lane_result(self, places: Places, row: Term) -> None:
-        """Write the reduction that one lane does alone."""
+        """Write the reduction of one lane."""
         values, nest = self._values, self._nest
         folds = self._open(nest.reductions)
         with ExitStack() as stack:
@@ -365,7 +365,7 @@ class NestLowering:
         return flattened(axes, flat, self._values.scope.ranges)
 
     def _named(self, name: str, term: Term) -> Term:
-        """Emit an index as a variable where it is more than one; its range stays known."""
+        """Emit an index as a variable unless it already is one, and keep its range."""
         if isinstance(term, Const | Var):
             return term
         return self._values.let(name, term)
@@ -379,7 +379,7 @@ class NestLowering:
     def _chunk(self, number: Term, size: int, extent: int, *, guarded: bool = False) -> tuple[Term, Term]:
         """Return start and stop of one of the ranges of ``size`` that cover ``extent``.
 
-        Where it is ``guarded``, the last may be shorter whatever the extent: kernels for other extents are the same.
+        If ``guarded``, the last may be shorter for every extent, so that kernels for other extents are the same.
         """
         ranges = self._values.scope.ranges
         start = simplify(number * size, ranges)
@@ -408,7 +408,7 @@ class NestLowering:
         return folds
 
     def _update(self, fold: Fold, value: Term, *, replacing: bool = False) -> None:
-        """Emit ``running = running fn value``, or ``running = value`` if it is ``replacing``."""
+        """Emit ``running = running fn value``, or ``running = value`` if ``replacing``."""
         running = fold.running
         given = value if value.dtype is running.dtype else cast(value, running.dtype)
         term = given if replacing else Apply(running.dtype, fold.fn, (running, given))
@@ -420,7 +420,7 @@ class NestLowering:
             self._values.emit(Let(name=running.name, value=term, update=True, origin=fold.expr.name))
 
     def _close(self, folds: Sequence[Fold], places: Places) -> None:
-        """Make results known to what comes after."""
+        """Make results available to subsequent statements."""
         for fold in folds:
             out = fold.expr.out
             at = self._values.simplified(self._nest.at(out, places))

@@ -1,4 +1,4 @@
-"""Loop nests of a segment: which axes are looped over, and which reductions and outputs each nest serves.
+"""Loop nests of a segment: the axes of each nest, and the reductions and outputs that it computes.
 
 A nest's axes are named variables: ``i0, i1, ...`` for axes that results keep, ``r0, r1, ...`` for reduced ones, each
 list ordered from the slowest in memory to the fastest.
@@ -28,15 +28,15 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nest:
-    """One iteration space and what is computed in it."""
+    """One iteration space with the tensors that are computed in it."""
 
     kept: tuple[Axis, ...]
     reduced: tuple[Axis, ...]
-    index: Mapping[TensorView, Index]  # in axis variables, of every tensor with a known place
+    index: Mapping[TensorView, Index]  # in axis variables, of every tensor with a known index
     reductions: tuple[Expr, ...]
     rows: tuple[TensorView, ...]  # outputs with one element per result
     full: tuple[TensorView, ...]  # outputs with one element per point
-    scans: tuple[Expr, ...] = ()  # along the one reduced axis of a nest without reductions, in the fusion's order
+    scans: tuple[Expr, ...] = ()  # along the only reduced axis of a nest without reductions, in the fusion's order
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -89,7 +89,7 @@ class _Finder:
             yield self._elements()
 
     def _scans(self, pending: Sequence[Expr]) -> Nest:
-        """Return the nest of the first scan, of all others that run along the same axis, and of what lies around."""
+        """Return the nest of the first scan, of all other scans along the same axis, and of the ops around them."""
         first = pending[0]
         dim = _dim(first)
         kept: list[Axis] = []
@@ -142,7 +142,7 @@ class _Finder:
             behind = _reductions_behind(self._fusion, tensor)
             if names is None or not behind <= inside:
                 continue
-            # A tensor that meets a view of itself is reached along the diagonal only, one that is repeated many times.
+            # A tensor combined with a view of itself is reached only along the diagonal, a repeated one many times.
             elements, points = prod(tensor.stored_shape), prod(a.extent for a in (*kept, *reduced) if a.name in names)
             if elements > points or (elements < points and _divides(index)):
                 continue
@@ -180,7 +180,7 @@ class _Finder:
         self, expr: Expr, kept: Sequence[Axis], reduced: Sequence[Axis], components: Components, places: IndexMap,
         first: Expr,
     ) -> bool:
-        """Whether a reduction has the pattern of the nest; its operand's place is then known."""
+        """Whether a reduction has the pattern of the nest, so that its operand's index is known."""
         source = expr.tensor_inputs[0]
         same = (
             source.shape == first.tensor_inputs[0].shape
@@ -201,10 +201,10 @@ class _Finder:
     def _elements(self) -> Nest:
         reference = max(self._open, key=lambda tv: prod(tv.stored_shape))
         if _reductions_behind(self._fusion, reference):
-            msg = f"{reference.name} depends on a reduction, but its elements do not line up with the reduced rows."
+            msg = f"{reference.name} depends on a reduction, but its elements do not match the reduced rows."
             raise CodegenError(msg)
         if _behind(self._fusion, reference, OpKind.SCAN):
-            msg = f"{reference.name} depends on a scan, but its elements do not line up with the rows of the scan."
+            msg = f"{reference.name} depends on a scan, but its elements do not match the scanned rows."
             raise CodegenError(msg)
         axes: list[Axis] = []
         components: list[Term | None] = []
@@ -235,7 +235,7 @@ def _complete(places: IndexMap) -> dict[TensorView, Index]:
 
 
 def _covered(tensor: TensorView, index: Index | None) -> set[str] | None:
-    """Return the axes that run through an output's stored elements, or None if its place is unknown."""
+    """Return the axes that run over an output's stored elements, or None if its index is unknown."""
     if index is None:
         return None
     names: set[str] = set()
@@ -277,14 +277,14 @@ def _dim(scan: Expr) -> int:
     return dim
 
 
-# What a nest reads, and in which order
+# The accesses of a nest and their memory order
 
 
 def trial(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     places: Mapping[str, Term], ranges: Mapping[str, tuple[int, int]],
 ) -> tuple[Statement, ...]:
-    """Return everything that a nest computes at one point, without loops, to look at its accesses."""
+    """Return the statements of a nest at one point, without loops, to inspect its accesses."""
     values = Values(fusion, buffers, layouts)
     with values.block(ranges, pinned=True) as scope:
         for expr in (*nest.reductions, *nest.scans):
@@ -300,7 +300,7 @@ def trial(
 def _in_memory_order(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
 ) -> Nest:
-    """Return the nest with its axes ordered as the access that reads or writes most walks through memory."""
+    """Return the nest with its axes in the memory order of the access that moves the most bytes."""
     ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
     steps: dict[str, int] = {}
     best = (-1, -1)
@@ -327,9 +327,9 @@ def _loads(statement: Statement) -> Iterator[Load]:
 
 
 def _steps(position: Term, axes: Sequence[Axis]) -> dict[str, int]:
-    """Return how far apart in memory the first elements along each axis lie, where that is known and not zero.
+    """Return the distance in memory between the first elements along each axis, if known and nonzero.
 
-    An axis that a reshape has made of others appears in quotients and remainders: the first of them tells its step.
+    An axis that a reshape made from others occurs in quotients and remainders, of which the first gives its step.
     """
     used = variables(position)
     origin = substitute(position, dict.fromkeys(used, ZERO))
@@ -345,7 +345,7 @@ def _steps(position: Term, axes: Sequence[Axis]) -> dict[str, int]:
 def fastest_is_reduced(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
 ) -> bool:
-    """Whether most of what is read and written lies along a reduced axis, so that rows are walked and not columns."""
+    """Whether most bytes are contiguous along a reduced axis, so that loops are over rows and not columns."""
     if not nest.reduced or not nest.kept:
         return bool(nest.reduced)
     ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
@@ -365,7 +365,7 @@ def even_run(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     axes: Sequence[Axis],
 ) -> int:
-    """Return how many of the innermost ``axes`` every access walks through evenly, so that they can be one loop."""
+    """Return how many of the innermost ``axes`` have a single stride in every access and can be one loop."""
     for count in range(len(axes), 1, -1):
         run = axes[-count:]
         others = [a for a in nest.axes if a not in run]

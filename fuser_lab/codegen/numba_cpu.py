@@ -1,4 +1,4 @@
-"""The CPU printer: `prange` over threads, plain inner loops that LLVM vectorizes."""
+"""The CPU printer: `prange` over threads, and plain inner loops that LLVM vectorizes."""
 
 from itertools import chain
 
@@ -49,7 +49,7 @@ _OWN = {  # vectorized, for float32
     "cos": "cos32", "erf": "erf32", "exp": "exp32", "exp2": "exp2_32", "expm1": "expm1_32", "log": "log32",
     "log10": "log10_32", "log1p": "log1p32", "log2": "log2_32", "pow": "pow32", "sin": "sin32", "tanh": "tanh32",
 }
-# Threads share the rounds of a grid; a loop over vectors is left to the compiler's vectorizer.
+# Iterations of a grid are distributed over threads; the compiler vectorizes loops over vectors.
 _LOOPS = {ParallelType.grid_x: "parallel", ParallelType.vectorize: "simd", ParallelType.serial: "serial"}
 _THREADS = ("Threaded", "prange")
 _RUNNING = {"add": "running_sum", "mul": "running_product"}
@@ -66,12 +66,12 @@ _COMPLEX = {
     **{f"a{name}": f"np.arc{name}" for name in ("cos", "sin", "sinh", "tan", "tanh")},
 }
 
-SHORTEST_ROLLED, LONGEST_ROLLED = 8, 128  # rounds; LLVM unrolls longer loops only after it has vectorized them
+SHORTEST_ROLLED, LONGEST_ROLLED = 8, 128  # iterations; LLVM unrolls longer loops only after vectorizing them
 
-LARGEST_STACK = 128 << 10  # bytes of all rows of a function; threads have stacks of at least 512 KiB
+LARGEST_STACK = 128 << 10  # bytes of all rows of a function; stacks of threads have at least 512 KiB
 
-# No flag that would let NaN or infinity be assumed away. Reordering is left to reductions: with "reassoc" on all
-# operations LLVM makes x - x zero, also where x is NaN, and drops the rounding of (x + y) - y.
+# No flag that would assume the absence of NaN or infinity. Only reductions may be reordered: with "reassoc" on all
+# operations, LLVM replaces x - x by zero, even if x is NaN, and drops the rounding of (x + y) - y.
 FASTMATH = ("contract", "nsz")
 
 
@@ -130,33 +130,33 @@ class CpuEmitter(Emitter):
     def loop(self, loop: Loop) -> None:
         """Print a loop; the compiler vectorizes the innermost."""
         if loop.parallel not in _LOOPS:
-            msg = f"a loop over {loop.parallel.value} has no meaning on the CPU."
+            msg = f"the CPU cannot run a loop over {loop.parallel.value}."
             raise CodegenError(msg)
         parallel = loop.parallel is ParallelType.grid_x
         if not parallel and isinstance(loop.start, Const):
-            self._counters.add(loop.var)  # the compiler sees that it is not negative
+            self._counters.add(loop.var)  # the compiler knows that it is not negative
         self.serial_loop(loop, "prange" if parallel else "range")
         self._counters.discard(loop.var)
 
     def updated(self, name: str, value: Term) -> str:
-        """Return a step of a reduction, which may be reordered: the compiler vectorizes it."""
+        """Return a step of a reduction that may be reordered, so that the compiler vectorizes it."""
         match value:
             case Apply(dtype, ("add" | "mul") as fn, (Var(_, first), _)) if dtype.is_float and first == name:
                 return self._call(_RUNNING[fn], value.args)
         return self.term(value)
 
     def is_slow(self, term: Apply) -> bool:
-        """Whether a function takes longer than a branch: our own for Float are computed for a vector of numbers."""
+        """Whether a function takes longer than a branch; fuser_lab's functions for Float are vectorized."""
         return super().is_slow(term) and not (term.fn in _OWN and term.args[0].dtype.compute is DataType.Float)
 
     def subscript(self, position: Term) -> str:
-        """Return a position as unsigned: negative ones count from the end, and testing for them stops vectorizing."""
+        """Return a position as unsigned, because testing for negative positions prevents vectorization."""
         if isinstance(position, Const) or (isinstance(position, Var) and position.name in self._counters):
             return self.term(position)
         return f"uintp({self.term(position)})"
 
     def alloc(self, statement: Alloc) -> None:
-        """Print the allocation of a row: on the stack of the thread while it has room."""
+        """Print the allocation of a row, on the stack of the thread if it fits."""
         buffer = statement.buffer
         name = TYPE_NAMES[buffer.dtype]
         self._on_stack += (nbytes := buffer.size * buffer.dtype.itemsize)
@@ -174,17 +174,17 @@ class CpuEmitter(Emitter):
         self._line(f"transpose({where}, {sizes})", statement.origin)
 
     def reduce(self, statement: Reduce) -> None:
-        """Refuse: CPU kernels combine through memory."""
-        msg = f"a reduction among {statement.scope.value} threads has no meaning on the CPU."
+        """Raise CodegenError: CPU kernels combine results through memory."""
+        msg = f"the CPU cannot run a reduction over {statement.scope.value} threads."
         raise CodegenError(msg)
 
     def scan(self, statement: Scan) -> None:
-        """Print a loop in which all parts advance together, then one for each part that adds what is before it.
+        """Print a loop in which all parts advance together, then one per part that adds the preceding total.
 
-        A step of one part waits for the one before; those of other parts are computed meanwhile.
+        A step of a part depends on the previous one; the steps of other parts hide its latency.
         """
         if statement.scope is not Scope.THREAD:
-            msg = f"a scan among {statement.scope.value} threads has no meaning on the CPU."
+            msg = f"the CPU cannot run a scan over {statement.scope.value} threads."
             raise CodegenError(msg)
         buffer, carry, each, origin = statement.buffer, statement.carry, statement.each, statement.origin
         own = [Var(buffer.dtype, f"{carry.name}_{part}") for part in range(statement.parts)]
@@ -213,8 +213,8 @@ class CpuEmitter(Emitter):
         self._counters.discard(place.name)
 
     def barrier(self, statement: Barrier) -> None:
-        """Refuse: a parallel loop ends where its threads meet."""
-        msg = "a barrier has no meaning on the CPU."
+        """Raise CodegenError: threads synchronize only at the end of a parallel loop."""
+        msg = "the CPU cannot run a barrier."
         raise CodegenError(msg)
 
     def function(self, term: Apply) -> str:
@@ -260,8 +260,8 @@ def _as(value: Term, dtype: DataType) -> Term:
 def _is_rolled(phase: Phase) -> bool:
     """Whether LLVM should vectorize before it unrolls.
 
-    It should where innermost loops are short, no shorter than a vector, and walk along memory. Where they step over
-    memory, neighbours are in a loop around them, which LLVM vectorizes once they are unrolled.
+    It should if innermost loops are short, but not shorter than a vector, and contiguous in memory. If they are
+    strided, an enclosing loop is contiguous, which LLVM vectorizes once they are unrolled.
     """
     rounds = {}
     for loop in walk(phase.body):
@@ -275,15 +275,15 @@ def _is_rolled(phase: Phase) -> bool:
 
 
 def _walks_along_memory(loop: Loop) -> bool:
-    """Whether some access of a loop moves by one element per round."""
+    """Whether some access of a loop advances by one element per iteration."""
     accesses = chain.from_iterable(map(accesses_of, walk(loop.body)))
     return any(access_of(buffer, position, loop.var).step == 1 for buffer, position in accesses)
 
 
 def _check_shared(phase: Phase) -> None:
-    """Raise CodegenError unless threads can share a phase: what stands outside of its parallel loop runs in each."""
+    """Raise CodegenError unless a phase can run in threads, which all execute the code outside its parallel loop."""
     parallel = [s for s in walk(phase.body) if isinstance(s, Loop) and s.parallel is ParallelType.grid_x]
     around = [s for s in phase.body if s not in parallel]
     if len(parallel) > 1 or len(around) == len(phase.body) or not all(isinstance(s, Let | Alloc) for s in around):
-        msg = f"{phase.name}: threads share the one outermost loop of a phase, and nothing is written outside of it."
+        msg = f"{phase.name}: a parallel phase must have a single outermost loop and no stores outside it."
         raise CodegenError(msg)

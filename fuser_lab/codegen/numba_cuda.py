@@ -1,6 +1,6 @@
-"""The CUDA printer: plain Python functions over pointers, in the subset that Numba's compilers take for a GPU.
+"""The CUDA printer: plain Python functions over pointers, in the subset that Numba's GPU compilers accept.
 
-The source imports a compiler but printing it does not: kernels can be read on a machine without a GPU or a compiler.
+The source imports a compiler, but printing it does not, so kernels can be read without a GPU or a compiler.
 """
 
 import re
@@ -52,9 +52,9 @@ from fuser_lab.targets.cuda_compiler import chosen_compiler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Imports:
-    """Where source for a compiler imports its names from: the module ``cuda``, types, libdevice, our functions.
+    """The modules from which source for a compiler imports names: ``cuda``, types, libdevice, fuser_lab's functions.
 
-    ``wide_shuffles`` says whether the compiler's own shuffles move 64 bits.
+    ``wide_shuffles`` says whether the compiler's shuffles move 64 bits.
     """
 
     cuda: str
@@ -102,15 +102,15 @@ _LOOPS = {
     ParallelType.grid_x: "blockIdx.x", ParallelType.block_x: "threadIdx.x", ParallelType.block_y: "threadIdx.y",
     ParallelType.vectorize: "vectorize", ParallelType.unroll: "unroll", ParallelType.serial: "serial",
 }
-_HARDWARE = frozenset({ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y})  # numbers of special registers
+_HARDWARE = frozenset({ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y})  # indices in special registers
 _LIBRARY = {
     "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "exp2": "exp2", "log2": "log2",
     "rsqrt": "rsqrt", "erfinv": "erfinv", "erfcinv": "erfcinv", "nextafter": "nextafter", "fmax": "fmax",
     "fmin": "fmin",
 }
-# Our own for float32, made of the hardware's exp2 and reciprocal.
+# fuser_lab's functions for float32, made from the hardware's exp2 and reciprocal.
 _FAST = {"exp": "fast_exp", "tanh": "fast_tanh", "one_plus_tanh": "one_plus_tanh", "sigmoid": "fast_sigmoid"}
-# What replaces numbers beyond a bound by it: ``bound if x < bound else x``.
+# Comparisons that clamp numbers to a bound: ``bound if x < bound else x``.
 _BOUNDS = {"lt": "maximum", "le": "maximum", "gt": "minimum", "ge": "minimum"}
 _BY_MATH = frozenset(
     {
@@ -119,26 +119,26 @@ _BY_MATH = frozenset(
     },
 )
 _LOADS = {Evict.NORMAL: "load_vector", Evict.FIRST: "load_streamed", Evict.LAST: "load_retained"}
-_ARRIVALS = "arrivals"  # of what blocks of a cluster send each other
+_ARRIVALS = "arrivals"  # counts the data that blocks of a cluster send to each other
 _LEAST_SENT = 4  # bytes
-_WORDS = 1 << 32  # indices below are computed with 32 bits
+_WORDS = 1 << 32  # smaller indices are computed with 32 bits
 WARP = 32
 WIDE = 8  # bytes of a value that takes two words
 FULL_MASK = "0xFFFFFFFF"
 
 
 def _is_power_of_two(term: Term) -> bool:
-    """Whether a divisor is a constant that is divided by with a shift."""
+    """Whether a divisor is a constant power of two, so that division is a shift."""
     return isinstance(term, Const) and (value := int(term.value.real)) > 0 and not value & (value - 1)
 
 
 def pointed_name(buffer: Buffer) -> str:
-    """Return Numba's name of the type that a buffer's pointer points to: a Bool in memory is a byte."""
+    """Return Numba's name of the type that a buffer's pointer points to; a Bool in memory is a byte."""
     return "uint8" if buffer.dtype is DataType.Bool else storage_name(buffer)
 
 
 def _small_integers(phase: Phase) -> frozenset[str]:
-    """Return the names of values that are Char, Byte or Short wherever they are set."""
+    """Return the names of values that are Char, Byte or Short in all assignments."""
     small, others = set[str](), set[str]()
     for statement in walk(phase.body):
         match statement:
@@ -152,7 +152,7 @@ def _small_integers(phase: Phase) -> frozenset[str]:
 
 
 def _awaited(phase: Phase) -> dict[str, tuple[int, int]]:
-    """Return what each block of a cluster waits for, numbered, with its bytes: results of reductions, and buffers."""
+    """Return the data that each block of a cluster waits for, numbered, with bytes: reduction results and buffers."""
     warps = phase.launch.threads[0] // WARP * phase.launch.cluster
     found: dict[str, int] = {}
     for statement in walk(phase.body):
@@ -190,7 +190,7 @@ class CudaEmitter(Emitter):
         return f"({text} != 0)" if pointed else text
 
     def stored(self, buffer: Buffer, value: Term) -> str:
-        """Return a value as it is stored."""
+        """Return a value in its storage type."""
         if buffer.name in self._narrow.wide or self._is_in(self._narrow.copied):
             return self.term(value)
         if self._is_in(self._narrow.unrounded):
@@ -224,9 +224,9 @@ class CudaEmitter(Emitter):
         self._line(f"# parameters: {', '.join(types)}")
 
     def loop(self, loop: Loop) -> None:
-        """Print a loop; blocks and threads are bound, not looped over."""
+        """Print a loop; loops over blocks and threads are bound to indices."""
         if loop.parallel not in _LOOPS:
-            msg = f"a loop over {loop.parallel.value} has no meaning on a GPU."
+            msg = f"a GPU cannot run a loop over {loop.parallel.value}."
             raise CodegenError(msg)
         start, stop = map(self._range, (loop.start, loop.stop))
         self._ranges[loop.var] = (start[0], max(stop[1] - 1, start[0]))
@@ -251,19 +251,19 @@ class CudaEmitter(Emitter):
 
     def _infix(self, sign: str, args: tuple[Term, ...]) -> tuple[str, int]:
         if sign in {"//", "%"} and args[0].dtype is DataType.Index and not _is_power_of_two(args[1]):
-            # Divided with 64 bits, an index takes four times the instructions.
+            # A 64-bit division takes four times the instructions.
             args = self._in_words(args[0]), self._in_words(args[1])
         return super()._infix(sign, args)
 
     def _in_words(self, term: Term) -> Term:
-        """Return an index that the compiler knows to fit 32 bits; the term itself where it does not, or is one."""
+        """Return an index that the compiler knows to fit in 32 bits, or the term unchanged."""
         low, high = self._range(term)
         if low < 0 or high >= _WORDS or self._fits_words(term):
             return term
         return Var(term.dtype, f"index32({self.term(term)})")
 
     def _fits_words(self, term: Term) -> bool:
-        """Whether the compiler sees that an index fits 32 bits: a quotient is no larger than what is divided."""
+        """Whether the compiler knows that an index fits in 32 bits; a quotient does if its dividend does."""
         match term:
             case Apply(_, "floordiv" | "mod", (number, divisor)):
                 return self._fits_words(number) or not _is_power_of_two(divisor)
@@ -273,7 +273,7 @@ class CudaEmitter(Emitter):
                 return isinstance(term, Const)
 
     def _narrowed(self, statement: Statement) -> Statement:
-        """Return a Let without a rounding that the stores do, or of a word that is copied."""
+        """Return a Let without a rounding that its stores perform, or of a word that is copied."""
         match statement:
             case Let(value=Apply(_, _, (operand,))) if self._is_in(self._narrow.unrounded):
                 return replace(statement, value=cast(operand, DataType.Float))
@@ -287,25 +287,25 @@ class CudaEmitter(Emitter):
         return self._place is not None and self._place[1] in places
 
     def _range(self, term: Term) -> Range:
-        """Return the least and the largest value of an index, for the sizes of this run."""
+        """Return the smallest and the largest value of an index for the sizes of this run."""
         return range_of(linear(substitute(term, self._sizes), self._ranges), self._ranges)
 
     def alloc(self, statement: Alloc) -> None:
-        """Print an array of the thread or the block; small ones with constant loops become registers."""
+        """Print an array of the thread or the block; small arrays with constant loops become registers."""
         buffer = statement.buffer
         kind = TYPE_NAMES[buffer.dtype] if buffer.role is Role.SCRATCH else pointed_name(buffer)
         if buffer.role is Role.SHARED:
             size = 0 if buffer.is_dynamic else buffer.size
             text = f"cuda.shared.array({size}, {kind}, alignment={buffer.alignment})"
         else:
-            # Words are moved four bytes at a time; alignment matters only where they do not end up in registers.
+            # Words are moved four bytes at a time; alignment matters only if they are not in registers.
             aligned = ", alignment=8" if buffer.role is Role.WORDS and buffer.dtype.itemsize < 4 else ""
             wide = buffer.name in self._narrow.wide
             text = f"cuda.local.array({buffer.size}, {'float32' if wide else kind + aligned})"
         self._line(f"{buffer.name} = {text}", statement.origin)
 
     def vector(self, statement: VectorLoad | VectorStore) -> None:
-        """Print the call that moves a few neighbours between memory and registers."""
+        """Print the call that moves a few adjacent elements between memory and registers."""
         name = "store_vector"
         if isinstance(statement, VectorLoad):
             name = "load_shifted" if statement.shifted else _LOADS[statement.evict]
@@ -316,7 +316,7 @@ class CudaEmitter(Emitter):
         self._line(f"{name}({memory}, {words}, {statement.count}, {statement.width})", statement.origin)
 
     def uniforms(self, statement: Uniforms) -> None:
-        """Print the call that draws neighbouring random numbers, four at a time."""
+        """Print the call that draws consecutive random numbers, four at a time."""
         where = ", ".join(self.term(t) for t in (statement.seed, statement.offset, statement.position))
         numbers = f"{statement.numbers.name}, {self.term(statement.slot)}, {statement.count}"
         self._line(f"philox_uniforms({where}, {numbers})", statement.origin)
@@ -329,7 +329,7 @@ class CudaEmitter(Emitter):
         self._line("cuda.syncthreads()")
 
     def arrive(self, statement: Arrive) -> None:
-        """Print what says that a block of a cluster has started, and how many bytes it will wait for."""
+        """Print the signal that a block of a cluster has started, and the number of bytes that it will wait for."""
         if self._awaited:
             self._line(f"{_ARRIVALS} = cuda.shared.array({len(self._awaited)}, uint64)", statement.origin)
             self._line("if cuda.threadIdx.x == 0 and cuda.threadIdx.y == 0:", statement.origin)
@@ -345,13 +345,13 @@ class CudaEmitter(Emitter):
         self._sent_to(buffer.name, (buffer.name, kind), place, value, self.term(statement.rank), statement.origin)
 
     def wait_for(self, statement: Await) -> None:
-        """Print the wait for what other blocks of the cluster send."""
+        """Print the wait for data that other blocks of the cluster send."""
         self._wait_for(statement.buffer.name, statement.origin)
 
     def _sent_to(
         self, key: str, shared: tuple[str, str], place: str, value: str, rank: str, origin: str | None,
     ) -> None:
-        """Print a store of what is waited for under a name to a buffer, given by its name and type."""
+        """Print a remote store, awaited under a name, to a buffer given by its name and type."""
         (name, kind), words, (number, _) = shared, f"{shared[0]}_sent", self._awaited[key]
         self._line(f"{words} = cuda.local.array(1, {kind})", origin)
         self._line(f"{words}[0] = {value}", origin)
@@ -368,7 +368,7 @@ class CudaEmitter(Emitter):
         self._line(f"{name} = {self.term(statement.value)}", origin)
         lanes, mask = min(self._threads_x, WARP), FULL_MASK
         if lanes < WARP:
-            # Several rows share a warp, and some of them may be beyond the last: lanes of the own row are named only.
+            # Several rows share a warp, and some may be beyond the last, so the mask has only the lanes of this row.
             mask = f"{name}_lanes"
             self._line(f"{mask} = {(1 << lanes) - 1:#x} << (cuda.threadIdx.y * {lanes} % {WARP})", origin)
         self._shuffled(statement, lanes, mask)
@@ -393,13 +393,13 @@ class CudaEmitter(Emitter):
             self._combined(statement, f"{name}_other", f"{shared}[warp]")
 
     def _reduce_cluster(self, statement: Reduce, shared: str, warps: int) -> None:
-        """Print how each warp sends what it has found to all blocks of a cluster, and each block combines that.
+        """Print the code by which each warp sends its result to all blocks of a cluster, and each block combines them.
 
-        All of them combine it in the same order, so that they find the same.
+        All blocks combine them in the same order, so that they get equal results.
         """
         dtype, name, origin = statement.value.dtype, statement.name, statement.origin
         if self._around:
-            msg = f"{name} is reduced among the blocks of a cluster in a loop; their memory would be written over."
+            msg = f"{name} is reduced over a cluster inside a loop, whose iterations would overwrite its memory."
             raise CodegenError(msg)
         total, kept = warps * self._cluster, DataType.Int32 if dtype is DataType.Bool else dtype
         self._line(f"{shared} = cuda.shared.array({total}, {TYPE_NAMES[kept]})", origin)
@@ -420,7 +420,7 @@ class CudaEmitter(Emitter):
         self._shuffled(statement, WARP, FULL_MASK)
 
     def _shuffled(self, statement: Reduce, lanes: int, mask: str) -> None:
-        """Print the exchange among ``lanes`` neighbours: half as far each time, until all of them know the result."""
+        """Print the exchange among ``lanes`` adjacent lanes, halving the distance each time; all get the result."""
         if lanes == 1:
             return
         value = Var(statement.value.dtype, statement.name)
@@ -430,7 +430,7 @@ class CudaEmitter(Emitter):
             self._combined(statement, f"{statement.name}_other", received)
 
     def _exchanged(self, call: str, value: Var) -> str:
-        """Return what a shuffle gives a lane of another lane's value; ``call`` has braces where the value is sent."""
+        """Return another lane's value received by a shuffle; ``call`` has braces in place of the sent value."""
         dtype, name = value.dtype, value.name
         carried = {DataType.Bool: DataType.Int32, DataType.UInt64: DataType.Int}.get(dtype, dtype)
         is_wide = carried.itemsize // (2 if dtype.is_complex else 1) == WIDE
@@ -445,13 +445,13 @@ class CudaEmitter(Emitter):
         return f"({received} != 0)" if dtype is DataType.Bool else f"uint64({received})"
 
     def scan(self, statement: Scan) -> None:
-        """Print running values of each thread, of the lanes of a warp by shuffles, of warps through shared memory."""
+        """Print running values of threads, of the lanes of a warp by shuffles, and of warps through shared memory."""
         name, dtype, each, origin = statement.carry.name, statement.buffer.dtype, statement.each, statement.origin
         lanes = 1 if statement.scope is Scope.THREAD else min(self._threads_x, WARP)
         warps = self._threads_x // WARP if statement.scope is Scope.BLOCK else 1
         totals = statement.parts * warps
         if totals > WARP:
-            msg = f"{totals} warps and parts of a scan are more than one warp combines."
+            msg = f"a scan has {totals} totals of warps and parts; one warp can combine at most {WARP}."
             raise CodegenError(msg)
         part, place = Var(DataType.Index, f"{name}_part"), Var(DataType.Index, f"{name}_at")
         own, start = f"{name}_own", Var(dtype, f"{name}_start")
@@ -464,7 +464,7 @@ class CudaEmitter(Emitter):
             return self.term(Apply(dtype, statement.fn, (a, b)))
 
         def among(value: Var, count: int, mask: str) -> None:
-            """Print running values of neighbouring lanes: twice as many are combined each time."""
+            """Print running values of adjacent lanes, doubling the number of combined lanes each time."""
             other = Var(dtype, f"{name}_other")
             self._line(f"for {name}_step in range({(count - 1).bit_length()}):", origin)
             with self._indented():
@@ -476,7 +476,7 @@ class CudaEmitter(Emitter):
         mask = FULL_MASK
         self._line(f"{lane} = cuda.threadIdx.x % {lanes}", origin)
         if 1 < lanes < WARP:
-            # As in a reduction: lanes of the own row are named only.
+            # As in a reduction, the mask has only the lanes of this row.
             mask = f"{name}_lanes"
             self._line(f"{mask} = {(1 << lanes) - 1:#x} << (cuda.threadIdx.y * {lanes} % {WARP})", origin)
         self._line(f"{own} = cuda.local.array({statement.parts}, {TYPE_NAMES[dtype]})", origin)
@@ -495,7 +495,7 @@ class CudaEmitter(Emitter):
             self._line(f"{warp} = cuda.threadIdx.x // {WARP}", origin)
             self._line(f"{shared} = cuda.shared.array({totals}, {TYPE_NAMES[dtype]})", origin)
             if self._around:
-                self._line("cuda.syncthreads()", origin)  # all have read what the round before put there
+                self._line("cuda.syncthreads()", origin)  # all threads have read the values of the previous round
             self._line(f"if {lane} == {WARP - 1}:", origin)
             self._line(f"    for {part.name} in range({statement.parts}):", origin)
             self._line(f"        {shared}[{part.name} * {warps} + {warp}] = {mine.name}", origin)
@@ -533,24 +533,24 @@ class CudaEmitter(Emitter):
         self._line(f"{name} = {self.term(term)}", statement.origin)
 
     def prologue(self, phase: Phase) -> None:
-        """Remember the shape of a block, and that no index is known yet."""
+        """Record the shape of a block, and clear the known indices."""
         self._threads_x, self._cluster = phase.launch.threads[0], phase.launch.cluster
-        self._around = 0  # loops around the statement that is printed
+        self._around = 0  # number of loops around the statement that is printed
         self._awaited = _awaited(phase)
         self._small = _small_integers(phase)
         self._narrow: NarrowValues = narrow_values(phase.body, frozenset(_PAIRED))
         self._ranges: dict[str, Range] = {}
-        self._words: set[str] = set()  # indices that the compiler knows to fit 32 bits
+        self._words: set[str] = set()  # indices that the compiler knows to fit in 32 bits
         sizes = (size for size in phase.sizes if size.dtype is DataType.Index)
         self._sizes = {size.name: index(size.value) for size in sizes}
 
     def apply(self, term: Apply) -> tuple[str, int]:
-        """Return a function application and how strongly it binds."""
+        """Return a function application and its operator precedence."""
         match term:
             case Apply(_, "select", (Apply(_, fn, (x, Const(DataType.Float, bound) as limit)), y, z)) if (
                 fn in _BOUNDS and y == limit and z == x and bound != 0
             ):
-                # One instruction, NaN kept in both; only of zeros it might choose another one.
+                # One instruction that preserves NaN; it may choose a zero of the other sign.
                 return self._call(_BOUNDS[fn], (x, limit)), ATOM
             case Apply(_, "eq" | "ne" as fn, (a, b)) if a.dtype.is_complex:
                 return self._compared(fn, self._argument(a, 8), self._argument(b, 8)), ATOM
@@ -563,13 +563,13 @@ class CudaEmitter(Emitter):
 
     @staticmethod
     def _compared(fn: str, a: str, b: str) -> str:
-        """Return a comparison of complex numbers by their parts: numba-cuda-mlir has none of its own."""
+        """Return a comparison of complex numbers by their parts, which numba-cuda-mlir lacks."""
         sign, both = ("==", "&") if fn == "eq" else ("!=", "|")
         return f"(({a}.real {sign} {b}.real) {both} ({a}.imag {sign} {b}.imag))"
 
     def _whole(self, term: Apply) -> tuple[str, int] | None:
         if term.fn in {"max", "min"} and term.args[0].dtype is DataType.UInt64:
-            # numba-cuda-mlir's own functions compare as if numbers had signs.
+            # numba-cuda-mlir's functions compare unsigned numbers as signed.
             return self._call("maximum" if term.fn == "max" else "minimum", term.args), ATOM
         return super()._whole(term)
 
@@ -582,7 +582,7 @@ class CudaEmitter(Emitter):
         return super()._cast(value, dtype)
 
     def _has_few_bits(self, value: Term) -> bool:
-        """Whether a value is a small integer, which operands are not typed as: they are widened to Int32."""
+        """Whether a value is a small integer; operands are widened to Int32."""
         match value:
             case Var(_, name):
                 return name in self._small

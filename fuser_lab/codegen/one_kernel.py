@@ -1,4 +1,4 @@
-"""Whether the lowering makes one kernel of a candidate, and the schedulers that accept whatever it can."""
+"""Whether a candidate can be lowered to one kernel, and the schedulers that accept all such candidates."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,27 +21,27 @@ from fuser_lab.schedule.state import Style
 from fuser_lab.segmentation.oracle import Candidate
 from fuser_lab.targets import names, target_of
 
-MORE_BYTES = 8  # a kernel may move this part more than its inputs and outputs, for what its phases exchange
+MORE_BYTES = 8  # a kernel may move 1 / this more bytes than its inputs and outputs, for data between its phases
 
 
 @dataclass(frozen=True, slots=True)
 class OneKernel:
-    """Lowers a candidate for each target and counts the bytes that the kernel moves on a GPU."""
+    """Lowers a candidate for each target, and counts the bytes that the kernel moves on a GPU."""
 
     def refusal(self, candidate: Candidate, scheduler: SchedulerType, device: Device) -> Reason | None:
         """Return why the candidate is not one kernel, or None.
 
-        It is one if every target has a kernel for it, and the kernel for the device moves hardly more bytes than one
-        read of each input and one write of each output: phases that each read an input again could as well be kernels.
+        It is one kernel if every target has a kernel for it, and the kernel for the device moves hardly more bytes than
+        one read of each input and one write of each output; otherwise its phases might as well be separate kernels.
         """
         return _refusal(candidate, scheduler if scheduler in _OWN_LOWERING else SchedulerType.REDUCTION, device)
 
 
-# Schedulers whose segments are lowered in a way of their own; the others share one.
+# Schedulers whose segments are lowered differently; all others share one lowering.
 _OWN_LOWERING = frozenset({SchedulerType.OUTER_PERSISTENT, SchedulerType.INNER_OUTER_PERSISTENT})
 
 
-@lru_cache(maxsize=16)  # the schedulers are asked about one candidate after the other
+@lru_cache(maxsize=16)  # schedulers are asked in turn about the same candidate
 def _refusal(candidate: Candidate, scheduler: SchedulerType, device: Device) -> Reason | None:
     least = sum(tv.nbytes for tv in (*candidate.tensor_inputs, *candidate.outputs))
     most = least + least // MORE_BYTES
@@ -58,7 +58,7 @@ def _refusal(candidate: Candidate, scheduler: SchedulerType, device: Device) -> 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Content:
-    """A segment, equal to others with the same content: those of the layers of a model are lowered once."""
+    """A segment that equals others with the same content, so that equal layers of a model are lowered once."""
 
     fusion: Fusion
 
@@ -71,7 +71,7 @@ class _Content:
 
 @lru_cache(maxsize=256)
 def _moved(content: _Content, scheduler: SchedulerType, target: str, device: Device, most_bytes: int | None) -> int:
-    """Return the bytes that the kernel of a segment moves, or more than ``most_bytes`` if it moves more than these."""
+    """Return the bytes that the kernel of a segment moves, or any number above ``most_bytes`` if it moves more."""
     try:
         kernel = lower(content.fusion, scheduler, target, "asked", {}, device=device, most_bytes=most_bytes)
     except MovesMore as found:
@@ -80,9 +80,9 @@ def _moved(content: _Content, scheduler: SchedulerType, target: str, device: Dev
 
 
 def bytes_moved(kernel: Kernel) -> int:
-    """Return the bytes that the phases of a GPU kernel read and write, each phase each of its buffers once.
+    """Return the bytes that the phases of a GPU kernel read and write, counting each buffer once per phase.
 
-    An input that several passes over a row need is counted for each of them, except for the part that stays on chip.
+    An input that several passes over a row read counts once per pass, except for the part that stays on chip.
     """
     return sum(phase.nbytes for phase in kernel.phases) + sum(map(_read_again, kernel.nests))
 
@@ -109,8 +109,9 @@ def with_lifted(*rules: ReasonCode) -> tuple[Scheduler, ...]:
 def without_rules(*rules: str) -> tuple[Scheduler, ...]:
     """Return nvFuser's schedulers, followed by open ones without some of nvFuser's rules.
 
-    For ``fuser_lab.segment(schedulers=...)``: what a rule refused is accepted where our lowering makes one kernel of
-    it. `OPEN_SCHEDULERS` are without all of these rules. ``fl.price`` says what each of them costs a fusion.
+    For ``fuser_lab.segment(schedulers=...)``: a candidate that only a lifted rule refuses is accepted if fuser_lab
+    lowers it to one kernel. `OPEN_SCHEDULERS` lift all of these rules. ``fl.price`` shows what each rule costs a
+    fusion.
 
     Parameters
     ----------
@@ -120,21 +121,22 @@ def without_rules(*rules: str) -> tuple[Scheduler, ...]:
     Raises
     ------
     InputError
-        If none is given, or no kernel does without one of them.
+        If no rule is given, or every kernel needs one of them.
     """
     known = {code.value: code for code in LIFTABLE}
     wrong = next((rule for rule in rules if rule not in known), None)
     if wrong is not None or not rules:
-        said = "no rule is given" if wrong is None else f"no kernel does without the rule {shown(wrong)}"
+        said = "no rule is given" if wrong is None else f"the rule {shown(wrong)} cannot be lifted"
         msg = f"without_rules: {said}; choose from {', '.join(sorted(known))}."
         raise InputError(msg)
     return with_lifted(*(code for code in LIFTABLE if code.value in rules))
 
 
 OPEN_SCHEDULERS = register(SchedulerSet("OPEN_SCHEDULERS", with_lifted(*LIFTABLE)))
-"""nvFuser's schedulers, then open ones: these accept what nvFuser refuses where our lowering makes one kernel of it.
+"""nvFuser's schedulers, then open ones, which accept candidates that nvFuser refuses and fuser_lab can lower.
 
-Pass them to `fuser_lab.segment` as ``schedulers``. Each acceptance names the rules of nvFuser that it goes beyond
+Pass them to `fuser_lab.segment` as ``schedulers``. Each acceptance names the rules of nvFuser that the segment breaks
 (``segment.beyond``), and plans made with them are marked in their log, code and explanation. Bottom-up is greedy and
-may merge a small pair that keeps a large one apart; ``strategy="saving"`` begins with the merge that saves most bytes.
+may merge a small pair that prevents a large merge; ``strategy="saving"`` begins with the merge that saves the most
+bytes.
 """

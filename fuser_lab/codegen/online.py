@@ -1,4 +1,4 @@
-"""Maximum and sum of exponentials relative to it, found in one pass: where that is possible, and how sums meet."""
+"""A maximum and the sum of exponentials relative to it, computed in one pass (online softmax)."""
 
 import math
 from collections.abc import Mapping
@@ -8,23 +8,23 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, Fusion, OpKind, Val
 from fuser_lab.ir.term import Apply, Const, Term, apply, select
 
-_LARGEST = frozenset({"max", "fmax"})  # a sum with NaN is NaN, also relative to a maximum that passes over it
+_LARGEST = frozenset({"max", "fmax"})  # a sum with NaN is NaN, even relative to a maximum that ignores NaN
 _VIEWS = frozenset({OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND, OpKind.COPY})
 
 
 def finite(largest: Term) -> Term:
-    """Return a maximum, or 0 for minus infinity: nothing is subtracted from elements that are all minus infinity."""
+    """Return a maximum, or 0 if it is minus infinity, so that nothing is subtracted from minus infinity."""
     lowest = Const(largest.dtype, -math.inf)
     return select(apply("eq", largest, lowest), Const(largest.dtype, 0.0), largest)
 
 
 def scale(old: Term, origin: Term) -> Term:
-    """Return what a sum relative to one maximum is multiplied with to be relative to another, which is `finite`."""
+    """Return the factor that makes a sum relative to one maximum relative to another, which is `finite`."""
     return Apply(old.dtype, "exp", (old - origin,))
 
 
 def whole_sum(largest: Term, total: Term) -> Term:
-    """Return the whole sum, NaN where all elements are minus infinity: none has a distance to the largest."""
+    """Return the complete sum, which is NaN if all elements are minus infinity."""
     lowest = Const(largest.dtype, -math.inf)
     return select(apply("eq", largest, lowest), Const(total.dtype, math.nan), total)
 

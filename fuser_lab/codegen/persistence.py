@@ -1,4 +1,4 @@
-"""Which values of a row are kept between the passes over it, so that later passes need not compute them again."""
+"""The values of a row that are kept between passes, so that later passes need not compute them again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from fuser_lab.codegen.values import Values
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.ir.term import MATH, Apply, Term, Var
 
-# What is more expensive to recompute than to read back.
+# Ops that are more expensive to recompute than to read back.
 COSTLY = MATH | {"div", "pow", "fmod", "remainder", "philox_uniform"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A tensor whose row is kept, and the pass that computes it."""
+    """A tensor of which a row is kept, and the pass that computes it."""
 
     tensor: TensorView
     written: int
@@ -30,8 +30,8 @@ def choose_saved(
 ) -> tuple[Saved, ...]:
     """Return the values to keep.
 
-    A value is a candidate where a pass needs it that an earlier pass needed as well, and something new is made of it.
-    Only those are kept that are expensive to recompute.
+    A value is a candidate if a pass that computes something new from it follows an earlier pass that needed it as well.
+    Only values that are expensive to recompute are kept.
     """
     needs = [_needed(fusion, nest, buffers, layouts, levels, number) for number in range(passes)]
     saved: dict[TensorView, Saved] = {}
@@ -60,10 +60,11 @@ def rows_kept(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     levels: Mapping[Val, int], passes: int, *, values: bool, early: bool = False,
 ) -> tuple[Saved, ...]:
-    """Return what a GPU keeps of a row: inputs that several passes need, as they lie in memory.
+    """Return what a GPU keeps of a row: the inputs that several passes need, in their storage type.
 
-    With ``values`` also what is expensive to recompute, with ``early`` also inputs that later passes need, so that
-    nothing waits for them then. Other inputs that all rows share are not kept: caches hold them.
+    With ``values``, values that are expensive to recompute are also kept; with ``early``, also inputs that only later
+    passes need, which are then loaded in advance. Other inputs that all rows share are not kept, because caches hold
+    them.
     """
     expensive = choose_saved(fusion, nest, buffers, layouts, levels, passes) if values else ()
     found: dict[TensorView, list[int]] = {}
@@ -83,7 +84,7 @@ def inputs_needed(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     levels: Mapping[Val, int], number: int, saved: Sequence[Saved],
 ) -> tuple[TensorView, ...]:
-    """Return the inputs of which a pass reads an element at each point, given what earlier passes kept."""
+    """Return the inputs of which a pass reads an element at each point, given the values that earlier passes kept."""
     earlier = tuple(s for s in saved if s.written < number)
     written = [s.tensor for s in saved if s.written == number and s.tensor in fusion.producers]
     needed = _needed(fusion, nest, buffers, layouts, levels, number, earlier, written)
@@ -100,9 +101,9 @@ def shared_along(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     levels: Mapping[Val, int], axes: Sequence[Axis],
 ) -> tuple[TensorView, ...]:
-    """Return the values that are the same along some axes, not along all, and that others are computed from there.
+    """Return the values that are constant along some but not all axes, and from which other values are computed.
 
-    Computed ones come first.
+    Computed values come first.
     """
     needed = _needed(fusion, nest, buffers, layouts, levels, 0)
     same = {axis.name for axis in axes}
@@ -131,7 +132,7 @@ def calls_functions(
 
 
 def bytes_kept(saved: Sequence[Saved], fusion: Fusion) -> int:
-    """Return the bytes per element of a row that are kept at once: a computed value takes the place of an input."""
+    """Return the bytes per element of a row that are kept at once; a computed value replaces an input."""
     inputs = sum(s.tensor.dtype.itemsize for s in saved if s.tensor not in fusion.producers)
     values = sum(s.tensor.dtype.compute.itemsize for s in saved if s.tensor in fusion.producers)
     return max(inputs, values)
@@ -144,7 +145,7 @@ def _roots(nest: Nest, levels: Mapping[Val, int], number: int) -> list[TensorVie
 
 
 class _Asked(Values):
-    """Finds out which elements are needed: nothing is named or emitted for what is computed of them."""
+    """Records which elements are needed, without naming or emitting values."""
 
     def _computed(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
         for operand in expr.tensor_inputs:
@@ -156,7 +157,7 @@ class _Asked(Values):
 def _asked_for(
     values: Values, nest: Nest, roots: Sequence[TensorView], known: Sequence[Saved] = (),
 ) -> tuple[Statement, ...]:
-    """Ask for roots at a point of the nest, results of reductions and what is kept given; return what was emitted."""
+    """Request roots at a point of the nest, given reduction results and kept values; return the emitted values."""
     ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
     with values.block(ranges, pinned=True) as scope:
         for expr in (*nest.reductions, *nest.scans):
@@ -187,14 +188,14 @@ def _is_expensive(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     tensor: TensorView, known: dict[TensorView, bool],
 ) -> bool:
-    """Whether a value is expensive to recompute; ``known`` are answers about others, to which this one is added."""
-    # What is expensive stays so in what is computed of it, element by element.
+    """Whether a value is expensive to recompute; ``known`` caches the results."""
+    # A value computed element by element from an expensive value is expensive as well.
     known[tensor] = any(map(known.get, _computed_of(fusion, tensor))) or _costly(fusion, nest, buffers, layouts, tensor)
     return known[tensor]
 
 
 def _computed_of(fusion: Fusion, tensor: TensorView) -> Iterator[TensorView]:
-    """Yield the tensors that an element is computed of by pointwise expressions."""
+    """Yield the tensors from which pointwise expressions compute an element."""
     waiting, seen = [tensor], {tensor}
     while waiting:
         maker = fusion.producers.get(waiting.pop())

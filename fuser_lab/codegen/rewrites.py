@@ -1,9 +1,10 @@
-"""Cheaper forms of values, for GPUs: what one expression makes of another's result, computed in one go.
+"""Cheaper forms of values for GPUs, which combine consecutive expressions.
 
-``1 + tanh(x)``, as in the tanh form of GELU, is ``2 / (1 + exp(-2 x))``: half the instructions, and no digits are lost
-where tanh is near -1. ``1 / (1 + exp(-x))``, the logistic function, divides by an approximate reciprocal, which is as
-exact as the exponential. ``cos(2 pi x)``, as in Box and Muller's normal numbers, needs no reduction by an inexact pi.
-A bound at or beyond the largest number of ``e4m3`` has no effect before a conversion to it, which ends there anyway.
+``1 + tanh(x)``, as in the tanh form of GELU, is ``2 / (1 + exp(-2 x))``, with half the instructions and without
+cancellation where tanh is near -1. ``1 / (1 + exp(-x))``, the logistic function, multiplies by an approximate
+reciprocal, which is as accurate as the exponential. ``cos(2 pi x)``, as in normal numbers by Box and Muller, needs no
+reduction by an inexact pi. A bound at or beyond the largest ``e4m3`` number has no effect before a conversion to e4m3,
+which saturates anyway.
 """
 
 import math
@@ -76,7 +77,7 @@ def _cheaper(value: Term, known: Mapping[str, Term]) -> Term:
 
 
 def _unbounded(value: Term, known: Mapping[str, Term]) -> Term:
-    """Return a value that is converted to e4m3 without bounds that the conversion has anyway; NaN passes both."""
+    """Return a value to be converted to e4m3 without bounds that the conversion applies anyway; both preserve NaN."""
     form = known.get(value.name) if isinstance(value, Var) else value
     match form:
         case Apply(DataType.Float, "select", (Apply(_, "lt", (x, Const(_, bound))), Const(_, end), other)) if (

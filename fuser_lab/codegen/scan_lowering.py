@@ -1,4 +1,4 @@
-"""Scans of one nest: running values along one axis, and what is computed before and after them at the same places."""
+"""Scans of one nest: running values along one axis, and the ops before and after them at the same positions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +15,9 @@ from fuser_lab.schedule.state import Space, Style
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A scan while its loops are written: ``elements`` holds its operand's, then its results, in the compute type.
+    """A scan whose loops are being written: ``elements`` holds its operands, then its results, in the compute type.
 
-    ``first`` is what precedes the first element, in the dtype that is carried from one round of a loop to the next.
+    ``first`` precedes the first element, in the dtype of the value that is carried between iterations.
     """
 
     expr: Expr
@@ -28,7 +28,7 @@ class Running:
 
     @property
     def name(self) -> str:
-        """The name of the value that is carried, ``t6_cumsum``."""
+        """The name of the carried value, such as ``t6_cumsum``."""
         return f"{self.expr.name.lower()}_{self.expr.op.name}"
 
 
@@ -43,11 +43,11 @@ class ScanLowering(NestLowering):
         return replace(super()._space(), scans=len(self._nest.scans))
 
     def _columns(self) -> Launch:
-        """Write scans of which neighbours in memory are neighbours."""
+        """Write scans down columns, of which adjacent ones are adjacent in memory."""
         raise NotImplementedError
 
     def _levels_of_scans(self) -> tuple[tuple[Expr, ...], ...]:
-        """Return the scans by how many others stand before them."""
+        """Return the scans grouped by the number of other scans they depend on."""
         behind: dict[Val, int] = {}
         found: dict[int, list[Expr]] = {}
         for expr in self._fusion.exprs:
@@ -59,9 +59,9 @@ class ScanLowering(NestLowering):
         return tuple(tuple(found[level]) for level in sorted(found))
 
     def _running(self, expr: Expr, size: int, *, wide: bool = False, sums: bool = False) -> Running:
-        """Allocate room for ``size`` elements, none if 0; if ``wide``, Float is carried as Double where adding rounds.
+        """Allocate ``size`` elements, none if 0; if ``wide``, sums of Float are carried as Double.
 
-        ``sums`` says that the elements are values that are carried.
+        ``sums`` says that the elements are carried values.
         """
         combine = OPS[expr.op.name].running
         assert combine is not None
@@ -75,29 +75,29 @@ class ScanLowering(NestLowering):
         identity = combine.identity(expr.out.dtype)
         first: Term = Const(carried, identity)
         if start is not None:
-            # What precedes the first element, rounded to the dtype of the results.
+            # The value before the first element, rounded to the dtype of the results.
             given = self._values.scalar(start)
             first = in_dtype(given if given.dtype is expr.out.dtype else cast(given, expr.out.dtype), carried)
         return Running(expr=expr, fn=combine.fn, identity=Const(dtype, identity), first=first, elements=elements)
 
     def _carried(self, levels: Sequence[Sequence[Running]]) -> dict[Expr, Var]:
-        """Name the values that scans carry, and set them to what precedes the first element."""
+        """Name the values that scans carry, and initialize them."""
         scans = [scan for level in levels for scan in level]
         return {scan.expr: self._values.let(scan.name, scan.first, origin=scan.expr.name) for scan in scans}
 
     def _give(self, scans: Mapping[Expr, Term], places: Places) -> None:
-        """Let results of scans be read at one place: ``scans`` holds the element of each."""
+        """Make results of scans available at one position: ``scans`` holds the element of each."""
         for expr, element in scans.items():
             out = expr.out
             at = self._values.simplified(self._nest.at(out, places))
             self._values.given[out.name, at] = in_dtype(element, out.dtype)
 
     def _operand(self, expr: Expr, places: Places) -> Term:
-        """Return the operand of a scan at one place, in the compute type."""
+        """Return the operand of a scan at one position, in the compute type."""
         source = expr.tensor_inputs[0]
         return in_dtype(self._values.value(source, self._nest.at(source, places)), expr.out.dtype.compute)
 
 
 def in_dtype(value: Term, dtype: DataType) -> Term:
-    """Return a value in a dtype, without a cast where it has it."""
+    """Return a value in a dtype, without a cast if it already has that dtype."""
     return value if value.dtype is dtype else cast(value, dtype)

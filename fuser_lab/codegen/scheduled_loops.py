@@ -1,8 +1,8 @@
-"""Loops of a fusion scheduled by hand: which of them are one, how far they run, and which element each round is about.
+"""Loops of a fusion scheduled by hand: which loops are shared, their extents, and the element of each iteration.
 
 Tensors that are computed inside loops of others share these loops. A tensor with a broadcast axis that is merged into a
-shared loop runs over what its consumer runs over (nvFuser promotes such loops): its index then comes from the
-consumer's. Everywhere else the index of an element comes from the tensor's own splits and merges, read backwards.
+shared loop runs over the consumer's extent (nvFuser promotes such loops), and its index comes from the consumer.
+Otherwise the index of an element follows from the tensor's own splits and merges, applied backwards.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ Ranges = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """The consumer that a tensor takes its loops from."""
+    """The consumer whose loops a tensor uses."""
 
     expr: Expr
     consumer: str
@@ -46,10 +46,10 @@ class Loops:
         self._check_reductions()
         self.hardware = self._hardware()
 
-    # Which loops are one
+    # Shared loops
 
     def match(self, producer: str, expr: Expr) -> Match:
-        """Return which loops of a producer and of the result of an expression are one."""
+        """Return the pairs of loops that a producer and the result of an expression share."""
         key = (producer, expr.name)
         if key not in self._matches:
             tensors = self.scheduled.tensors
@@ -57,23 +57,23 @@ class Loops:
         return self._matches[key]
 
     def class_of(self, slot: Slot) -> Slot:
-        """Return the representative of all loops that are one with a loop."""
+        """Return the representative of all loops that are shared with a loop."""
         return self._classes.of(slot)
 
     def around(self, name: str, count: int) -> tuple[Slot, ...]:
-        """Return the kernel's loops that hold the first loops of a tensor: those that are not blocks or threads."""
+        """Return the kernel's loops that contain the first loops of a tensor, except blocks and threads."""
         slots = self._classes.around(name, count)
         kinds = ((slot, self.parallel.get(slot, ParallelType.serial)) for slot in slots)
         return tuple(slot for slot, kind in kinds if not (kind.is_block or kind.is_thread))
 
-    # How far they run
+    # Extents
 
     def extent(self, slot: Slot) -> int:
-        """Return the number of rounds of a loop."""
+        """Return the extent of a loop."""
         return self._extents[slot]
 
     def _decide_extents(self) -> None:
-        """Consumers first: loops are the tensor's own, or a consumer's where they share merged broadcasts."""
+        """Determine extents, consumers first: the tensor's own, or a consumer's if they share merged broadcasts."""
         for name in reversed(list(self.scheduled.tensors)):
             tensor = self.scheduled.tensors[name]
             spread = broadcast_loops(tensor)
@@ -83,12 +83,12 @@ class Loops:
             elif not self._follow(name, tensor, spread):
                 msg = (
                     f"{name} shares loops with {other} in which broadcast axes are merged with others, but not all of "
-                    f"its loops are loops of one reader: transform it like that, or inline less."
+                    f"its loops are loops of one reader; transform it like that reader, or inline it less."
                 )
                 raise ScheduleError(msg)
 
     def _shares_others(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> str:
-        """Return a consumer that shares loops which are about other elements than the tensor's own steps say."""
+        """Return a consumer whose shared loops run over elements other than those of the tensor's own transforms."""
         mixed = mixed_loops(tensor)
         for expr in self.scheduled.consumers(name):
             pairs = self.match(name, expr).pairs
@@ -100,7 +100,7 @@ class Loops:
 
     def _own(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> None:
         for position, axis in enumerate(tensor.loop):
-            # There is one element along broadcast axes, however they are split.
+            # A broadcast axis has one element, however it is split.
             self._extents[name, position] = 1 if position in spread else _size(axis)
         for expr in self.scheduled.consumers(name):
             pairs = self.match(name, expr).pairs
@@ -109,12 +109,12 @@ class Loops:
                     self._extents[name, position] = self._extents[expr.out.name, pairs[position]]
 
     def same_elements(self, producer: str, position: int, expr: Expr) -> int | None:
-        """Return the loop of a reader that runs over the elements that a loop of a producer does; None if none does."""
+        """Return the loop of a reader that runs over the same elements as a loop of a producer, or None."""
         place = self.match(producer, expr).pairs.get(position)
         reader = expr.out.name
         if place is None or self._extents[producer, position] != self._extents[reader, place]:
             return None
-        # Merged with broadcast axes that have become longer, equal loops are about other elements.
+        # Merged with promoted broadcast axes, equal loops run over different elements.
         mixed = self._is_mixed(producer, position) or self._is_mixed(reader, place)
         return place if producer in self.followed or not mixed else None
 
@@ -126,7 +126,7 @@ class Loops:
         return followed is not None and place is not None and self._is_mixed(followed.consumer, place)
 
     def _follow(self, name: str, tensor: ScheduledTensor, spread: frozenset[int]) -> bool:
-        """Take the loops of the first consumer that has all of them; return whether there is one."""
+        """Use the loops of the first consumer that has all of them; return whether there is one."""
         for expr in self.scheduled.consumers(name):
             found = self.match(name, expr)
             if len(found.pairs) + len(found.absent_in_consumer) < len(tensor.loop):
@@ -139,10 +139,10 @@ class Loops:
             return True
         return False
 
-    # What runs them
+    # Parallel types
 
     def _parallel_types(self) -> dict[Slot, ParallelType]:
-        """Return what runs each class of loops: tensors that share a loop share it."""
+        """Return the parallel type of each class of loops, which all tensors that share a loop have."""
         found: dict[Slot, tuple[ParallelType, str]] = {}
         for name, tensor in self.scheduled.tensors.items():
             if self.scheduled.is_input(name):
@@ -155,29 +155,29 @@ class Loops:
                 known, other = found.setdefault(slot, (kind, name))
                 if known is not kind:
                     msg = (
-                        f"{name} and {other} share a loop that runs over {kind.value} in the one and over "
-                        f"{known.value} in the other."
+                        f"{name} and {other} share a loop that is parallelized as {kind.value} in the first and "
+                        f"as {known.value} in the second."
                     )
                     raise ScheduleError(msg)
         return {slot: kind for slot, (kind, _) in found.items()}
 
     def _check_reductions(self) -> None:
-        """Raise if a reduction shares its loop with a tensor that runs it over blocks."""
+        """Raise if a reduction shares its loop with a tensor that distributes it over blocks."""
         for name, tensor in self.scheduled.tensors.items():
             for position, axis in enumerate(tensor.loop):
                 if axis.is_reduction and self.kind((name, position)).is_block and self._extents[name, position] > 1:
                     msg = (
-                        f"{name} reduces loop {position}, {axis}, which it shares with a tensor that runs it over "
-                        "blocks; blocks cannot add up what they have in one kernel."
+                        f"{name} reduces loop {position}, {axis}, which it shares with a tensor that splits it among "
+                        "blocks; blocks cannot combine their results in one kernel."
                     )
                     raise ScheduleError(msg)
 
     def kind(self, slot: Slot) -> ParallelType:
-        """Return what runs a loop."""
+        """Return the parallel type of a loop."""
         return self.parallel.get(self.class_of(slot), ParallelType.serial)
 
     def _hardware(self) -> dict[ParallelType, int]:
-        """Return how many blocks and threads there are in each direction."""
+        """Return the number of blocks and threads in each direction."""
         found: dict[ParallelType, int] = {}
         for name, tensor in self.scheduled.tensors.items():
             for position in range(len(tensor.loop)):
@@ -187,12 +187,12 @@ class Loops:
         return found
 
     def single(self, name: str) -> frozenset[int]:
-        """Return the positions of loops along which a tensor has a single element, whichever thread runs them."""
+        """Return the positions of loops along which a tensor has a single element in every thread."""
         spread = frozenset() if name in self.followed else broadcast_loops(self.scheduled.tensors[name])
         count = len(self.scheduled.tensors[name].loop)
         return spread | {position for position in range(count) if self._extents[name, position] == 1}
 
-    # Which element a round is about
+    # The element of an iteration
 
     def logical(self, name: str, at: Sequence[Term], ranges: Ranges) -> dict[int, Term]:
         """Return the index of each axis of a tensor, root and logical, from the terms of its loops."""
@@ -214,7 +214,7 @@ class Loops:
         return [at[places[position]] if position in places else ZERO for position in range(count)]
 
     def conditions(self, name: str, at: Sequence[Term], ranges: Ranges) -> list[Term]:
-        """Return what must hold for a round to be about an element: no split reaches beyond the axis it splits."""
+        """Return the conditions under which an iteration has an element: no split exceeds the axis it splits."""
         tensor = self.scheduled.tensors[name]
         followed = self.followed.get(name)
         if followed is not None:
@@ -252,7 +252,7 @@ def operand_of(expr: Expr, out: TensorView, operand: TensorView, known: Mapping[
 
 
 def broadcast_loops(tensor: ScheduledTensor) -> frozenset[int]:
-    """Return the positions of loops that run over nothing but broadcast axes."""
+    """Return the positions of loops that run only over broadcast axes."""
     plain = {axis.id: axis.is_broadcast for axis in tensor.tensor.domain.logical}
     for step in tensor.steps:
         if isinstance(step, Split):
@@ -263,7 +263,7 @@ def broadcast_loops(tensor: ScheduledTensor) -> frozenset[int]:
 
 
 def mixed_loops(tensor: ScheduledTensor) -> frozenset[int]:
-    """Return the positions of loops that run over a broadcast axis and others, merged."""
+    """Return the positions of loops over a broadcast axis merged with other axes."""
     spread = broadcast_loops(tensor)
     touched = {axis.id: axis.is_broadcast for axis in tensor.tensor.domain.logical}
     for step in tensor.steps:
@@ -275,7 +275,7 @@ def mixed_loops(tensor: ScheduledTensor) -> frozenset[int]:
 
 
 def backwards(steps: Sequence[DomainTransform], known: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:
-    """Return the index of every axis that steps start from, where the indices of all that they end with are known."""
+    """Return the indices of the axes that transforms start from, given the indices of the axes that they end with."""
     found = dict(known)
     for step in reversed(steps):
         if isinstance(step, Split):
@@ -290,7 +290,7 @@ def backwards(steps: Sequence[DomainTransform], known: Mapping[int, Term], range
 
 
 def forwards(steps: Iterable[DomainTransform], known: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:
-    """Return the index of every axis that steps end with, where the indices of those that they start from are known."""
+    """Return the indices of the axes that transforms end with, given the indices of the axes that they start from."""
     found = dict(known)
     for step in steps:
         if isinstance(step, Split):

@@ -1,9 +1,9 @@
-"""From a fusion scheduled by hand to Kernel IR: the loops, predicates, buffers and barriers that the schedule asks for.
+"""Lowering of a fusion scheduled by hand to Kernel IR: the loops, predicates, buffers and barriers of its schedule.
 
-Each tensor is computed by its own loops; loops that are one for several tensors (`Loops.class_of`) are opened once.
-Loops over blocks and threads are bound to their numbers. A value that every reader finds in the same round is a
-variable, others lie in an array: of the thread (local) or of the block (shared, with a barrier between writing and
-reading). A reader that would need what another thread holds in a local array is refused.
+Each tensor is computed by its own loops; loops that several tensors share (`Loops.class_of`) are opened once. Loops
+over blocks and threads are bound to their indices. A value that every reader uses in the same iteration is a variable;
+other values are in an array of the thread (local) or of the block (shared, with a barrier between writes and reads). A
+reader that needs an element in another thread's local array is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,13 +47,13 @@ from fuser_lab.ir.transform_arguments import int_of
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Combine
 
-MOST_THREADS = 1024  # of a block
+MOST_THREADS = 1024  # per block
 MOST_BLOCKS = (1 << 31) - 1
-MOST_SHARED = 48 << 10  # bytes of a block that need no permission
+MOST_SHARED = 48 << 10  # bytes per block without an opt-in
 _BLOCKS = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
 _THREADS = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 _NAMES = dict(zip((*_BLOCKS, *_THREADS), ("bidx", "bidy", "bidz", "tidx", "tidy", "tidz"), strict=True))
-_WITHIN = frozenset({ParallelType.unroll, ParallelType.vectorize})  # what a thread makes of a loop of its own
+_WITHIN = frozenset({ParallelType.unroll, ParallelType.vectorize})  # loops inside a thread
 _TRUE = Const(DataType.Bool, value=True)
 
 
@@ -62,14 +62,14 @@ def lower_scheduled(
     strides: Mapping[str, Sequence[int] | Layout] | None = None, alignments: Mapping[str, int] | None = None,
     outputs: Mapping[str, str] | None = None,
 ) -> Kernel:
-    """Return the Kernel IR of a fusion as it is scheduled.
+    """Return the Kernel IR of a scheduled fusion.
 
     Parameters
     ----------
     scheduled
         A scheduled fusion with known extents.
     rules
-        What the schedule was replayed with.
+        The rules with which the schedule was replayed.
     target
         Name of a target with blocks.
     name
@@ -77,14 +77,14 @@ def lower_scheduled(
     strides
         Strides in elements of inputs that are not dense in their allocation order, or their layouts.
     alignments
-        Bytes that addresses of inputs and outputs are multiples of, where that is less than 16.
+        Alignment in bytes of the addresses of inputs and outputs, if it is less than 16.
     outputs
-        Names of the kernel's outputs, by the names of tensors, where they differ.
+        Names of the kernel's outputs, by the names of tensors, if they differ.
 
     Raises
     ------
     ScheduleError
-        If the schedule cannot be followed; the sentence names the tensors and loops.
+        If the schedule cannot be lowered; the message names the tensors and loops.
     UnsupportedError
         If an op has no rule for one element, or several results.
     """
@@ -122,7 +122,7 @@ class _Lowering:
         self._arrays: dict[str, Buffer] = {}
 
     def kernel(self) -> Kernel:
-        """Return the kernel; it has no phase where there is nothing to write."""
+        """Return the kernel; it has no phase if there is nothing to write."""
         computed = tuple(tv for tv in dict.fromkeys(self._fusion.outputs) if tv not in self._fusion.inputs)
         phases = (self._phase(),) if any(tv.numel for tv in computed) else ()
         reduces = any(expr.kind is OpKind.REDUCTION for expr in self._fusion.exprs)
@@ -138,21 +138,21 @@ class _Lowering:
             ops=tuple((expr.name, call_text(expr)) for expr in self._fusion.exprs),
         )
 
-    # What is refused
+    # Checks
 
     def _launch_bounds(self) -> int:
-        """Return the blocks of a multiprocessor that registers are limited for; raise for what loops cannot follow."""
+        """Return the blocks per multiprocessor for which registers are limited; raise for unsupported transforms."""
         resident = 0
         for transform in self._scheduled.transforms:
             if transform.kind == "launch_bounds":
                 resident = int_of(transform, "blocks")
             elif is_template(transform):
-                msg = f"{transform} names loops that the scheduler of a plan's segment writes; no other loops have it."
+                msg = f"{transform} is a template for a plan's segment and cannot be combined with other loops."
                 raise ScheduleError(msg)
             elif transform.kind in {"grid", "read_again"} or (
                 transform.kind == "specialize" and not transform.arg("sizes")
             ):
-                msg = f"{transform} needs the loops that the scheduler of a plan's segment writes; leave it out."
+                msg = f"{transform} applies only to loops that the scheduler of a plan's segment writes; remove it."
                 raise ScheduleError(msg)
         return resident
 
@@ -162,34 +162,34 @@ class _Lowering:
             known = op.scalar is not None or op.element is not None or op.combine is not None
             if not known or len(expr.tensor_outputs) > 1:
                 msg = (
-                    f"{op.name} ({expr.name}) is not supported in a schedule by hand: it has several results, or no "
+                    f"{op.name} ({expr.name}) cannot be scheduled by hand: it has several results, or no "
                     "rule for one element."
                 )
                 raise UnsupportedError(msg)
             for tensor in expr.tensor_outputs:
                 for axis in tensor.domain.logical:
                     if axis.is_reduction and axis.expanded is not None:
-                        msg = f"{tensor.name} reduces the expanded axis {axis}, which is not supported here."
+                        msg = f"{tensor.name} reduces the expanded axis {axis}, which cannot be scheduled by hand."
                         raise UnsupportedError(msg)
                     if axis.is_reduction and axis.extent == 0:
-                        msg = f"{tensor.name} reduces {axis}, which has no elements: there is nothing to schedule."
+                        msg = f"{tensor.name} reduces {axis}, which has no elements, so it cannot be scheduled."
                         raise ScheduleError(msg)
 
     def _check_hardware(self) -> None:
         threads = prod(self._sizes.get(kind, 1) for kind in _THREADS)
         if threads > MOST_THREADS:
             parts = " x ".join(str(self._sizes.get(kind, 1)) for kind in _THREADS)
-            msg = f"the schedule needs {parts} = {threads} threads in a block; a block has at most {MOST_THREADS}."
+            msg = f"the schedule needs {parts} = {threads} threads per block; at most {MOST_THREADS} are allowed."
             raise ScheduleError(msg)
         blocks = prod(self._sizes.get(kind, 1) for kind in _BLOCKS)
         if blocks > MOST_BLOCKS:
-            msg = f"the schedule needs {blocks} blocks; a grid has at most {MOST_BLOCKS}."
+            msg = f"the schedule needs {blocks} blocks; at most {MOST_BLOCKS} are allowed."
             raise ScheduleError(msg)
 
-    # Where values lie
+    # The memory of values
 
     def _allocated(self) -> dict[str, tuple[Buffer, tuple[int, ...]]]:
-        """Return the array of each tensor between inputs and outputs, with the loops that number its elements."""
+        """Return the array of each intermediate tensor, with the loops that index its elements."""
         found = {}
         for name, tensor in self._scheduled.tensors.items():
             if self._scheduled.producer(name) is None:
@@ -201,11 +201,11 @@ class _Lowering:
             first = self._held(name)
             shared = tensor.memory is MemoryType.shared
             single = self._loops.single(name)
-            # The threads of a block share an array in the loops around it too.
+            # The threads of a block also share an array in the enclosing loops.
             kept = tuple(
                 position for position, axis in enumerate(tensor.loop)
                 if (position >= first or (shared and self._loops.kind((name, position)).is_thread))
-                and not axis.is_reduction and position not in single and not self._apart(name, position)
+                and not axis.is_reduction and position not in single and not self._is_private_round(name, position)
             )
             size = prod(self._loops.extent((name, position)) for position in kept)
             buffer = Buffer(
@@ -217,14 +217,14 @@ class _Lowering:
         return found
 
     def _held(self, name: str) -> int:
-        """Return the number of outer loops inside which a tensor's array, or running value, is used up."""
+        """Return the number of outer loops inside which a tensor's array or running value is live."""
         tensor = self._scheduled.tensors[name]
         if tensor.memory is not GLOBAL:
             return tensor.compute_at
         return next((i for i, axis in enumerate(tensor.loop) if axis.is_reduction), len(tensor.loop))
 
-    def _apart(self, name: str, position: int) -> bool:
-        """Whether each thread that sees an array of a tensor has one round of a loop only."""
+    def _is_private_round(self, name: str, position: int) -> bool:
+        """Whether each thread that can access an array of a tensor runs only one iteration of a loop."""
         kind = self._loops.kind((name, position))
         return kind.is_block or (kind.is_thread and self._scheduled.tensors[name].memory is not MemoryType.shared)
 
@@ -263,7 +263,7 @@ class _Lowering:
         return [kind for kind in _THREADS if kind in kinds]
 
     def _register(self, name: str) -> None:
-        """Note what stands for the loops of a tensor that are blocks or threads, and how far the others run."""
+        """Record the terms of a tensor's loops over blocks and threads, and the extents of the others."""
         for position in range(len(self._scheduled.tensors[name].loop)):
             kind = self._loops.kind((name, position))
             slot = self._loops.class_of((name, position))
@@ -273,7 +273,7 @@ class _Lowering:
                 self._counts[slot] = max(self._counts.get(slot, 0), self._loops.extent((name, position)))
 
     def _own(self, name: str, positions: Sequence[int], part: str) -> Iterator[object]:
-        """Yield loops that a part of a reduction runs over by itself."""
+        """Yield the loops that a part of a reduction runs over separately."""
         for position in positions:
             slot = self._loops.class_of((name, position))
             own = (*slot, part)
@@ -296,7 +296,7 @@ class _Lowering:
                 statements.append(Barrier())
                 shared_written = True
         if shared_written and depth:
-            # The next round of the loop around writes where this one still reads.
+            # The next iteration of the enclosing loop writes to memory that this one still reads.
             statements.append(Barrier())
         return tuple(_joined(statements))
 
@@ -324,7 +324,7 @@ class _Lowering:
         return loop
 
     def _without(self, condition: Term, name: str, count: int) -> Term | None:
-        """Return a condition that is the same for all elements of a vector without their number, else None."""
+        """Return a condition without the number of a vector's element if it is equal for all of them, else None."""
         if isinstance(condition, Apply) and condition.fn == "and":
             parts = [self._without(arg, name, count) for arg in condition.args]
             return None if None in parts else Apply(DataType.Bool, "and", tuple(p for p in parts if p is not None))
@@ -343,7 +343,7 @@ class _Lowering:
         return apply("lt", simplify(first, self._ranges), condition.args[1]) if even else None
 
     def _fresh(self, base: str) -> str:
-        # Numbers among the inputs may be called i0 too.
+        # Scalar inputs may also be named i0.
         taken = {value.name for value in self._fusion.inputs}
         number = self._names.get(base, 0)
         while f"{base}{number}" in taken:
@@ -354,7 +354,7 @@ class _Lowering:
     # Statements
 
     def _terms(self, name: str, part: str = "all") -> list[Term]:
-        """Return the terms of a tensor's loops where one of its statements stands; 0 where it has no such loop."""
+        """Return the terms of a tensor's loops at one of its statements, with 0 for loops that are absent."""
         found: list[Term] = []
         tensor = self._scheduled.tensors[name]
         for position in range(len(tensor.loop)):
@@ -438,7 +438,7 @@ class _Lowering:
             step *= size
         place = simplify(place, self._ranges)
         lane = index_of(_NAMES[kind])
-        note = f"{expr.name} of the {count} threads of {kind.value}, half as many in each round"
+        note = f"{expr.name} over the {count} threads of {kind.value}, halving their number each time"
         statements: list[Statement] = [Store(buffer=tree, position=place, value=total, origin=expr.name, note=note)]
         half = 1
         while half < count:
@@ -462,7 +462,7 @@ class _Lowering:
         return statements
 
     def _within(self, name: str, *, kept_only: bool = False) -> list[Term]:
-        """Return that the thread and block have a round of the tensor's loops, where others have more of them."""
+        """Return the condition that the thread and block have an iteration of the tensor's loops."""
         tensor = self._scheduled.tensors[name]
         single = self._loops.single(name)
         found = []
@@ -476,7 +476,7 @@ class _Lowering:
         return found
 
     def _alone(self, name: str) -> list[Term]:
-        """Return that of the threads and blocks that have the same value of a tensor, this one is the first."""
+        """Return the condition that this thread is the first of those with the same value of a tensor."""
         tensor = self._scheduled.tensors[name]
         single = self._loops.single(name)
         own = {
@@ -509,7 +509,7 @@ class _Lowering:
         return Let(name=_variable(name), value=value, origin=expr.name, note="" if update else note, update=update)
 
     def _running(self, name: str, at: Sequence[Term]) -> Term:
-        """Return where the running value of a reduction is: its own array, or one ahead of its memory."""
+        """Return the location of a reduction's running value: its own array, or one that is copied to it."""
         buffer, kept = self._local[name]
         if buffer.role is Role.SHARED:
             buffer = replace(buffer, name=f"{name}_local", role=Role.SCRATCH, dtype=buffer.dtype.compute)
@@ -522,7 +522,7 @@ class _Lowering:
         return Load(dtype, buffer, self._numbered(name, kept, at))
 
     def _place(self, name: str, at: Sequence[Term]) -> Term:
-        """Return where an element of a tensor lies: a variable, or an element of an array."""
+        """Return the location of an element of a tensor: a variable, or an element of an array."""
         expr = self._scheduled.producer(name)
         if expr is not None and expr.kind is OpKind.REDUCTION:
             return self._running(name, at)
@@ -590,7 +590,7 @@ class _Lowering:
         return applied(expr, [self._scalar(v) for v in expr.inputs if isinstance(v, Scalar)])
 
     def _read(self, tensor: TensorView, place: Sequence[Term], reader: Expr, at: Sequence[Term]) -> Term:
-        """Return an element of an operand where a reader stands, ``at`` being the terms of the reader's loops."""
+        """Return an element of an operand at a reader, with ``at`` as the terms of the reader's loops."""
         name, ranges = tensor.name, self._ranges
         place = [simplify(i, ranges) for i in place]
         if name in self._layouts:
@@ -599,7 +599,7 @@ class _Lowering:
                 if self._alone(name):
                     msg = (
                         f"{reader.out.name} reads the output {name} in threads that have not written it; "
-                        f"cache_fork {name}, so that what is read stays in the kernel."
+                        f"use cache_fork on {name}, so that the value read stays in the kernel."
                     )
                     raise ScheduleError(msg)
             return Load(tensor.dtype, self._buffers[name], simplify(self._layouts[name].position(place), ranges))
@@ -607,13 +607,13 @@ class _Lowering:
         if self._scheduled.tensors[name].memory is MemoryType.shared:
             return Load(tensor.dtype, self._shared(name), self._slot(name, terms))
         found = self._place(name, terms)
-        # A running value is kept in its compute type; what is read has the tensor's.
+        # A running value has the compute type; a read value has the tensor's dtype.
         return Var(tensor.dtype, found.name) if isinstance(found, Var) else found
 
     def _check_reader(
         self, tensor: TensorView, place: Sequence[Term], reader: Expr, at: Sequence[Term],
     ) -> list[Term]:
-        """Return the terms of an operand's loops for an element of it, or raise if this thread does not hold it."""
+        """Return the terms of an operand's loops for one of its elements; raise if this thread does not hold it."""
         name = tensor.name
         scheduled = self._scheduled.tensors[name]
         single = self._loops.single(name)
@@ -640,13 +640,13 @@ class _Lowering:
         tensor = self._scheduled.tensors[name]
         slot = self._loops.class_of((name, position))
         if position < tensor.compute_at and slot in self._vars and term != self._vars[slot]:
-            self._refuse(name, position, reader, "which reads another round of that loop")
+            self._refuse(name, position, reader, "which reads another iteration of that loop")
         kind = self._loops.kind((name, position))
         apart = kind.is_block or (kind.is_thread and tensor.memory is not MemoryType.shared)
         if apart and term != index_of(_NAMES[kind]) and self._loops.extent((name, position)) > 1:
             who = "another block" if kind.is_block else "another thread"
-            advice = "" if kind.is_block else "; shared memory would let them"
-            self._refuse(name, position, reader, f"which reads what {who} has computed{advice}")
+            advice = "" if kind.is_block else "; shared memory would allow that"
+            self._refuse(name, position, reader, f"which reads a value computed by {who}{advice}")
 
     def _refuse(self, name: str, position: int, reader: Expr, why: str) -> None:
         axis = self._scheduled.tensors[name].loop[position]
@@ -662,7 +662,7 @@ class _Lowering:
         nbytes = sum(b.size * b.dtype.itemsize for b in shared)
         if nbytes > MOST_SHARED:
             parts = ", ".join(f"{b.name} {b.size * b.dtype.itemsize}" for b in shared)
-            msg = f"the schedule needs {nbytes} bytes of shared memory in a block ({parts}); there are {MOST_SHARED}."
+            msg = f"the schedule needs {nbytes} bytes of shared memory per block ({parts}); at most {MOST_SHARED} fit."
             raise ScheduleError(msg)
         body = with_passes(body, self._target)
         body = (*_begun(body), *body)
@@ -681,7 +681,7 @@ class _Lowering:
         )
 
     def _bound(self, body: tuple[Statement, ...], shared: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """Return a body inside its blocks and threads; directions of a grid are one in the launch."""
+        """Return a body inside its blocks and threads; the directions of a grid are one dimension of the launch."""
         x, y, z = (self._sizes.get(kind, 1) for kind in _THREADS)
         lets, rows = self._unfolded("row", (ParallelType.block_y, ParallelType.block_z))
         body = (*lets, *body)
@@ -695,7 +695,7 @@ class _Lowering:
         return (Loop(var=block, start=index(0), stop=index(count), parallel=ParallelType.grid_x, body=body),)
 
     def _unfolded(self, name: str, kinds: Sequence[ParallelType]) -> tuple[tuple[Statement, ...], str]:
-        """Return the number in each direction, from one number over all of them, and the name of that."""
+        """Return the index in each direction from one index over all of them, and the name of that index."""
         used = [kind for kind in kinds if self._sizes.get(kind, 1) > 1]
         if len(used) < 2:
             return (), _NAMES[used[0] if used else kinds[0]]
@@ -724,7 +724,7 @@ def _parameter(value: Scalar) -> Var:
 
 
 def _joined(statements: Sequence[Statement]) -> Iterator[Statement]:
-    """Yield statements, those under one condition that follow each other under one If."""
+    """Yield statements, with consecutive ones under the same condition in one If."""
     waiting: If | None = None
     for statement in statements:
         plain = isinstance(statement, If) and not statement.otherwise and not statement.origin
@@ -741,7 +741,7 @@ def _joined(statements: Sequence[Statement]) -> Iterator[Statement]:
 
 
 def _begun(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """Return first values of the variables that are set under a condition and read outside of it."""
+    """Return initial values of the variables that are set under a condition and read outside it."""
     inside: dict[str, DataType] = {}
     counted: dict[str, int] = {}
     for statement in walk(body):

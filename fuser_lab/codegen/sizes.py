@@ -1,7 +1,7 @@
 """Sizes as arguments: which constants of Kernel IR become parameters of the compiled kernel.
 
-A segment is lowered for the sizes of one run. This pass then replaces constants that only bound its outermost loops,
-or distribute their rounds, by parameters; segments of other sizes that lower to the same loops give the same text and
+A segment is lowered for the sizes of one run. This pass then replaces constants that only bound its outermost loops, or
+distribute their iterations, by parameters; segments of other sizes that lower to the same loops give the same text and
 share machine code. All other constants stay, because the compiler needs them: strides and divisors of index arithmetic,
 trip counts of unrolled or vectorized loops, and sizes of register arrays. The choice cannot change a result, because
 each parameter is passed the constant that it replaces.
@@ -36,7 +36,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import target_of
 
-LEAST = 2  # index arithmetic with 0 and 1 is simpler: these extents have separate kernels
+LEAST = 2  # index arithmetic with 0 and 1 is simpler, so these extents have separate kernels
 SHORT = 64  # trip count of an inner loop up to which it stays constant, for LLVM to unroll or vectorize the whole loop
 _COMPARED = frozenset({"lt", "le", "gt", "ge"})
 _SAME = frozenset({"eq", "ne"})
@@ -56,8 +56,8 @@ def with_sizes(kernel: Kernel) -> Kernel:
     def sized(phase: Phase) -> Phase:
         if phase.schedule is not None and phase.schedule.specialized:
             return phase
-        # Parameters of a phase are its own: which constants of two phases happen to be equal differs between sizes.
-        return writer(_Taken(used), counts).phase(phase)
+        # Phases do not share parameters, because which of their constants are equal differs between sizes.
+        return writer(_Parameters(used), counts).phase(phase)
 
     return replace(kernel, phases=tuple(map(sized, kernel.phases)))
 
@@ -77,19 +77,19 @@ def names_in(kernel: Kernel) -> set[str]:
 
 
 def _counts(kernel: Kernel) -> frozenset[int]:
-    """Return the numbers of elements that means are taken over, where the outermost axis in memory is reduced.
+    """Return the numbers of elements of means, if the outermost axis in memory is reduced.
 
-    One less is the divisor of an unbiased variance.
+    Each number minus one is the divisor of an unbiased variance.
     """
     depths = {nest.space.depth for nest in kernel.nests if nest.space.reduces_outermost}
     return frozenset(n for depth in depths for n in (depth, depth - 1) if n >= LEAST)
 
 
 @dataclass(slots=True)
-class _Taken:
+class _Parameters:
     """The parameters so far, by kind and value: equal constants of one kind share a parameter.
 
-    Bounds of different indices do not share one. Sizes that happen to be equal would make another kernel than others.
+    Bounds of different indices do not share one, because sizes that happen to be equal would give a different kernel.
     """
 
     used: set[str]
@@ -105,12 +105,12 @@ class _Taken:
 
 
 class _Sizes:
-    """Replaces constants by parameters; a subclass per target says which.
+    """Replaces constants by parameters; a subclass per target selects them.
 
-    ``moving`` are the names of variables that depend on the outermost loop.
+    ``moving`` contains the names of variables that depend on the outermost loop.
     """
 
-    def __init__(self, taken: _Taken, counts: frozenset[int]) -> None:
+    def __init__(self, taken: _Parameters, counts: frozenset[int]) -> None:
         self._taken, self._counts = taken, counts
 
     def phase(self, phase: Phase) -> Phase:
@@ -122,7 +122,7 @@ class _Sizes:
         return replace(phase, body=body, sizes=tuple(sizes[name] for name in found))
 
     def block(self, statements: Block, moving: Names, *, outermost: bool) -> Block:
-        """Return statements with parameters in them."""
+        """Return statements with parameters."""
         result: list[Statement] = []
         for statement in statements:
             match statement:
@@ -153,11 +153,11 @@ class _Sizes:
         raise NotImplementedError
 
     def value(self, value: Term, moving: Names) -> Term:
-        """Return the value of a variable with parameters in it."""
+        """Return the value of a variable with parameters."""
         raise NotImplementedError
 
     def choice(self, statement: If, moving: Names, *, outermost: bool) -> If:
-        """Return a choice with parameters in it."""
+        """Return a conditional with parameters."""
         return replace(
             statement, condition=self.compared(statement.condition, moving),
             then=self.block(statement.then, moving, outermost=outermost),
@@ -165,11 +165,11 @@ class _Sizes:
         )
 
     def position(self, position: Term) -> Term:
-        """Return a position in memory with parameters in it."""
+        """Return a position in memory with parameters."""
         return position
 
     def bound(self, term: Term, of: Names, least: int = LEAST) -> Term:
-        """Return the end of a loop, or what an index ``of`` some variables is compared with, as a parameter."""
+        """Return the end of a loop, or the bound of an index ``of`` some variables, as a parameter."""
         match term:
             case Const(DataType.Index as dtype, value) if (number := int(value.real)) >= least:
                 return self._taken.take("bound", dtype, number, of)
@@ -181,7 +181,7 @@ class _Sizes:
                 return term
 
     def steps(self, term: Term, least: int = LEAST) -> Term:
-        """Return a linear term with parameters in place of its constants; other terms stay."""
+        """Return a linear term with parameters instead of its constants; other terms are unchanged."""
         match term:
             case Const(DataType.Index as dtype, value) if (number := int(value.real)) >= least:
                 return self._taken.take("step", dtype, number)
@@ -193,7 +193,7 @@ class _Sizes:
                 return term
 
     def compared(self, term: Term, moving: Names) -> Term:
-        """Return a term with parameters for what moving indices are compared with, and for divisors of means."""
+        """Return a term with parameters for bounds of moving indices, and for divisors of means."""
         match term:
             case Apply(dtype, fn, (a, Const(DataType.Index, _) as limit)) if fn in _COMPARED | _SAME and is_index(a):
                 return Apply(dtype, fn, (a, self.bound(limit, _variables(a)))) if _mentions(a, moving) else term
@@ -209,7 +209,7 @@ class _Sizes:
 
 
 class _CpuSizes(_Sizes):
-    """Parameters of CPU kernels: bounds of outermost loops, and of loops around others that depend on them."""
+    """Parameters of CPU kernels: bounds of outermost loops, and of enclosing loops that depend on them."""
 
     def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
         """Return a loop with parameters in its bounds; short innermost loops keep constants."""
@@ -232,24 +232,24 @@ class _CpuSizes(_Sizes):
 
 
 class _GpuSizes(_Sizes):
-    """Parameters of CUDA kernels: bounds of indices that depend on the block, and how blocks divide rounds."""
+    """Parameters of CUDA kernels: bounds of indices that depend on the block, and the division of iterations."""
 
     _block = ""
-    _apart: frozenset[int] = frozenset()  # distances between neighbouring blocks that have several rounds each
-    _rounds: Names = frozenset()  # variables of the loops over these rounds
-    _rest = False  # whether all indices move: in what remains after all rounds, in reductions of the outermost axis
+    _distances: frozenset[int] = frozenset()  # distances between adjacent blocks that have several iterations each
+    _rounds: Names = frozenset()  # variables of the loops over these iterations
+    _rest = False  # whether all indices move: after all iterations, and in reductions of the outermost axis
 
     def phase(self, phase: Phase) -> Phase:
         """Return a phase with the parameters that it uses."""
         self._block = next((s.var for s in walk(phase.body) if isinstance(s, Loop) and _is_grid(s)), "")
         shared = (s for s in walk(phase.body) if isinstance(s, Loop) and self._is_divided(s))
         values = (s.value for loop in shared for s in loop.body if isinstance(s, Let))
-        self._apart = frozenset(n for value in values for n in _factors(value, self._block) if n >= LEAST)
+        self._distances = frozenset(n for value in values for n in _factors(value, self._block) if n >= LEAST)
         self._rest = bool(self._counts)
         return super().phase(phase)
 
     def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
-        """Return a loop, with a parameter for its trip count if its rounds are divided among blocks."""
+        """Return a loop, with a parameter for its trip count if its iterations are divided among blocks."""
         rounds = self._rounds
         if self._is_divided(loop):
             self._rounds = rounds | {loop.var}
@@ -263,7 +263,7 @@ class _GpuSizes(_Sizes):
         return result
 
     def _is_divided(self, loop: Loop) -> bool:
-        """Whether the rounds of a loop are divided among blocks, or read what blocks stored in a workspace."""
+        """Whether the iterations of a loop are divided among blocks, or read data that blocks stored in a workspace."""
         if loop.parallel is not ParallelType.serial or not isinstance(loop.stop, Const):
             return False
         names, turns, parts, placed = {loop.var}, False, False, False
@@ -285,7 +285,7 @@ class _GpuSizes(_Sizes):
         return kept or (self._rest and value.dtype is DataType.Index) or super().moves(value, moving)
 
     def value(self, value: Term, moving: Names) -> Term:
-        """Return the value of a variable, with parameters for the distance between the rounds of a thread."""
+        """Return the value of a variable, with parameters for the distance between the iterations of a thread."""
         if value.dtype is not DataType.Index or not is_index(value):
             return self.compared(value, moving)
         return self._placed(value)
@@ -303,7 +303,7 @@ class _GpuSizes(_Sizes):
                 return term
 
     def choice(self, statement: If, moving: Names, *, outermost: bool) -> If:
-        """Return a choice with parameters in it."""
+        """Return a conditional with parameters."""
         match statement.condition:
             case Apply(dtype, "eq", (a, Const() as block)) if _mentions(a, moving):
                 condition = Apply(dtype, "eq", (a, self.bound(block, _variables(a), 0)))
@@ -316,12 +316,12 @@ class _GpuSizes(_Sizes):
                 return super().choice(statement, moving, outermost=outermost)
 
     def position(self, position: Term) -> Term:
-        """Return a position in memory, with a parameter for the distance between the rows of neighbouring blocks."""
+        """Return a position in memory, with a parameter for the distance between the rows of adjacent blocks."""
         match position:
             case Apply(dtype, "add" | "sub" as fn, args):
                 return Apply(dtype, fn, tuple(map(self.position, args)))
             case Apply(dtype, "mul", (Var(_, self._block) as block, Const(_, value) as factor)) if any(
-                int(value.real) % apart == 0 for apart in self._apart
+                int(value.real) % apart == 0 for apart in self._distances
             ):
                 return Apply(dtype, "mul", (block, self.steps(factor)))
             case _:
@@ -329,7 +329,7 @@ class _GpuSizes(_Sizes):
 
 
 def _is_short(loop: Loop) -> bool:
-    """Whether a loop and those inside it have few constant rounds in all, as those over a window of an image."""
+    """Whether a loop and its nested loops have few constant iterations in total, as over a window of an image."""
     loops = [loop, *(s for s in walk(loop.body) if isinstance(s, Loop))]
     stops = [one.stop.value.real for one in loops if isinstance(one.stop, Const)]
     return len(stops) == len(loops) and prod(stops) <= SHORT

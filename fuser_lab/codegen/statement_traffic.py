@@ -1,9 +1,9 @@
-"""Bytes of global memory that each statement of a kernel asks for, counted on a sample of its iterations.
+"""Bytes of global memory that each statement of a kernel accesses, counted on a sample of its iterations.
 
-A sample goes once through the kernel and takes one round of every loop; what it finds counts as often as the loops
-around it turn. The rounds of all samples are spread evenly, so a statement without a condition is counted exactly, and
-one with a condition to about a percent. Nothing is run: index arithmetic is evaluated, values that depend on data are
-not, and a condition that depends on them counts as fulfilled.
+A sample walks the kernel once, with one iteration of every loop, and its counts are multiplied by the trip counts of
+the enclosing loops. The iterations of all samples are evenly spread, so a statement without a condition is counted
+exactly, and one with a condition to about 1 %. Nothing is run: index arithmetic is evaluated, values that depend on
+data are not, and a condition that depends on data counts as true.
 """
 
 from collections.abc import Sequence
@@ -36,19 +36,19 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var
 
 _SAMPLES: Final = 2048
-_PRIMES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)  # one for each depth of loops
+_PRIMES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)  # one per loop depth
 _GLOBAL: Final = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
 
-Known = npt.NDArray[np.int64] | None  # one value for each sample, or one for all; None depends on data
+Known = npt.NDArray[np.int64] | None  # one value per sample, or one for all; None for data-dependent values
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementTraffic:
-    """What a statement, at a place of the order of `walk`, reads from a buffer or writes to it.
+    """The accesses of a statement, given by its position in the order of `walk`, to a buffer.
 
-    ``bytes`` counts an element as often as it is accessed, whichever cache answers; ``at_most`` says that a condition
-    which depends on data was taken as fulfilled.
+    ``bytes`` counts an element as often as it is accessed, whether or not a cache serves it; ``at_most`` says that a
+    data-dependent condition was assumed to be true.
     """
 
     place: Place
@@ -69,17 +69,17 @@ def statement_traffic(kernel: Kernel) -> tuple[StatementTraffic, ...]:
 
 
 class _Samples:
-    """The samples of one phase: arrays have an entry for each."""
+    """The samples of one phase; arrays have one entry per sample."""
 
     def __init__(self, number: int, phase: Phase) -> None:
         self._number, self._phase = number, phase
-        self._place = -1  # of the statement that was walked last
+        self._place = -1  # position of the last statement walked
         self._env: dict[str, Known] = {
             size.name: None if size.dtype.is_float else np.asarray([int(size.value)]) for size in phase.sizes
         }
         self._mask: Mask = np.ones(_SAMPLES, bool)
-        self._weight = np.ones(_SAMPLES)  # rounds that a sample stands for
-        self._guessed = False  # whether a condition around the statement depends on data
+        self._weight = np.ones(_SAMPLES)  # iterations that a sample represents
+        self._guessed = False  # whether an enclosing condition depends on data
         self._depth = 0
         self._known: dict[Term, Known] = {}  # of the current statement
         self.found: dict[tuple[int, str, bool], StatementTraffic] = {}

@@ -1,11 +1,11 @@
-"""Reductions over rows and what is around them, written as reductions of the results of rows.
+"""Reductions over rows and further axes, rewritten as reductions of the rows' results.
 
     T1 = max(T0, dims=[1])            T1 = max(T0, dims=[1])
     T2 = sum(T0, dims=[0, 1])   ->    T2_rows = sum(T0, dims=[1])
                                       T2 = sum(T2_rows, dims=[0])
 
-One nest then computes all that is reduced along a row, and reads the input once. A reduction is written so if another
-one of a tensor of the same shape goes along some of its axes, but not along all of them.
+One nest then computes all reductions along a row, and reads the input once. A reduction is rewritten if another
+reduction of a tensor of the same shape is along some, but not all, of its axes.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from fuser_lab.passes.rewriter import Axes
 
 
 def with_sums_of_rows(fusion: Fusion) -> Fusion:
-    """Return a fusion whose reductions along more axes than others of the same shape begin with those of the others."""
+    """Return a fusion whose reductions along several axes begin with the axes of other reductions of the same shape."""
     reductions = [e for e in fusion.tensor_exprs if e.kind is OpKind.REDUCTION and len(e.outputs) == 1]
     first = {e: dims for e in reductions if (dims := _first_axes(e, reductions))}
     if not first:
@@ -39,12 +39,12 @@ def with_sums_of_rows(fusion: Fusion) -> Fusion:
 
 
 def _reduced(expr: Expr) -> frozenset[int]:
-    """Return the positions of the axes that a reduction goes along."""
+    """Return the positions of the axes that a reduction reduces."""
     return frozenset(n for n, axis in enumerate(expr.out.domain.logical) if axis.is_reduction)
 
 
 def _first_axes(expr: Expr, reductions: list[Expr]) -> tuple[int, ...]:
-    """Return the axes that another reduction goes along, of several those of the fastest one; () if there is none."""
+    """Return the axes that another reduction reduces, preferring the fastest axes; () if there is none."""
     shape, own = expr.tensor_inputs[0].shape, _reduced(expr)
     found = [
         tuple(sorted(_reduced(other))) for other in reductions
@@ -54,7 +54,7 @@ def _first_axes(expr: Expr, reductions: list[Expr]) -> tuple[int, ...]:
 
 
 def _in_two(expr: Expr, first: tuple[int, ...], axes: Axes) -> tuple[Expr, Expr]:
-    """Return a reduction along some of its axes, and that of its result along the others."""
+    """Return the reduction along some of its axes, and the reduction of its result along the others."""
     out, operand = expr.out, expr.tensor_inputs[0]
     logical = tuple(
         axes.fresh(axis.extent, IterType.REDUCTION) if number in first else axes.copy(axis)

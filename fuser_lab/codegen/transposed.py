@@ -1,4 +1,4 @@
-"""Which tensors of a nest are transposed: those that are fast in memory along another axis than the rest."""
+"""The tensors of a nest that are transposed, because their fastest axis differs from that of the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Term, Var, apply
 
-MOST_TILES = 4  # that a block or core keeps at once
-LEAST = 16  # elements along both axes: with fewer, neighbours share cache lines anyway
+MOST_TILES = 4  # kept at once by a block or core
+LEAST = 16  # elements along both axes; with fewer, adjacent rows share cache lines anyway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiledAxes:
-    """A nest's axes, those that all accesses walk through as one made one, and what is fast along ``across``."""
+    """A nest's axes, merged where all accesses allow it, and the tensors that are fast along ``across``."""
 
     axes: tuple[Axis, ...]
     parts: Mapping[str, tuple[Axis, ...]]  # the nest's axes in each of ``axes``
@@ -29,7 +29,7 @@ class TiledAxes:
 
     @property
     def along(self) -> Axis:
-        """The axis that the rest is fast along."""
+        """The fastest axis of the other tensors."""
         return self.axes[-1]
 
     @property
@@ -39,12 +39,12 @@ class TiledAxes:
 
 
 class TransposingNest(NestLowering):
-    """Finds the two axes of a nest that tiles are made of."""
+    """Determines the two axes of a nest's tiles."""
 
     _tiled: TiledAxes | None = None
 
     def _found(self) -> TiledAxes | None:
-        """Return the two axes along which most bytes are fast, or None if all agree."""
+        """Return the two axes along which most bytes are contiguous, or None if all tensors agree."""
         nest = self._nest
         if nest.reductions or not nest.full or len(nest.kept) < 2:
             return None
@@ -74,9 +74,9 @@ class TransposingNest(NestLowering):
         )
 
     def _merged(self) -> tuple[tuple[Axis, ...], dict[str, tuple[Axis, ...]]]:
-        """Return the axes, neighbours that every access walks through evenly made one, and what each is made of."""
+        """Return the axes, with adjacent ones merged if every access has one stride for both, and their parts."""
         ranges = self._ranges()
-        bound: set[str] = set()  # axes that conditions, quotients or remainders look at
+        bound: set[str] = set()  # axes that occur in conditions, quotients or remainders
         walks: list[dict[str, int]] = []
         for statement in walk(trial(self._fusion, self._nest, self._buffers, self._layouts, {}, ranges)):
             positions = [statement.position] if isinstance(statement, Store) else []
@@ -103,7 +103,7 @@ class TransposingNest(NestLowering):
         return axes, named
 
     def _spread(self, places: Places) -> Places:
-        """Return the nest's axes as terms, given those that are made of them, which are within their extents."""
+        """Return the nest's axes as terms of the merged axes, which are within their extents."""
         tiled, ranges = self._tiled, self._values.scope.ranges
         assert tiled is not None
         result: dict[str, Term] = {}
@@ -111,7 +111,7 @@ class TransposingNest(NestLowering):
             outermost, *parts = tiled.parts[axis.name]
             inner = prod(part.extent for part in parts)
             result.update(flattened(parts, places[axis.name], ranges))
-            # A remainder would cost a multiplication of each access: where tiles are cut off, guards are around it.
+            # A remainder would cost one multiplication per access; partial tiles are guarded instead.
             result[outermost.name] = simplify(apply("floordiv", places[axis.name], inner), ranges)
         return result
 

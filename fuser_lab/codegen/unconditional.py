@@ -1,4 +1,4 @@
-"""Loads at positions that are data, made whether or not the positions are in range: on GPUs, no branch waits for them.
+"""Unconditional loads at data-dependent positions, so that on GPUs no branch waits for the positions.
 
     if (t1_at >= 0) & (t1_at < 1024):           t0 = T0[512 * row + t1_at if (t1_at >= 0) & (t1_at < 1024) else 0]
         t0 = T0[512 * row + t1_at]       ->     t2 = t0 if (t1_at >= 0) & (t1_at < 1024) else 0.0
@@ -6,9 +6,9 @@
     else:
         t2 = 0.0
 
-Almost all positions are in range. A branch on one has to wait for it, and with it all loads after the branch, which
-then wait for each other; without branches they are on their way together. Where a position is out of range, the first
-element of the tensor is loaded in vain.
+Almost all positions are in range. A branch on a position has to wait for it, as do all loads after the branch, which
+serializes them; without branches, they are in flight at once. If a position is out of range, the first element of the
+tensor is loaded and discarded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from fuser_lab.codegen.kernel_ir import If, Let, Load, Loop, Role, Statement, wa
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
 
-MOST_VALUES = 8  # that are computed in vain at most
+MOST_VALUES = 8  # maximum number of values computed and possibly discarded
 _REGISTERS = frozenset({Role.SCRATCH, Role.WORDS})
 _CHEAP = frozenset({"add", "sub", "mul", "neg", "cast", "select", "and", "or", "not"}) | COMPARISONS
 
@@ -27,7 +27,7 @@ Block = tuple[Statement, ...]
 
 
 def made_of_data(body: Block) -> frozenset[str]:
-    """Return the names of index variables whose values are loaded, or computed from what is."""
+    """Return the names of index variables whose values are loaded, or computed from loaded values."""
     found: set[str] = set()
     for statement in walk(body):
         if isinstance(statement, Let) and statement.value.dtype is DataType.Index:
@@ -39,13 +39,13 @@ def made_of_data(body: Block) -> frozenset[str]:
 
 
 def depends_on(condition: Term, names: Iterable[str]) -> bool:
-    """Whether a condition is on some variables."""
+    """Whether a condition depends on some variables."""
     wanted = set(names)
     return any(isinstance(term, Var) and term.name in wanted for term in condition.walk())
 
 
 def unconditional(body: Block) -> Block:
-    """Return statements without branches on positions that are data, where both sides only load and choose."""
+    """Return statements without branches on data-dependent positions, if both sides only load and select."""
     data = made_of_data(body)
     return _block(body, data) if data else body
 
@@ -69,7 +69,7 @@ def _statement(statement: Statement, data: frozenset[str]) -> Iterator[Statement
 
 
 def _chosen(choice: If, then: Block, otherwise: Block) -> Block:
-    """Return a choice between two values as one without branches; empty where the sides do other things."""
+    """Return a branch-free selection between two values; empty if the branches do anything else."""
     both = (*then, *otherwise)
     values = [s for s in both if isinstance(s, Let) and not s.update]
     if len(values) < len(both) or not then or not otherwise or len(both) > MOST_VALUES + 2:
@@ -90,14 +90,14 @@ def _chosen(choice: If, then: Block, otherwise: Block) -> Block:
 
 
 def _is_cheap(value: Term) -> bool:
-    """Whether a value may be computed in vain: nothing expensive, and every load has somewhere to go."""
+    """Whether a value may be computed and discarded: it is cheap, and each of its loads can be made safe."""
     loads = [term for term in value.walk() if isinstance(term, Load)]
     functions = {term.fn for term in value.walk() if isinstance(term, Apply) and term.dtype is not DataType.Index}
     return functions <= _CHEAP and all(load.buffer.role in _REGISTERS or load.buffer.size for load in loads)
 
 
 def _within(value: Term, condition: Term) -> Term:
-    """Return a value whose loads from memory are of the first element where a condition does not hold."""
+    """Return a value that loads the first element if a condition does not hold."""
     match value:
         case Load(dtype, buffer, position) if buffer.role not in _REGISTERS:
             return Load(dtype, buffer, Apply(DataType.Index, "select", (condition, position, index(0))))

@@ -1,8 +1,8 @@
-"""Write down values on demand: asking for one element of a tensor emits what computes it, each value once.
+"""Emission of values on demand: requesting an element of a tensor emits its computation, each value once.
 
 A value is named after its tensor (``t3`` is an element of T3). It is emitted in the outermost open scope in which its
-index is known, so that what does not change in a loop stands before the loop. A choice made by an index condition (pad,
-cat) becomes an `If` whose branches compute only their own side, so that guarded loads stay in range.
+index is known, so that loop-invariant values precede the loop. A selection by an index condition (pad, cat) becomes an
+`If` whose branches compute only their own side, so that guarded loads stay in range.
 """
 
 import itertools
@@ -23,10 +23,10 @@ from fuser_lab.ops import OPS
 
 Key = tuple[str, Index]
 
-# Functions whose result is one of their operands, or has no more digits: they need no rounding to 16-bit floats.
+# Functions whose result is one of their operands or has no more digits, so that no rounding to 16 bits is needed.
 _EXACT = {"select", "max", "min", "fmax", "fmin", "neg", "abs", "floor", "ceil", "trunc", "round"}
 
-_DEEP = 64  # calls that may nest for one value
+_DEEP = 64  # maximum depth of nested calls for one value
 
 
 @dataclass(slots=True)
@@ -35,16 +35,16 @@ class Scope:
 
     parent: "Scope | None"
     binds: frozenset[str]
-    pinned: bool  # values asked for inside are never emitted further out
+    pinned: bool  # values requested inside are never emitted in an outer scope
     ranges: Ranges
     body: list[Statement] = field(default_factory=list)
     values: dict[Key, Term] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
-    closed: set[str] = field(default_factory=set)  # names in the blocks inside that are closed
-    facts: frozenset[Term] = frozenset()  # conditions that hold inside, besides those of the scopes around
+    closed: set[str] = field(default_factory=set)  # names in closed inner blocks
+    facts: frozenset[Term] = frozenset()  # conditions that hold inside, in addition to those of outer scopes
 
     def outward(self) -> "Iterator[Scope]":
-        """Yield this scope and those around it."""
+        """Yield this scope and its enclosing scopes."""
         scope: Scope | None = self
         while scope is not None:
             yield scope
@@ -67,7 +67,7 @@ class Values:
 
     @contextmanager
     def block(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> "Iterator[Scope]":
-        """Open a block that binds variables with the given ranges; the caller uses its body after closing."""
+        """Open a block that binds variables with the given ranges; the caller uses its body after it is closed."""
         outer = self.scope
         self.scope = inner = Scope(outer, frozenset(binds), pinned, fixed({**outer.ranges, **binds}))
         try:
@@ -81,9 +81,9 @@ class Values:
         self, var: str, stop: int | Term, parallel: ParallelType, *, start: Term | None = None,
         smallest: int = 0, largest: int | None = None, pinned: bool = False,
     ) -> "Iterator[Var]":
-        """Open a loop and append it to the current block when it is closed, unless nothing is in it.
+        """Open a loop and append it to the current block when it is closed, unless it is empty.
 
-        ``smallest`` and ``largest`` bound the variable where start and stop are computed (``largest`` is not reached).
+        ``smallest`` and ``largest`` bound the variable if start and stop are computed (``largest`` is exclusive).
         """
         first = start if start is not None else Const(DataType.Index, 0)
         last = stop if isinstance(stop, Term) else Const(DataType.Index, stop)
@@ -91,7 +91,7 @@ class Values:
         if not isinstance(bound, int):
             msg = f"the loop over {var} has no bound."
             raise CodegenError(msg)
-        # Nothing may move out of a loop that never runs: it could read an array without elements.
+        # Nothing may be hoisted out of a loop that never runs, because it could read an array without elements.
         with self.block({var: (smallest, max(bound - 1, smallest))}, pinned=pinned or bound == 0) as inner:
             yield index_var(var)
         if inner.body:
@@ -99,7 +99,7 @@ class Values:
 
     @contextmanager
     def guard(self, condition: Term) -> "Iterator[None]":
-        """Open an If and append it when something is in it; a condition that always holds leaves no trace."""
+        """Open an If and append it unless it is empty; a condition that always holds is dropped."""
         known = simplify(condition, self.scope.ranges)
         if isinstance(known, Const) and known.value:
             yield
@@ -125,10 +125,10 @@ class Values:
         return name
 
     def pin(self, names: Iterable[str]) -> None:
-        """Keep what is computed from here on in the blocks that define variables with these names, or inside them.
+        """Restrict subsequent values to the blocks that define variables with these names, and to inner blocks.
 
-        A value goes to the outermost block that has the variables of its index, and in a block over a single place an
-        index has none: what is computed from the variables must not go further out than they are.
+        A value is emitted in the outermost block that defines the variables of its index. In a block over a single
+        position the index has no variables, but values that depend on these names must stay inside it.
         """
         wanted = set(names)
         for scope in self.scope.outward():
@@ -145,7 +145,7 @@ class Values:
     # Values
 
     def simplified(self, index: Sequence[Term]) -> Index:
-        """Return an index in simplest form for the current ranges."""
+        """Return an index in its simplest form for the current ranges."""
         return tuple(simplify(i, self.scope.ranges) for i in index)
 
     def value(self, tensor: TensorView, index: Sequence[Term]) -> Term:
@@ -162,7 +162,7 @@ class Values:
         elif expr is None:
             result = self._input(tensor, at)
         elif expr.kind is OpKind.REDUCTION:
-            msg = f"{tensor.name} is needed where its sum over other elements is not known (index {_text(at)})."
+            msg = f"{tensor.name} is needed at index {_text(at)}, where the result of its reduction is not available."
             raise CodegenError(msg)
         elif OPS[expr.op.name].scalar is not None:
             result = self._pointwise(expr, tensor, at)
@@ -191,10 +191,10 @@ class Values:
 
     @contextmanager
     def _at(self, scope: Scope) -> "Iterator[None]":
-        """Emit into ``scope`` for a while; names stay unused in every open block.
+        """Emit into ``scope`` temporarily, with names that are unused in every open block.
 
-        What is emitted comes before the open blocks inside ``scope``, so blocks that are closed there already must not
-        use its names either.
+        Emitted statements precede the open blocks inside ``scope``, so their names must not occur in closed blocks
+        there either.
         """
         outer = self.scope
         if scope is outer:
@@ -243,7 +243,7 @@ class Values:
             self._nested -= 1
 
     def _begin(self, expr: Expr, at: Index) -> None:
-        """Compute a long chain of pointwise expressions from its beginning: Python calls must not nest as deeply."""
+        """Compute a long chain of pointwise expressions from its beginning, to limit the depth of Python calls."""
         waiting = [(expr, at)]
         entered: set[Key] = set()
         while waiting:
@@ -291,7 +291,7 @@ class Values:
         return result
 
     def _placed(self, term: Term, expr: Expr) -> Term:
-        """Return a term in which positions that are data are index variables, so that conditions on them guard."""
+        """Return a term in which data-dependent positions are index variables, so that conditions can guard them."""
         match term:
             case Apply(DataType.Index, "cast", (Read() | ReadScalar() as source,)):
                 return self._position(source, expr)
@@ -323,7 +323,7 @@ class Values:
         return result
 
     def _resolve(self, term: Term, expr: Expr, name: str) -> Term:
-        """Return a term with its reads computed; choices by index become an If."""
+        """Return a term with its reads computed; selections by index become an If."""
         if isinstance(term, Read):
             return self.value(term.tensor, term.index)
         if isinstance(term, ReadScalar):
@@ -339,7 +339,7 @@ class Values:
         return Apply(term.dtype, term.fn, tuple(self._resolve(arg, expr, name) for arg in term.args))
 
     def _decided(self, condition: Term) -> Term:
-        """Return a condition, or a constant where it is asked for inside a choice by the same condition."""
+        """Return a condition, or a constant inside a branch on the same condition."""
         for scope in self.scope.outward():
             if condition in scope.facts:
                 return Const(DataType.Bool, value=True)
@@ -378,7 +378,7 @@ def applied(expr: Expr, operands: Sequence[Term]) -> Term:
         msg = f"{expr.op.name} has no rule for one element."
         raise CodegenError(msg)
     out = expr.outputs[0].dtype
-    # As the reference: operands of few bits are widened, and the result of the whole expression is rounded once.
+    # As in the reference, narrow operands are widened, and the result of the whole expression is rounded once.
     term = rule(*map(_widened, operands), **dict(expr.attrs))
     if out.is_narrow and term.dtype is not out:
         if _exact(term, out, operands):
@@ -392,7 +392,7 @@ def _used(index: Index) -> frozenset[str]:
 
 
 def _not_index(dtype: DataType) -> DataType:
-    """Index as a value is an Int: only loop variables and what is made of them count as index arithmetic."""
+    """Return an Index value as an Int, because only loop variables and terms of them are index arithmetic."""
     return DataType.Int if dtype is DataType.Index else dtype
 
 
@@ -413,7 +413,7 @@ def _retyped(term: Term, dtype: DataType) -> Term:
 
 
 def _exact(term: Term, out: DataType, operands: Sequence[Term]) -> bool:
-    """Whether a term only picks among operands of ``out``'s own precision and small whole constants."""
+    """Whether a term only selects among operands of ``out``'s precision and small integer constants."""
     if isinstance(term, Apply):
         parts = term.args[1:] if term.fn == "select" else term.args
         return term.fn in _EXACT and all(_exact(arg, out, operands) for arg in parts)
@@ -441,7 +441,7 @@ def _text(index: Index) -> str:
 
 
 def level_of(fusion: Fusion) -> dict[Val, int]:
-    """Return how many reductions stand before each value on its longest way from the inputs."""
+    """Return the number of reductions before each value on its longest path from the inputs."""
     levels: dict[Val, int] = {}
     for expr in fusion.exprs:
         level = max((levels.get(v, 0) for v in expr.inputs), default=0)

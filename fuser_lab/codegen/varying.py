@@ -1,10 +1,10 @@
-"""One kernel for many sizes: numbers that differ between the sizes of a segment become arguments of its kernel.
+"""One kernel for many sizes: numbers that differ between sizes of a segment become arguments of its kernel.
 
 A segment is lowered for the sizes of one run. `fuser_lab.codegen.sizes` passes extents of outermost loops as arguments;
-strides, divisors and inner extents stay constants, because most programs have few of them. A program whose sizes are
-symbols has many. `SharedKernels` compares the kernels that one segment lowers to at several sizes: where they have the
-same statements, each number that has differed becomes an argument, and so one compiled kernel serves all of them. An
-argument is passed the number that it replaces, so the choice cannot change a result.
+strides, divisors and inner extents stay constants, because most programs have few of them. A program with symbolic
+sizes has many. `SharedKernels` compares the kernels that one segment lowers to at several sizes: if they have the same
+statements, each number that differs becomes an argument, so that one compiled kernel serves all of them. An argument is
+passed the number that it replaces, so the choice cannot change a result.
 """
 
 import threading
@@ -35,14 +35,14 @@ from fuser_lab.ir.term import Apply, Const, Term, Var
 from fuser_lab.targets import target_of
 
 _PASSED = frozenset({DataType.Index, DataType.Int, DataType.Float, DataType.Double})
-_LEAST_SCRATCH, _NEXT_SCRATCH = 256, 16  # elements, and how many times as many the next larger one has
+_LEAST_SCRATCH, _NEXT_SCRATCH = 256, 16  # elements, and the growth factor of the next larger size
 
-Number = tuple[DataType, str]  # as text: 0.0 and -0.0 are equal, NaN is not itself
+Number = tuple[DataType, str]  # as text, because 0.0 equals -0.0 and NaN differs from itself
 
 
 @dataclass(slots=True)
 class _Form:
-    """Kernels of the same statements: their first numbers, which places differ, and which have always been equal."""
+    """Kernels with the same statements: their first numbers, the positions that differ, and those always equal."""
 
     first: tuple[Number, ...]
     scratch: tuple[int, ...]
@@ -51,7 +51,7 @@ class _Form:
     varies: bool = False
 
     def add(self, numbers: tuple[Number, ...], scratch: tuple[int, ...]) -> None:
-        """Take another kernel into account."""
+        """Add another kernel."""
         self.varying.update(n for n, (a, b) in enumerate(zip(self.first, numbers, strict=True)) if a != b)
         self.varies = self.varies or bool(self.varying) or scratch != self.scratch
         known: dict[tuple[int, Number], int] = {}
@@ -61,16 +61,16 @@ class _Form:
 
 
 class SharedKernels:
-    """The kernels of one program with symbolic sizes; any number of threads may ask for them."""
+    """The kernels of one program with symbolic sizes; safe for any number of threads."""
 
     def __init__(self) -> None:
         self._forms: dict[object, _Form] = {}
         self._lock = threading.Lock()
 
     def kernel(self, kernel: Kernel) -> Kernel:
-        """Return a kernel with arguments in place of the numbers that differ from those at other sizes.
+        """Return a kernel with arguments instead of the numbers that differ from those at other sizes.
 
-        Kernels of targets that launch blocks of threads take extents only: their launches depend on sizes.
+        Kernels of targets that launch blocks of threads take only extents, because their launches depend on sizes.
         """
         if target_of(kernel.target).has_blocks:
             return with_sizes(kernel)
@@ -87,7 +87,7 @@ class SharedKernels:
 
 
 def _erased(kernel: Kernel) -> tuple[object, tuple[Number, ...], tuple[int, ...]]:
-    """Return a kernel's statements without numbers, as a key, then its numbers and the sizes of scratch memory."""
+    """Return a kernel's statements without numbers as a key, its numbers, and the sizes of its scratch memory."""
     numbers: list[Number] = []
     scratch: list[int] = []
 
@@ -108,7 +108,7 @@ def _erased(kernel: Kernel) -> tuple[object, tuple[Number, ...], tuple[int, ...]
 
 
 def _with_arguments(kernel: Kernel, labels: dict[int, int]) -> Kernel:
-    """Return a kernel with an argument for each label in place of the numbers that have it."""
+    """Return a kernel with one argument per label instead of the numbers with that label."""
     used = names_in(kernel)
     sizes: dict[tuple[int, DataType], Size] = {}
     place = -1
@@ -137,7 +137,7 @@ def _with_arguments(kernel: Kernel, labels: dict[int, int]) -> Kernel:
 
 
 def _roomy(buffer: Buffer) -> Buffer:
-    """Return scratch memory with room for more elements, so that rows of many lengths share a kernel."""
+    """Return scratch memory for more elements, so that rows of many lengths share a kernel."""
     if not buffer.role.is_allocated or buffer.role is Role.SHARED:
         return buffer
     size = _LEAST_SCRATCH
@@ -147,9 +147,9 @@ def _roomy(buffer: Buffer) -> Buffer:
 
 
 class _Rewriter:
-    """Rewrites statements: numbers that may be arguments by ``number``, buffers by ``memory``.
+    """Rewrites statements: numbers that may be arguments by ``number``, and buffers by ``memory``.
 
-    Numbers come in the same order for all kernels with the same statements. A key has no notes and origins.
+    Numbers have the same order for all kernels with the same statements. A key has no notes or origins.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class _Rewriter:
         self._number, self._memory, self._is_key = number, memory, is_key
 
     def block(self, statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """Return statements rewritten."""
+        """Return rewritten statements."""
         return tuple(map(self._statement, statements))
 
     def _statement(self, statement: Statement) -> Statement:

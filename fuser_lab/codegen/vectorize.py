@@ -1,13 +1,13 @@
-"""Vector accesses: what the rounds of a VECTORIZE loop read and write one by one is moved together.
+"""Vector accesses: the element accesses of a VECTORIZE loop are combined.
 
     for v in range(8):                          load_vector(T0, 8 * c, T0_v, 0, 8, 8)
         t0 = T0[8 * c + v]               ->     for v in range(8):
         T1[8 * c + v] = f(t0)                       T1_v[v] = f(T0_v[v])
                                                 store_vector(T1, 8 * c, T1_v, 0, 8, 8)
 
-An access is moved where its position is a term without v, divisible by the number of elements, plus v. Accesses at
-other positions, under conditions on v and at positions that are data stay as they are. In an UNROLL loop around it the
-loads of all rounds come first, so that several are in flight while none is waited for.
+An access is combined if its position is a term without v, divisible by the number of elements, plus v. Accesses at
+other positions, under conditions on v, and at data-dependent positions are unchanged. In an enclosing UNROLL loop, the
+loads of all iterations come first, so that several are in flight before any is used.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +39,7 @@ from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
 
 ACCESS_BYTES = 16  # of the widest memory access of a thread
-SMALL = 16  # times less bytes than the largest buffer: accesses do not decide
+SMALL = 16  # buffers this many times smaller than the largest do not affect the width
 _OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
 
 Block = tuple[Statement, ...]
@@ -52,10 +52,10 @@ def vectorized(body: Block) -> Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How a load or store walks through memory with a loop's variable.
+    """The progression of a load or store through memory with a loop's variable.
 
-    ``step`` is the number of elements from one round to the next, None where it varies; ``divisor`` divides the
-    position of the first round.
+    ``step`` is the number of elements between iterations, None if it varies; ``divisor`` divides the position of the
+    first iteration.
     """
 
     buffer: Buffer
@@ -63,7 +63,7 @@ class Access:
     divisor: int
 
     def width(self, count: int) -> int:
-        """Return how many of ``count`` neighbours one memory access may move; 0 where they are not neighbours."""
+        """Return how many of ``count`` adjacent elements one memory access may move; 0 if they are not adjacent."""
         if self.step != 1:
             return 0
         size = self.buffer.dtype.itemsize
@@ -74,7 +74,7 @@ class Access:
 
 
 def access_of(buffer: Buffer, position: Term, name: str, known: Mapping[str, Term] | None = None) -> Access:
-    """Return how an access walks with the variable ``name``; ``known`` holds the values of other index variables."""
+    """Return the progression of an access with variable ``name``; ``known`` has values of other index variables."""
     form = linear(_resolved(position, known or {}), {})
     step: int | None = 0
     parts = []
@@ -107,7 +107,7 @@ def _atom_divisor(atom: Term) -> int:
 
 @dataclass(slots=True)
 class _Moves:
-    """What moves out of one VECTORIZE loop."""
+    """The accesses that move out of one VECTORIZE loop."""
 
     before: list[Statement] = field(default_factory=list)
     after: list[Statement] = field(default_factory=list)
@@ -119,18 +119,18 @@ class _Vectorizer:
         self._body = body
         self._names = {b.name for s in walk(body) for b in _buffers(s)}
         self._allocs: list[Alloc] = []
-        self._spare: list[Buffer] = []  # words that nothing uses where the current statement runs
+        self._spare: list[Buffer] = []  # words that are unused at the current statement
         self._known: dict[str, Term] = {}
         self._data = made_of_data(body)
-        self._slot: Term = index(0)  # of the first word of this round of the UNROLL loop around
+        self._slot: Term = index(0)  # slot of the first word in this iteration of the enclosing UNROLL loop
         self._rounds = 1
 
     def _learn(self, name: str, value: Term) -> None:
-        """Remember an index variable by what it is made of: names may mean something else in the next block."""
+        """Record the definition of an index variable, because names may be reused in the next block."""
         self._known[name] = _resolved(value, self._known)
 
     def run(self) -> Block:
-        """Return the new body; what it allocates comes first."""
+        """Return the new body, allocations first."""
         body = self._block(self._body)
         return (*self._allocs, *body)
 
@@ -154,7 +154,7 @@ class _Vectorizer:
                 inner = self._block(body)
                 innermost = not any(isinstance(s, Loop) and _is_mapped(s.parallel) for s in walk(body))
                 if _is_mapped(parallel) and innermost:
-                    # Here begins what one thread does; the words are its own.
+                    # The work of one thread begins here; the words are private to it.
                     inner, self._allocs = (*self._allocs, *inner), []
                 yield replace(statement, body=inner)
             case _:
@@ -173,7 +173,7 @@ class _Vectorizer:
         yield from moves.after
 
     def _moved(self, statements: Block, around: "_Around", moves: _Moves) -> Block:
-        """Return the statements with words in place of memory; collect the moves in the order of the statements."""
+        """Return the statements with words instead of memory; collect the moves in the order of the statements."""
         result: list[Statement] = []
         for statement in statements:
             match statement:
@@ -191,7 +191,7 @@ class _Vectorizer:
                     first = len(self._allocs)
                     for side, inner in zip(sides, (then, otherwise), strict=True):
                         branches.append(self._moved(inner, around, side))
-                        # Only one side runs: the other may use the same words.
+                        # Only one branch runs, so both may use the same words.
                         self._spare = [a.buffer for a in self._allocs[first:]] if side is sides[0] else []
                     result.append(replace(statement, then=branches[0], otherwise=branches[1]))
                     for target, (a, b) in (
@@ -206,12 +206,12 @@ class _Vectorizer:
         return tuple(result)
 
     def _is_outside(self, condition: Term, around: "_Around") -> bool:
-        """Whether a condition is the same in all rounds and known before them."""
+        """Whether a condition is loop-invariant and known before the loop."""
         names = variables(_resolved(condition, self._known)) | {t.name for t in condition.walk() if isinstance(t, Var)}
         return not _loads(condition) and names.isdisjoint(around.inside)
 
     def _read(self, value: Term, around: "_Around", moves: _Moves, origin: str | None) -> Term:
-        """Return a value with its loads from memory made of words; a side of a choice keeps them, it may not run."""
+        """Return a value that reads words instead of memory, except in branches of a selection, which may not run."""
         match value:
             case Load(dtype, buffer, position) if buffer.role in _OUTSIDE and buffer.name not in around.written:
                 access = self._access(buffer, position, around)
@@ -238,7 +238,7 @@ class _Vectorizer:
     def _drawn(
         self, seed: Term, offset: Term, position: Term, around: "_Around", moves: _Moves, origin: str | None,
     ) -> Term | None:
-        """Return a random number among those drawn together before the loop; None where they are not neighbours."""
+        """Return a random number from those drawn together before the loop; None if they are not consecutive."""
         outside = {t.name for term in (seed, offset) for t in term.walk() if isinstance(t, Var)}
         form = linear(_resolved(position, self._inner(around)), {})
         inside = [part for part in form.parts if around.loop.var in variables(part[0])]
@@ -280,18 +280,18 @@ class _Vectorizer:
         return replace(store, buffer=words, position=Var(DataType.Index, around.loop.var))
 
     def _inner(self, around: "_Around") -> dict[str, Term]:
-        """Return the index variables that are set inside a loop: unknown where its accesses move to."""
+        """Return the index variables that are set inside a loop, which are unknown outside it."""
         return {name: value for name, value in self._known.items() if name in around.inside}
 
     def _access(self, buffer: Buffer, position: Term, around: "_Around") -> Access | None:
-        """Return how an access walks with the loop; None where its position is not known before the loop."""
+        """Return the progression of an access with the loop; None if its position is unknown before the loop."""
         names = variables(_resolved(position, self._inner(around)))
         if _loads(position) or not (names - {around.loop.var}).isdisjoint(around.inside):
             return None
         return access_of(buffer, position, around.loop.var, self._known)
 
     def _words(self, buffer: Buffer, count: int, rounds: int | None = None) -> tuple[Buffer, Term]:
-        """Allocate words for an access; return them and the slot of this round's first."""
+        """Allocate words for an access; return them and the slot of this iteration's first word."""
         rounds = self._rounds if rounds is None else rounds
         slot = simplify(self._slot * count, {}) if rounds > 1 else index(0)
         for words in self._spare:
@@ -309,7 +309,7 @@ class _Vectorizer:
         self._names.add(name)
         return name
 
-    # Several rounds, their loads first
+    # Several iterations, loads first
 
     def _unrolled(self, loop: Loop) -> Iterator[Statement]:
         outer = self._slot, self._rounds
@@ -327,7 +327,7 @@ class _Vectorizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Around:
-    """A VECTORIZE loop while its accesses are moved: the buffers it writes and the names that it sets."""
+    """A VECTORIZE loop whose accesses are being moved: the buffers it writes and the names it sets."""
 
     loop: Loop
     count: int
@@ -336,11 +336,11 @@ class _Around:
 
 
 def _moves_of(condition: Term, then: Block, otherwise: Block, least: int) -> Block:
-    """Return the accesses of two sides of a choice.
+    """Return the accesses of two branches.
 
-    Words that one of two opposite choices fills LLVM keeps in local memory: where a side has several loads, all threads
-    fill theirs, some from the beginning of the buffer and in vain. Where positions are data, one load (``least``) is
-    enough for that: a branch would have to wait for the positions.
+    LLVM keeps words that only one of two branches fills in local memory. Therefore, if a branch has several loads, all
+    threads fill their words, some with unused elements from the beginning of the buffer. With data-dependent positions,
+    one load (``least``) is enough to do so, because a branch would have to wait for the positions.
     """
     loads = [s for s in then if isinstance(s, VectorLoad) and s.buffer.role in _OUTSIDE and s.buffer.size >= s.count]
     if otherwise or len(loads) < max(len(then), least):
@@ -353,7 +353,7 @@ def _moves_of(condition: Term, then: Block, otherwise: Block, least: int) -> Blo
 def _chosen(condition: Term, then: Block, otherwise: Block) -> Statement:
     match then, otherwise:
         case ((VectorLoad() as a,), (VectorLoad() as b,)) if replace(a, position=b.position, origin=b.origin) == b:
-            # Both sides read the same number of neighbours to the same words: from here or there.
+            # Both branches read the same number of adjacent elements to the same words, from different positions.
             return replace(a, position=Apply(DataType.Index, "select", (condition, a.position, b.position)))
         case _:
             pass
@@ -363,7 +363,7 @@ def _chosen(condition: Term, then: Block, otherwise: Block) -> Statement:
 
 
 def _loads_ahead(body: Block) -> Block:
-    """Return a block's vector loads from memory with the conditions and variables they need; () if that is not all."""
+    """Return a block's vector loads with the conditions and variables they need; () if other statements occur."""
     needed: set[str] = set()
     kept = _sliced(body, needed)
     given = {s.name for s in walk(kept) if isinstance(s, Let)}
@@ -393,7 +393,7 @@ def _sliced(body: Block, needed: set[str]) -> Block:
 
 
 def _without(body: Block) -> Block:
-    """Return a block without its vector loads from memory, and without the choices that nothing is left of."""
+    """Return a block without its vector loads from memory, and without branches that become empty."""
     result: list[Statement] = []
     for statement in body:
         match statement:
@@ -410,9 +410,9 @@ def _without(body: Block) -> Block:
 
 
 def _before_barriers(body: Block) -> Block:
-    """Return a block in which loads of inputs do not wait for a barrier, nor for what other loads give.
+    """Return a block in which loads of inputs do not wait for a barrier or for results of other loads.
 
-    They come after the loads before it.
+    They follow the loads before it.
     """
     result: list[Statement] = []
     for number, statement in enumerate(body):
@@ -433,7 +433,7 @@ def _is_unrolled(statement: Statement | None) -> bool:
 
 
 def _keeps(statement: Statement | None) -> bool:
-    """Whether a loop stores nothing but what the thread itself keeps."""
+    """Whether a loop stores only to the thread's own memory."""
     inside = () if statement is None else walk((statement,))
     stores = [s for s in inside if isinstance(s, Store | VectorStore)]
     return bool(stores) and all(s.buffer.role is Role.SCRATCH for s in stores)
@@ -445,7 +445,7 @@ def _used(statement: Statement) -> set[str]:
 
 
 def _only_loads(statement: Statement) -> bool:
-    """Whether a loop holds nothing but loads of inputs and the index variables of its own that they need."""
+    """Whether a loop contains only loads of inputs and index variables that they need."""
     if not isinstance(statement, Loop):
         return False
     inside = list(walk(statement.body))
@@ -453,23 +453,23 @@ def _only_loads(statement: Statement) -> bool:
     return any(isinstance(s, VectorLoad) for s in inside) and all(
         isinstance(s, If)
         or (isinstance(s, VectorLoad) and s.buffer.role is Role.INPUT)
-        or (isinstance(s, Let) and _is_at_hand(s.value) and s.name in given)
+        or (isinstance(s, Let) and _is_in_registers(s.value) and s.name in given)
         for s in inside
     )
 
 
-def _is_at_hand(value: Term) -> bool:
-    """Whether a value is an index, or what a thread has kept."""
+def _is_in_registers(value: Term) -> bool:
+    """Whether a value is an index, or is already kept by the thread."""
     return value.dtype is DataType.Index or (isinstance(value, Load) and value.buffer.role is Role.SCRATCH)
 
 
 def _is_mapped(kind: ParallelType) -> bool:
-    """Whether blocks or threads run the rounds of a loop."""
+    """Whether blocks or threads run the iterations of a loop."""
     return kind.is_block or kind.is_thread
 
 
 def _rounds(loop: Loop) -> int:
-    """Return how often a loop with a constant end runs."""
+    """Return the trip count of a loop with a constant end."""
     return int(loop.stop.value.real) if isinstance(loop.stop, Const) else 0
 
 
@@ -488,9 +488,9 @@ def _buffers(statement: Statement) -> Iterator[Buffer]:
 
 
 def accesses(statements: Block, name: str, among: frozenset[str] | None = None) -> Iterator[Access]:
-    """Yield the accesses to memory of some statements, as they walk with an index variable.
+    """Yield the memory accesses of some statements, as progressions with an index variable.
 
-    ``among`` leaves out those whose position depends on other variables than these.
+    ``among`` excludes accesses whose position depends on variables other than these.
     """
     for statement in walk(statements):
         found = [(statement.buffer, statement.position)] if isinstance(statement, Store) else []
@@ -502,14 +502,14 @@ def accesses(statements: Block, name: str, among: frozenset[str] | None = None) 
 
 
 def best_width(trial: Callable[[int], Block], name: str) -> int:
-    """Return the number of elements per thread with the fewest memory accesses, of equals the largest.
+    """Return the number of elements per thread with the fewest memory accesses; the largest one among equals.
 
-    ``trial(size)`` returns what is computed for one element, its place in a chunk of ``size`` being the variable
-    ``name``. The accesses to a buffer count by its bytes: a small one is in the cache.
+    ``trial(size)`` returns the statements for one element, with the variable ``name`` as its position in a chunk of
+    ``size``. Accesses are weighted by the bytes of their buffer, because a small buffer is in the cache.
     """
     found = list(accesses(trial(1), name))
     largest = max((_bytes(a.buffer) for a in found), default=0)
-    # An access of the widest dtype fills one of the hardware's; small buffers may need two.
+    # An access of the widest dtype fills one hardware access; small buffers may need two.
     widest = max((a.buffer.dtype.itemsize for a in found if _bytes(a.buffer) * SMALL >= largest), default=ACCESS_BYTES)
     best, least, size = 1, float("inf"), 1
     while size * widest <= ACCESS_BYTES:

@@ -95,7 +95,7 @@ def _row_loops(space: Space) -> LoopSchedule:
     if _fits_registers(space, groups):
         return _in_registers(space, groups)
     if space.online and space.passes == 2 and not space.stored_bytes:
-        return _going_by(space, groups)
+        return _streamed_rows(space, groups)
     return _long_rows(space)
 
 
@@ -152,7 +152,7 @@ def in_cluster(space: Space, cluster: int) -> LoopSchedule:
     return replace(found, cluster=cluster, blocks=0, reasons=(reason, *found.reasons))
 
 
-def _going_by(space: Space, groups: int) -> LoopSchedule:
+def _streamed_rows(space: Space, groups: int) -> LoopSchedule:
     """Return the loops of long rows that are reduced to a maximum and a sum of exponentials only: nothing is kept."""
     few = max(2 // space.streams, 1)
     lanes = _lanes(groups, few)

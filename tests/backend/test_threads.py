@@ -54,5 +54,5 @@ def test_what_is_written_outside_of_the_shared_loop_is_refused() -> None:
         if fits:
             assert "prange(8)" in CpuEmitter(kernel).source().text
             continue
-        with pytest.raises(CodegenError, match="threads share the one outermost loop"):
+        with pytest.raises(CodegenError, match="a parallel phase must have a single outermost loop"):
             CpuEmitter(kernel).source()

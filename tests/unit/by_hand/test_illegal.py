@@ -263,16 +263,16 @@ def welford():
     ("build", "error", "says"),
     [
         (thread_reads_another, ScheduleError,
-         "loop 1 of T1 (iS4{8}, block_x) does not fit T2, which reads what another thread has computed; shared"),
-        (block_reads_another, ScheduleError, "does not fit T2, which reads what another block has computed."),
-        (too_many_threads, ScheduleError, "64 x 64 x 1 = 4096 threads in a block; a block has at most 1024."),
-        (too_much_shared, ScheduleError, "needs 262144 bytes of shared memory in a block (T1_shared 262144)"),
+         "loop 1 of T1 (iS4{8}, block_x) does not fit T2, which reads a value computed by another thread; shared"),
+        (block_reads_another, ScheduleError, "does not fit T2, which reads a value computed by another block."),
+        (too_many_threads, ScheduleError, "64 x 64 x 1 = 4096 threads per block; at most 1024 are allowed."),
+        (too_much_shared, ScheduleError, "needs 262144 bytes of shared memory per block (T1_shared 262144)"),
         (two_types_for_one_loop, ScheduleError,
-         "T2 and T1 share a loop that runs over threadIdx.y in the one and over threadIdx.x in the other."),
+         "T2 and T1 share a loop that is parallelized as threadIdx.y in the first and as threadIdx.x in the second."),
         (reduced_over_blocks_by_sharing, ScheduleError,
-         "T2 reduces loop 0, rS4{8}, which it shares with a tensor that runs it over blocks"),
+         "T2 reduces loop 0, rS4{8}, which it shares with a tensor that splits it among blocks"),
         (output_read_by_other_threads, ScheduleError,
-         "T2 reads the output T1 in threads that have not written it; cache_fork T1, so that what is read stays"),
+         "T2 reads the output T1 in threads that have not written it; use cache_fork on T1, so that the value"),
         (loops_that_wait_for_each_other, ScheduleError, "share would have to run before and after each other; inline"),
         (welford, UnsupportedError, "welford (T"),
     ],
@@ -300,5 +300,5 @@ def test_the_cpu_printer_refuses_threads_of_a_block():
         name="f", target="cpu", scheduler=kernel.scheduler, inputs=(), scalars=(), outputs=(), workspace=(),
         phases=(phase,), ops=(),
     )
-    with pytest.raises(CodegenError, match="a loop over threadIdx.x has no meaning on the CPU"):
+    with pytest.raises(CodegenError, match="the CPU cannot run a loop over threadIdx.x"):
         CpuEmitter(alone).source()

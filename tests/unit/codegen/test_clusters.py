@@ -160,16 +160,16 @@ def test_a_missing_barrier_is_reported() -> None:
     assert {s.scope for s in body if isinstance(s, Barrier | Reduce)} == {Scope.CLUSTER}
     with pytest.raises(IndexError, match="blocks of a cluster that may not have started: a barrier of the cluster is"):
         computed(without(kernel, Barrier), fusion, inputs)
-    with pytest.raises(CodegenError, match="waits for blocks of a cluster that never say that they have started"):
+    with pytest.raises(CodegenError, match="waits for blocks of a cluster that never announce that they have started"):
         computed(without(kernel, Arrive), fusion, inputs)
 
 
 def test_what_is_sent_is_waited_for_and_sent_once() -> None:
     fusion = build(column_softmax, [(512, 64)], D.BFloat16)
     kernel, inputs = columns_in_clusters(fusion, 2), [numbers((512, 64), D.BFloat16)]
-    with pytest.raises(IndexError, match="before the thread that writes it waited"):
+    with pytest.raises(IndexError, match="without a barrier after its write"):
         computed(without(kernel, Await), fusion, inputs)
-    with pytest.raises(CodegenError, match="of which an element is sent 0 times"):
+    with pytest.raises(CodegenError, match="but an element of it is sent 0 times"):
         computed(without(kernel, Send), fusion, inputs)
     with pytest.raises(CodegenError, match="is sent 2 times"):
         computed(repeated(kernel, Send), fusion, inputs)

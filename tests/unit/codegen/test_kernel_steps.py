@@ -125,7 +125,7 @@ def test_what_cannot_be_followed_is_said_in_a_sentence():
         smaller(fl.segment(fd).fusion, MOST_ELEMENTS)
     segment = softmax(4, 8)
     generated = generate(segment.fusion, segment.scheduler, "cpu")
-    with pytest.raises(UnsupportedError, match=r"^the kernel takes more than 10 steps; give smaller inputs\.$"):
+    with pytest.raises(UnsupportedError, match=r"^steps: the kernel takes more than 10 steps; use smaller inputs\.$"):
         kernel_steps(generated, segment.fusion, most=10)
-    with pytest.raises(UnsupportedError, match=r"tensors of at most 256 elements, and one here has 512\.$"):
+    with pytest.raises(UnsupportedError, match=r"tensors must have at most 256 elements, given 512\.$"):
         kernel_steps(generated, softmax(16, 32).fusion)

@@ -183,7 +183,7 @@ def test_loads_of_inputs_do_not_wait_for_a_barrier() -> None:
     np.testing.assert_array_equal(results(wide, X, 64)[:32], X[31::-1] + X[32:])
     without = tuple(s for s in rounds if not isinstance(s, Barrier))
     racing = (loop(block, 1, ParallelType.grid_x, loop(c, 8, ParallelType.block_x, Alloc(buffer=tile), *without)),)
-    with pytest.raises(IndexError, match="before the thread that writes it waited"):
+    with pytest.raises(IndexError, match="without a barrier after its write"):
         results(vectorized(racing), X, 64)
 
 

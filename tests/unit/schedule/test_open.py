@@ -240,7 +240,7 @@ def test_a_plan_without_a_rule_is_written_as_code():
         *(code for code in LIFTABLE if code.value in {"index_input", "reshape_mixes"}),
     )
     assert fl.without_rules(*(code.value for code in LIFTABLE)) == tuple(fl.OPEN_SCHEDULERS)
-    for wrong, said in ((("cycle",), "no kernel does without the rule 'cycle'; choose"), ((), "no rule is given")):
+    for wrong, said in ((("cycle",), "the rule 'cycle' cannot be lifted; choose"), ((), "no rule is given")):
         with pytest.raises(InputError, match=said):
             fl.without_rules(*wrong)
 

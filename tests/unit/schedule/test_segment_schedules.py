@@ -92,7 +92,7 @@ def test_other_loops_refuse_what_only_the_scheduler_writes() -> None:
     other = lowered_loop_by_loop(plan)
     assert other.segments[0].loops, "no template has 10 threads per row"
     assert "# Lowered loop by loop: threads = (10," in str(other.segments[0].schedule)
-    with pytest.raises(ScheduleError, match=r"fd\.sched\.read_again\(\) needs the loops that the scheduler"):
+    with pytest.raises(ScheduleError, match=r"fd\.sched\.read_again\(\) applies only to loops that the scheduler"):
         plan.with_schedule(0, f"{other.segments[0].schedule}fd.sched.read_again()\n")
     bounded = plan.with_schedule(0, f"{other.segments[0].schedule}fd.sched.launch_bounds(3)\n")
     assert bounded.segments[0].kernel("cuda").kernel_ir.phases[0].launch.resident == 3
@@ -270,9 +270,9 @@ def test_what_is_no_schedule() -> None:
         plan.with_schedule(0, "")
     with pytest.raises(InputError, match="segment must be from 0 to 0, given 4"):
         plan.with_schedule(4, "")
-    with pytest.raises(ScheduleError, match="8192 threads in a block"):
+    with pytest.raises(ScheduleError, match="8192 threads per block"):
         plan.with_schedule(0, str(plan.segments[0].schedule).replace("factor=32", "factor=1024"))
-    with pytest.raises(CodegenError, match="lowered for GPUs, and the CPU evaluates that kernel in lock step"):
+    with pytest.raises(CodegenError, match="GPU kernels run them, and the CPU evaluates that kernel in lock step"):
         lowered_loop_by_loop(plan).segments[0].source("cpu")
 
 

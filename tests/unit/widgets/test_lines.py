@@ -30,7 +30,7 @@ def test_why_there_are_none_is_a_sentence():
         fd.add_output(fd.ops.matmul(x, y))
     (segment,) = fl.segment(fd).segments
     for found in (lines.steps(segment, "cpu"), lines.beside(segment, "cuda")):
-        assert found == {"problem": "a segment of expr_eval has no kernel: the inputs' array library evaluates it."}
+        assert found == {"problem": "a segment of expr_eval has no kernel, because the array library evaluates it."}
 
 
 def test_a_page_holds_linked_lines_of_all_segments_and_steps_of_few(plan):

@@ -9,7 +9,7 @@ from backend.fusions import D, S, build, close, numbers
 
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Alloc, Role, walk
-from fuser_lab.codegen.readings import with_turned_readings
+from fuser_lab.codegen.transposed_reads import with_transposed_reads
 from fuser_lab.interpreter import evaluate
 from tests.unit.codegen.test_kernels_in_lock_step import run
 
@@ -75,6 +75,6 @@ def test_what_is_read_in_one_way_only_stays() -> None:
         (lambda fd, x: fd.ops.add(x, fd.ops.permute(x, [1, 0, 2])), ((8, 8, 40),)),
     ):
         fusion = build(record, shapes, D.Float)
-        same, twins = with_turned_readings(fusion)
+        same, twins = with_transposed_reads(fusion)
         assert same is fusion
         assert not twins

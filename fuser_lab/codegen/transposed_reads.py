@@ -1,8 +1,8 @@
-"""Inputs that a segment reads straight and transposed: the transposed reading becomes one of a tensor of its own.
+"""Inputs that a segment reads both straight and transposed: the transposed read becomes a separate tensor.
 
-A nest has one place for each tensor, so that tiles are made of tensors. Under a second name the same memory is read
-once as it lies and once by tiles that are transposed in shared memory. What is computed on the way to the permutation,
-as a cast, is computed twice.
+A nest has one index per tensor, so tiles belong to tensors. With a second name, the same memory is read once in its
+order and once by tiles that are transposed in shared memory. Ops before the permutation, such as a cast, are computed
+twice.
 """
 
 from dataclasses import replace
@@ -15,18 +15,18 @@ MOST_REPEATED = 8  # expressions before a permutation
 _REPEATED = frozenset({OpKind.POINTWISE, OpKind.COPY})
 
 
-def with_turned_readings(segment: Fusion) -> tuple[Fusion, dict[TensorView, TensorView]]:
-    """Return a segment whose permutations read inputs of their own, and the input that each of these stands for.
+def with_transposed_reads(segment: Fusion) -> tuple[Fusion, dict[TensorView, TensorView]]:
+    """Return a segment whose permutations read separate inputs (twins), and the original input of each twin.
 
-    The segment itself is returned where no input is read in another way too, and where something is scanned.
+    The segment is returned unchanged if no input is read in both ways, or if it has a scan.
     """
     if any(expr.kind is OpKind.SCAN for expr in segment.exprs):
         return segment, {}
     axes, twins = Axes(segment), dict[TensorView, TensorView]()
     exprs = list(segment.exprs)
     for expr in segment.exprs:
-        if _turns(expr):
-            exprs = _apart(segment, expr, exprs, axes, twins)
+        if _moves_last_axis(expr):
+            exprs = _with_twins(segment, expr, exprs, axes, twins)
     if not twins:
         return segment, {}
     return (
@@ -34,8 +34,8 @@ def with_turned_readings(segment: Fusion) -> tuple[Fusion, dict[TensorView, Tens
     )
 
 
-def _turns(expr: Expr) -> bool:
-    """Whether an expression moves the last axis that has elements."""
+def _moves_last_axis(expr: Expr) -> bool:
+    """Whether an expression moves the last axis that has more than one element."""
     if expr.op.name != "permute":
         return False
     dims, shape = expr.ints("dims"), expr.tensor_inputs[0].shape
@@ -43,10 +43,10 @@ def _turns(expr: Expr) -> bool:
     return bool(sized) and next(axis for axis in reversed(dims) if shape[axis] > 1) != sized[-1]
 
 
-def _apart(
+def _with_twins(
     segment: Fusion, turn: Expr, exprs: list[Expr], axes: Axes, twins: dict[TensorView, TensorView],
 ) -> list[Expr]:
-    """Return expressions in which a permutation reads twins of inputs, which are added; unchanged if it need not."""
+    """Return expressions in which a permutation reads twins of inputs, added to ``twins``, if it needs them."""
     chain = _chain(segment, turn)
     if chain is None:
         return exprs
@@ -59,14 +59,14 @@ def _apart(
     instead: dict[Val, Val] = {}
     for source in sorted(sources if feeds else shared, key=lambda tv: tv.name):
         twin = replace(
-            source, name=f"{source.name}_turned_{turn.name}",
+            source, name=f"{source.name}_transposed_{turn.name}",
             domain=replace(source.domain, logical=tuple(map(axes.copy, source.domain.logical))),
         )
         instead[source] = twin
         twins[twin] = source
     made = []
     for expr in chain:
-        copy = again(reading(expr, instead), f"{expr.name}_turned_{turn.name}", axes)
+        copy = again(reading(expr, instead), f"{expr.name}_transposed_{turn.name}", axes)
         instead[expr.out] = copy.out
         made.append(copy)
     found = []
@@ -79,7 +79,7 @@ def _apart(
 
 
 def _chain(segment: Fusion, turn: Expr) -> list[Expr] | None:
-    """Return what is computed on the way to a permutation, in order; None if it must not be computed twice."""
+    """Return the expressions before a permutation, in order; None if they must not be computed twice."""
     found: list[Expr] = []
     wanted: set[Val] = set(turn.inputs)
     for expr in reversed(segment.exprs[: segment.positions[turn.name]]):
