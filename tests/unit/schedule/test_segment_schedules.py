@@ -272,7 +272,7 @@ def test_what_is_no_schedule() -> None:
         plan.with_schedule(4, "")
     with pytest.raises(ScheduleError, match="8192 threads per block"):
         plan.with_schedule(0, str(plan.segments[0].schedule).replace("factor=32", "factor=1024"))
-    with pytest.raises(CodegenError, match="GPU kernels run them, and the CPU evaluates that kernel in lock step"):
+    with pytest.raises(CodegenError, match="it is lowered for GPUs, and the CPU evaluates that kernel in lock step"):
         lowered_loop_by_loop(plan).segments[0].source("cpu")
 
 
