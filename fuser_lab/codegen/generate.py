@@ -176,7 +176,7 @@ def generate_scheduled(
     runs_on = with_blocks() if target is None else target_of(target)
     if not runs_on.has_blocks:
         msg = (
-            f"loops over blocks and threads have no kernel for {target!r}: they are lowered for GPUs; the CPU evaluates "
+            f"loops over blocks and threads have no kernel for {target!r}: they run on GPUs, and the CPU evaluates "
             f"that kernel in lock step; see source({with_blocks().name!r})."
         )
         raise CodegenError(msg)
