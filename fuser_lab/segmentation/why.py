@@ -102,7 +102,7 @@ def why(
     attempts = tuple(t.seq for t in between)
     head = f"{names[0]} is in segment {at[0]}, {names[1]} in segment {at[1]}"
     if isinstance(a, int) and isinstance(b, int):
-        head = f"{names[0]} and {names[1]} are apart"
+        head = f"{names[0]} and {names[1]} are separate"
     through = segmented.path(first, second)
     if through:
         way = ", ".join(f"segment {i}" for i in through)

@@ -434,7 +434,7 @@ def _torch(rows: Sequence[Row], machine: str) -> str:
         {len(good)} functions, spread evenly over those captured, in their small form and forward only: {machine}, torch
         {good[0]['torch']} with the backends `eager` and `inductor` (g++), between {min(loads):.0f} and {max(loads):.0f}
         runnable processes. The three are sampled round-robin. Above 1, fuser_lab is faster."""
-    return f"""## Beside torch.compile
+    return f"""## Compared with torch.compile
 
 {_filled_text(said)}
 

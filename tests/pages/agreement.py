@@ -444,7 +444,7 @@ def page() -> str:
         "segmenter and presegmentation passes, with the code that implements each rule and an example of it; nvFuser's",
         f"tests assert {tested} of them. A rule is shown by a [known answer](known_answers.md), by the example of a",
         "[reason](reasons.md) or by the definitions below, which tests segment and, if they are small, compute.",
-        "[The design](design.md#differences-from-nvfuser-on-purpose) lists the intended differences from nvFuser.",
+        "[The design](design.md#deliberate-differences-from-nvfuser) lists the intended differences from nvFuser.",
         "",
         "| applies to | rule | nvFuser | fuser_lab | shown by | asserted by |",
         "|---|---|---|---|---|---|",

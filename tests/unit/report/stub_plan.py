@@ -161,7 +161,7 @@ class StubPlan:
     def why(self, a: str, b: str) -> StubWhy:
         """Explain a pair."""
         refusal = StubVerdict(StubScheduler.POINTWISE, False, "reduction", "A reduction is inside: T1.")
-        return StubWhy(f"{a} and {b} are apart: every scheduler refused them.", (refusal,))
+        return StubWhy(f"{a} and {b} are separate: every scheduler refused them.", (refusal,))
 
     def to_python(self, form: str = "fuser_lab") -> str:
         """Return code that makes this plan."""
