@@ -9,9 +9,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from fuser_lab.codegen.index_map import Index, Read, ReadScalar, element_term, index_var, operand_index
-from fuser_lab.codegen.index_math import Ranges, fixed, is_index, narrowed, negated, simplify, variables
+from fuser_lab.codegen.index_math import FixedRanges, Ranges, fixed, is_index, narrowed, negated, simplify, variables
 from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Loop, Statement, Store
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.dtypes import DataType
@@ -26,6 +27,7 @@ Key = tuple[str, Index]
 # Functions whose result is one of their operands or has no more digits, so that no rounding to 16 bits is needed.
 _EXACT = {"select", "max", "min", "fmax", "fmin", "neg", "abs", "floor", "ceil", "trunc", "round"}
 
+_KEPT = 1024  # indices
 _DEEP = 64  # maximum depth of nested calls for one value
 
 
@@ -146,7 +148,7 @@ class Values:
 
     def simplified(self, index: Sequence[Term]) -> Index:
         """Return an index in its simplest form for the current ranges."""
-        return tuple(simplify(i, self.scope.ranges) for i in index)
+        return _simplified(tuple(index), fixed(self.scope.ranges))
 
     def value(self, tensor: TensorView, index: Sequence[Term]) -> Term:
         """Return the element ``tensor[index]`` as a constant or variable, emitting its computation if needed."""
@@ -387,6 +389,13 @@ def applied(expr: Expr, operands: Sequence[Term]) -> Term:
     return term
 
 
+@lru_cache(_KEPT)
+def _simplified(index: Index, ranges: FixedRanges) -> Index:
+    """Return an index in simplest form; a long chain of pointwise ops has few different ones."""
+    return tuple(simplify(i, ranges) for i in index)
+
+
+@lru_cache(_KEPT)
 def _used(index: Index) -> frozenset[str]:
     return frozenset().union(*(variables(i) for i in index))
 

@@ -5,24 +5,50 @@ Each time it tries candidates for scalars and arrays of all kinds, which takes u
 ops has a few dozen different calls.
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 _MOST = 4096  # of each class: positions of constants and sizes are types of their own
 
-_KNOWN: dict[Any, dict[Any, tuple[Any, Any]]] = {}
+
+@dataclass(slots=True)
+class _Class:
+    """A class of types of functions: its method, how many blocks replace it now, and the types of known calls."""
+
+    resolve: Callable[..., Any]
+    blocks: int = 0
+    known: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
+
+
+_CLASSES: dict[Any, _Class] = {}
+_LOCK = threading.Lock()
 
 
 @contextmanager
 def known_calls(functions: Any) -> Iterator[None]:
-    """Look up the types of calls in a block, of which one thread at a time executes one.
+    """Look up the types of calls in a block.
 
     ``functions`` is the class of types of functions, Numba's `BaseFunction` or a copy of it. A type is kept with the
     key that finds the implementation, because Numba stores the last of those that resolve to the same operands.
     """
-    known = _KNOWN.setdefault(functions, {})
-    resolve = functions.get_call_type
+    with _LOCK:
+        replaced = _CLASSES.setdefault(functions, _Class(functions.get_call_type))
+        replaced.blocks += 1
+        functions.get_call_type = _looking_up(replaced)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            replaced.blocks -= 1
+            if not replaced.blocks:
+                functions.get_call_type = replaced.resolve
+
+
+def _looking_up(replaced: _Class) -> Callable[..., Any]:
+    resolve, known = replaced.resolve, replaced.known
 
     def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
         if kws:
@@ -39,8 +65,4 @@ def known_calls(functions: Any) -> Iterator[None]:
         self._impl_keys[signature.args] = implementation
         return signature
 
-    functions.get_call_type = get_call_type
-    try:
-        yield
-    finally:
-        functions.get_call_type = resolve
+    return get_call_type

@@ -1,12 +1,13 @@
 """numba-cuda: kernels compiled through LLVM IR, built by llvmlite, and NVVM; one of the files that import it."""
 
+import contextlib
 import functools
 import importlib
 import threading
 import types as python_types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fuser_lab.errors import UnsupportedError
 from fuser_lab.runtime import numba_compat as _numba_compat  # noqa: F401 - before Numba is imported
 from fuser_lab.runtime.cuda_compilers.building import Builder, Kind, Operand, Pointer, Rule
 from fuser_lab.runtime.cuda_compilers.language import clustered, entry_of, signature_of
+from fuser_lab.runtime.known_calls import known_calls
 
 if not hasattr(np, "row_stack"):  # numba-cuda 0.30 uses a name that NumPy 2.5 removed
     setattr(np, "row_stack", np.vstack)  # noqa: B010 - no such name for type checkers
@@ -23,6 +25,8 @@ _LOCK = threading.Lock()
 _PURE = "nounwind", "readnone"
 _ORDERED = ("convergent",)
 _ALL_MEMORY = "~{memory}"
+# Passes that find nothing in kernels, which define no functions and have no array expressions.
+_UNUSED = frozenset({"InlineClosureLikes", "InlineOverloads", "NopythonRewrites"})
 _GLOBAL = 1  # the address space of global memory
 
 
@@ -104,26 +108,48 @@ class NumbaCuda:
     ) -> tuple[str, str]:
         """Return PTX and the name of its entry."""
         cuda, types = self.require(), self.types
-        dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
         signature = types.void(
             *(types.CPointer(getattr(types, name)) for name in pointers), *(getattr(types, name) for name in scalars),
         )
-        with _LOCK, warnings.catch_warnings():
+        with _LOCK, known_calls(types.BaseFunction), warnings.catch_warnings(), contextlib.ExitStack() as stack:
             warnings.simplefilter("ignore", DeprecationWarning)
-            lowering: Any = importlib.import_module("numba.cuda.lowering").Lower
-            known, quadratic = dispatcher.get_current_device, lowering._find_singly_assigned_variable  # noqa: SLF001
-            # Device functions query the current device's capability, which needs a driver; answer with the target's
-            # instead.
-            dispatcher.get_current_device = lambda: python_types.SimpleNamespace(compute_capability=cc)
-            lowering._find_singly_assigned_variable = _find_singly_assigned_variables  # noqa: SLF001
-            try:
-                bounds = (threads, resident) if resident else threads
-                text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=bounds, lineinfo=lineinfo)
-            finally:
-                dispatcher.get_current_device = known
-                lowering._find_singly_assigned_variable = quadratic  # noqa: SLF001
+            for owner, name, value in _replacements(function, cc):
+                stack.enter_context(_replaced(owner, name, value))
+            bounds = (threads, resident) if resident else threads
+            text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=bounds, lineinfo=lineinfo)
         ptx = text.decode() if isinstance(text, bytes) else text
         return clustered(ptx, cluster), entry_of(ptx, function.__name__)
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give an attribute another value in a block."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _replacements(function: Callable[..., Any], cc: tuple[int, int]) -> Iterator[tuple[Any, str, Any]]:
+    """Yield what is replaced in numba-cuda while it compiles a kernel: an object, an attribute of it, and its value."""
+    # Device functions ask the current device for its capability, which needs a driver: answer for the target.
+    device = python_types.SimpleNamespace(compute_capability=cc)
+    yield importlib.import_module("numba.cuda.dispatcher"), "get_current_device", lambda: device
+    lowering: Any = importlib.import_module("numba.cuda.lowering").Lower
+    yield lowering, "_find_singly_assigned_variable", _find_singly_assigned_variables
+    compiler: Any = importlib.import_module("numba.cuda.compiler").CUDACompiler
+    define = compiler.define_pipelines
+
+    def define_pipelines(self: Any) -> Any:
+        pipelines = define(self)
+        if self.state.func_id.func is function:
+            for pipeline in pipelines:
+                pipeline.passes = [one for one in pipeline.passes if one[0].__name__ not in _UNUSED]
+        return pipelines
+
+    yield compiler, "define_pipelines", define_pipelines
 
 
 def _find_singly_assigned_variables(lower: Any) -> None:

@@ -34,7 +34,7 @@ class Function:
 
 @pytest.fixture(autouse=True)
 def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KNOWN", {})
+    monkeypatch.setattr(module, "_CLASSES", {})
 
 
 def test_a_call_is_worked_out_once() -> None:
@@ -79,7 +79,21 @@ def test_it_ends_with_the_block_and_keeps_a_number_of_calls(monkeypatch: pytest.
     with known_calls(Function):
         for number in range(25):
             add.get_call_type("context", (number,), {})
-        assert len(module._KNOWN[Function]) <= 10
+        assert len(module._CLASSES[Function].known) <= 10
     with pytest.raises(TypeError), known_calls(Function):
         add.get_call_type("context", ("refused",), {})
+    assert Function.get_call_type is resolve
+
+
+def test_blocks_of_several_threads_may_end_in_any_order() -> None:
+    resolve = Function.get_call_type
+    first, second = known_calls(Function), known_calls(Function)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    add = Function()
+    for _ in range(2):
+        add.get_call_type("context", ("f",), {})
+    assert len(add.tried) == 1
+    second.__exit__(None, None, None)
     assert Function.get_call_type is resolve
