@@ -155,9 +155,10 @@ def _fit(arguments: argparse.Namespace) -> int:
     if arguments.this_cpu:
         msg = "fit: give either FILE or --this-cpu, not both."
         raise InputError(msg)
-    from fuser_lab.cost.fitting import fitted
+    from fuser_lab.cost.fitting import Fit, fitted
     from fuser_lab.cost.kernel_time import keep_model, model_record
     from fuser_lab.cost.measurements import load
+    from fuser_lab.cost.plan_fitting import PlanFit, fitted_together, read_plans
 
     found = load(Path(arguments.file))
     name = found.facts.get("name", "")
@@ -165,7 +166,10 @@ def _fit(arguments: argparse.Namespace) -> int:
     if device is None:
         msg = f"fit: FILE is of {shown(name)}; rates can be fitted for {', '.join(one.name for one in DEVICES)}."
         raise InputError(msg)
-    fit = fitted(found.rows, device)
+    fit: Fit | PlanFit = (
+        fitted(found.rows, device) if arguments.plans is None
+        else fitted_together(found.rows, read_plans(Path(arguments.plans)), device)
+    )
     data = {"schema": "fuser_lab.fit", "version": 1, **model_record(fit.model)}
     print(json_text(data, indent=1) if arguments.json else fit)
     if arguments.write:
@@ -394,6 +398,8 @@ def _parser() -> argparse.ArgumentParser:
     fit = commands.add_parser("fit", help=text)
     text = "a file written by python -m tests.benchmarks.measure_kernels; gzipped if its name ends in .gz"
     fit.add_argument("file", nargs="?", metavar="FILE", help=text)
+    text = "also fit to plans: a file written by python -m tests.benchmarks.plans_on_gpu"
+    fit.add_argument("--plans", metavar="PLANS", help=text)
     text = "measure this CPU instead, and store its rates for --target 'this CPU'"
     fit.add_argument("--this-cpu", action="store_true", help=text)
     fit.add_argument("--seconds", type=float, default=20.0, help="time to measure this CPU; 20 by default")

@@ -250,8 +250,8 @@ class _Walk:
         match statement:
             case Loop():
                 self._loop(statement)
-            case If(condition=condition, then=then, otherwise=otherwise):
-                self._if(self._value(condition), then, otherwise)
+            case If():
+                self._if(statement)
             case Let(name=name, value=value):
                 if name in self._env:
                     self._seen.clear()
@@ -336,9 +336,11 @@ class _Walk:
             self._block(loop.body)
         self._seen.clear()
 
-    def _if(self, condition: Known, then: tuple[Statement, ...], otherwise: tuple[Statement, ...]) -> None:
+    def _if(self, statement: If) -> None:
+        condition, then, otherwise = self._value(statement.condition), statement.then, statement.otherwise
         outer, turns = self._mask, self._turns
-        self._turns = 1.0  # loads are not hoisted out of a branch
+        if not _loads(statement):
+            self._turns = 1.0  # loads are not hoisted out of a branch, unless it holds nothing else
         holds = np.ones((1, 1, 1), bool) if condition is None else condition.astype(bool)
         for chosen, body in ((holds, then), (~holds if condition is not None else holds, otherwise)):
             self._mask = outer & chosen
@@ -442,15 +444,21 @@ def _distinct(touches: list[_Touch]) -> Iterator[tuple[float, Whole]]:
 
 
 def _loads(statement: Statement) -> bool:
-    """Whether a statement waits for global memory; a loop that only loads counts as one wait."""
+    """Whether a statement waits for global memory; a loop or a guard that only loads counts as one wait."""
     if isinstance(statement, Loop):
-        inner = [one for one in statement.body if not isinstance(one, Let) or _loads(one)]
-        return bool(inner) and statement.parallel not in _SPREAD and all(_loads(one) for one in inner)
+        return statement.parallel not in _SPREAD and _only_loads(statement.body)
+    if isinstance(statement, If):
+        return not statement.otherwise and _only_loads(statement.then)
     if isinstance(statement, VectorLoad):
         return statement.buffer.role in _GLOBAL
     return any(
         isinstance(term, Load) and term.buffer.role in _GLOBAL for root in terms_of(statement) for term in root.walk()
     )
+
+
+def _only_loads(body: tuple[Statement, ...]) -> bool:
+    inner = [one for one in body if not isinstance(one, Let) or _loads(one)]
+    return bool(inner) and all(_loads(one) for one in inner)
 
 
 def _stores(statements: tuple[Statement, ...]) -> bool:

@@ -116,6 +116,11 @@ def fusion_of(row: Measurement) -> str:
     return "/".join(rest[:1] if kind in {"built", "second", "example"} else rest)
 
 
+def good_rows(rows: Sequence[Measurement]) -> list[Measurement]:
+    """Return the rows that rates are fitted to: of kernels that ran and do not mostly read at positions in data."""
+    return [row for row in rows if row.is_good and row.features.gathered <= _GATHERED * row.features.read]
+
+
 def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     """Return the model of a device that is fitted to measurements.
 
@@ -124,7 +129,7 @@ def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     InputError
         If fewer than 30 kernels were measured, or all belong to one fusion.
     """
-    good = [row for row in rows if row.is_good and row.features.gathered <= _GATHERED * row.features.read]
+    good = good_rows(rows)
     names = sorted({fusion_of(row) for row in good})
     if len(good) < FEWEST or len(names) < 2:
         msg = f"fit: at least {FEWEST} measured kernels of several fusions are needed, given {len(good)}."
@@ -144,7 +149,7 @@ def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     factors = measured / left_out
     styles = np.array([row.features.style for row in good])
     model = KernelModel(
-        device=device, rates=rates, source=f"{len(good)} measurements", intervals=_intervals(factors, styles),
+        device=device, rates=rates, source=f"{len(good)} measurements", intervals=intervals(factors, styles),
     )
     groups = _segments(good)
     heuristics, by_model = _choices(good, groups, measured, left_out)
@@ -194,7 +199,7 @@ def _within(predicted: Numbers, measured: Numbers) -> float:
     return float(np.mean(np.abs(predicted / measured - 1) <= WITHIN))
 
 
-def _intervals(
+def intervals(
     factors: Numbers, styles: npt.NDArray[np.str_],
 ) -> dict[str, Interval]:
     """Return the middle 80 % of the factors between measured and predicted times, by style and overall."""

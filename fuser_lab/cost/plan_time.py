@@ -66,14 +66,20 @@ def read_again(kernels: Sequence[KernelInPlan]) -> list[tuple[Again, ...]]:
     return found
 
 
+def share_kept(nbytes: Numbers, since: Numbers, cache: float) -> Numbers:
+    """Return the share of tensors of ``nbytes`` that a cache still holds after ``since`` bytes were moved."""
+    if not cache:
+        return np.zeros_like(nbytes)
+    found: Numbers = np.clip(1 - (since + _OWN * nbytes) / cache, 0.0, 1.0)
+    return found
+
+
 def shares_in_cache(kernels: Sequence[KernelInPlan], cache: float) -> list[float]:
     """Return the share of the bytes read by each kernel that a cache of the given size holds."""
     found = []
     for kernel, again in zip(kernels, read_again(kernels), strict=True):
-        kept = sum(
-            one.nbytes * min(max(1 - (one.since + _OWN * one.nbytes) / cache, 0.0), 1.0) if cache else 0.0
-            for one in again
-        )
+        nbytes, since = np.array([(one.nbytes, one.since) for one in again], np.float64).reshape(-1, 2).T
+        kept = float((nbytes * share_kept(nbytes, since, cache)).sum())
         found.append(kept / max(sum(size for _, size in kernel.reads), 1))
     return found
 

@@ -45,6 +45,8 @@ NEAR = 0.75  # a price with a smaller error is not corrected, since all other pr
 UNKNOWN = 1.2  # factor on the time by bytes and arithmetic for kernels that the clock does not know
 MOST_SPLITS = 8  # plans tried that split a slow kernel
 MOST_CHECKED = 2  # plans compared with the bottom-up plan by the times of all their kernels
+DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to save, and
+LEAST_SAVED = 0.5e-6  # seconds beyond it: smaller differences are within the clock's error
 TRIES_PER_BOUNDARY = 2  # recomputations tried per tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
 _REORDERING = frozenset({OpKind.COPY, OpKind.RESHAPE, OpKind.RESIZE, OpKind.REDUCTION, OpKind.INDEXING})
@@ -349,12 +351,15 @@ class _Search:
     def checked(self) -> _Known:
         """Return the fastest of the best few plans and of bottom-up's, all compared by times as scheduled.
 
-        What was too expensive to be lowered meanwhile is lowered now, as it would be to run the plan.
+        What was too expensive to be lowered meanwhile is lowered now, as it would be to run the plan. The bottom-up
+        plan remains unless another one saves more than the clock's error.
         """
         first, *others = self.known
         best = sorted(others, key=lambda known: known.seconds)[:MOST_CHECKED]
         exact = [(sum(self.times(known.segmented, limited=False)), known) for known in (first, *best)]
-        return min(exact, key=lambda one: one[0])[1]
+        seconds, found = min(exact, key=lambda one: one[0])
+        enough = exact[0][0] * (1 - DISTINCT) - LEAST_SAVED if self.clock else exact[0][0]
+        return found if seconds <= enough else first
 
     def _recompute(self, known: _Known) -> None:
         """Recompute boundaries of a plan as long as that is predicted to save time; what comes of it is known then."""

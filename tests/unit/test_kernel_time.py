@@ -123,7 +123,7 @@ def test_a_plan_is_predicted_as_its_kernels_are_scheduled() -> None:
     assert [one.source for one in each] == [kernel_model().source, "its data sheet", kernel_model().source]
     assert max(one.seconds for one in each) < found.seconds < sum(one.seconds for one in each)
     assert found.low < found.seconds < found.high
-    assert "from 5609 measurements, its data sheet" in str(found)
+    assert f"from {kernel_model().source}, its data sheet" in str(found)
     slow = plan.with_params(0, target="cuda", threads=32, vector=1, blocks=1)
     assert slow.predicted_time().seconds > 10 * found.seconds
     assert slow.time_bound().seconds == plan.time_bound().seconds

@@ -1,20 +1,26 @@
 """Kernels of a plan one after the other: gaps, what stays in the cache, and shipped rates against measured plans."""
 
-from dataclasses import replace
+import gzip
+import itertools
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fuser_lab import cli
 from fuser_lab.cost.device import H100, H200
-from fuser_lab.cost.kernel_time import kernel_model
-from fuser_lab.cost.plan_fitting import fitted_plans, predicted_plans, read_plans
-from fuser_lab.cost.plan_time import KernelInPlan, plan_seconds, shares_in_cache
+from fuser_lab.cost.kernel_time import PlanRates, kernel_model
+from fuser_lab.cost.measurements import Measurements, save
+from fuser_lab.cost.plan_fitting import MeasuredPlan, fitted_together, predicted_plans, read_plans
+from fuser_lab.cost.plan_time import KernelInPlan, kernel_seconds, plan_seconds, shares_in_cache
 from fuser_lab.errors import InputError
 from tests.benchmarks.plans import Timed, ranks
-from tests.unit.test_kernel_time import kernel
+from tests.unit.test_kernel_time import PLANTED, kernel, planted
 
-DATA = Path(__file__).parents[1] / "data" / "kernels" / "H200.plans.json.gz"
+DATA = Path(__file__).parents[1] / "data" / "kernels"
+TOGETHER = PlanRates(gap=1.2e-6, phase=1.5e-6, held=0.5)
 FEATURES = replace(kernel(0, np.random.default_rng(0)), launches=1)
 MB = 10**6
 
@@ -50,24 +56,57 @@ def test_what_is_no_kernel_of_ours_has_no_time_but_displaces():
     assert shares_in_cache(kernels, 50 * MB)[2] == 0.0
 
 
-def test_the_shipped_rates_are_those_of_the_measured_plans():
-    plans, model = read_plans(DATA), kernel_model(H200)
-    found = fitted_plans(plans, model)
-    assert found.source == model.together.source
-    for name in ("gap", "phase", "held"):
-        assert getattr(found, name) == pytest.approx(getattr(model.together, name), rel=0.02)
-    assert kernel_model(H100).together.source == ""
-    with pytest.raises(InputError, match="at least 30 measured plans are needed, given 3"):
-        fitted_plans(plans[:3], model)
+def planted_plans(count: int, seed: int) -> list[MeasuredPlan]:
+    """Return plans whose times are exactly those of other gaps than the default ones."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        names = [f"t{n}" for n in range(int(rng.integers(2, 5)))]
+        kernels = tuple(
+            KernelInPlan(
+                features=kernel(number, rng), reads=((before, 8 * MB),), writes=((after, 8 * MB),),
+            )
+            for before, after in itertools.pairwise(names)
+        )
+        seconds = float(kernel_seconds(kernels, PLANTED, TOGETHER, H200).sum())
+        found.append(MeasuredPlan(
+            fusion=f"f{number // 2}", plan=str(number), kernels=kernels, median=seconds, low=seconds, high=seconds,
+        ))
+    return found
 
 
-def test_four_of_five_plans_take_the_predicted_time_and_plans_of_a_fusion_are_in_order():
-    plans, model = read_plans(DATA), kernel_model(H200)
+def test_gaps_are_found_from_plans_and_kernels():
+    plans = planted_plans(120, 7)
+    found = fitted_together(planted(60), plans, H200)
+    assert found.within > 0.9
+    assert found.in_order > 0.9
+    assert (found.kernels, found.plans, found.fusions) == (60, 120, 60)
+    assert found.model.source == "180 measurements"
+    assert predicted_plans(plans, found.model) == pytest.approx([plan.median for plan in plans], rel=0.2)
+    assert "120 plans of 60 fusions from others" in str(found)
+    with pytest.raises(InputError, match="at least 30 measured plans of 4 fusions are needed, given 3 of 2"):
+        fitted_together(planted(60), plans[:3], H200)
+
+
+def test_the_command_fits_plans_as_well(tmp_path, capsys):
+    rows, plans = tmp_path / "rows.csv", tmp_path / "plans.json.gz"
+    save(Measurements(facts={"name": "H200"}, rows=tuple(planted(60))), rows)
+    with gzip.open(plans, "wt") as file:
+        file.writelines(json.dumps(asdict(plan)) + "\n" for plan in planted_plans(40, 3))
+    assert cli.main(["fit", str(rows), "--plans", str(plans)]) == 0
+    assert "60 kernels; 40 plans of 20 fusions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("device", [H100, H200], ids=lambda device: device.name)
+def test_nine_of_ten_plans_take_the_predicted_time_and_plans_of_a_fusion_are_in_order(device):
+    plans, model = read_plans(DATA / f"{device.name}.plans.json.gz"), kernel_model(device)
+    assert model.together.source == f"{len(plans)} plans"
     predicted = predicted_plans(plans, model)
     near = np.array([abs(guess / plan.median - 1) <= 0.2 for guess, plan in zip(predicted, plans, strict=True)])
-    assert near.mean() >= 0.85
+    assert near.mean() >= 0.9
     rows = [
         Timed(fusion=p.fusion, plan=p.plan, predicted=float(guess), median=p.median, low=p.low, high=p.high)
         for guess, p in zip(predicted, plans, strict=True)
     ]
-    assert np.mean(ranks(rows, tied=True)) >= 0.88
+    assert len({row.fusion for row in rows}) >= 300
+    assert np.mean(ranks(rows, tied=True)) >= 0.9
