@@ -121,7 +121,6 @@ class Source:
 class Emitter:
     """Prints one kernel; `Emitter.source` is the entry point."""
 
-    target = ""
     compiler = ""  # the chosen one, if the target has several
     form: Form
     complex_calls: Mapping[str, str] = {}  # term function of complex numbers without an operator -> function to call
@@ -142,7 +141,7 @@ class Emitter:
         """Return the file; raise CodegenError if the kernel is lowered for another form of loops."""
         lowered = self._kernel.target
         if target_of(lowered).form is not self.form:
-            msg = f"{self._kernel.name} is lowered for {lowered}; target {self.target!r} cannot run its loops."
+            msg = f"{self._kernel.name} is lowered for {lowered} and cannot be printed as {self.form.value}."
             raise CodegenError(msg)
         for number, phase in enumerate(self._kernel.phases):
             self._line("")
@@ -161,7 +160,7 @@ class Emitter:
 
     def _header(self, body: str) -> None:
         kernel = self._kernel
-        self._line(f"# {kernel.name}: {kernel.scheduler.value}, generated for {self.target}")
+        self._line(f"# {kernel.name}: {kernel.scheduler.value}, generated for {self._kernel.target}")
         self._line("#")
         for name, text in kernel.ops:
             self._line(f"#   {text}", name)
@@ -247,7 +246,7 @@ class Emitter:
             case Await():
                 self.wait_for(statement)
             case _:
-                msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
+                msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
                 raise CodegenError(msg)
 
     # Terms
@@ -454,7 +453,7 @@ class Emitter:
 
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""
-        msg = f"{term.fn} of {term.args[0].dtype!r} is not supported for target {self.target!r}."
+        msg = f"{term.fn} of {term.args[0].dtype!r} is not supported for target {self._kernel.target!r}."
         raise CodegenError(msg)
 
     # Hooks
@@ -491,32 +490,32 @@ class Emitter:
 
     def send(self, statement: Send) -> None:
         """Print a store to the shared memory of another block."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
+        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
         raise CodegenError(msg)
 
     def wait_for(self, statement: Await) -> None:
         """Print the wait for data that other blocks send."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
+        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
         raise CodegenError(msg)
 
     def arrive(self, statement: Arrive) -> None:
         """Print the signal that a block of a cluster has started."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
+        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
         raise CodegenError(msg)
 
     def transpose(self, statement: Transpose) -> None:
         """Print the transposition of a tile."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
+        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
         raise CodegenError(msg)
 
     def uniforms(self, statement: Uniforms) -> None:
         """Print the call that draws several random numbers."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
+        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
         raise CodegenError(msg)
 
     def vector(self, statement: VectorLoad | VectorStore) -> None:
         """Print a vector access."""
-        msg = f"{type(statement).__name__} cannot be printed for target {self.target!r}."
+        msg = f"{type(statement).__name__} cannot be printed for target {self._kernel.target!r}."
         raise CodegenError(msg)
 
     def serial_loop(self, loop: Loop, iterator: str = "range") -> None:

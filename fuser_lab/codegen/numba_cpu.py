@@ -31,7 +31,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.targets import CPU, Form
+from fuser_lab.targets import Form
 
 _TYPES = (
     "boolean", "complex64", "complex128", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint64",
@@ -78,7 +78,6 @@ FASTMATH = ("contract", "nsz")
 class CpuEmitter(Emitter):
     """Prints Numba CPU kernels."""
 
-    target = CPU.name
     form = Form.CORES
     complex_calls = _COMPLEX
     loops = _LOOPS

@@ -46,7 +46,7 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Evict
-from fuser_lab.targets import CUDA, Form
+from fuser_lab.targets import Form
 from fuser_lab.targets.cuda_compiler import chosen_compiler
 
 
@@ -171,7 +171,6 @@ def _memory(phase: Phase) -> str:
 class CudaEmitter(Emitter):
     """Prints Numba CUDA kernels."""
 
-    target = CUDA.name
     form = Form.BLOCKS
     complex_calls = _COMPLEX
     loops = _LOOPS

@@ -34,6 +34,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.kernel_passes import with_passes
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.scheduled_loops import Loops, index_of, operand_of
+from fuser_lab.codegen.sizes import with_sizes
 from fuser_lab.codegen.values import applied, call_text
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
@@ -126,7 +127,7 @@ class _Lowering:
         computed = tuple(tv for tv in dict.fromkeys(self._fusion.outputs) if tv not in self._fusion.inputs)
         phases = (self._phase(),) if any(tv.numel for tv in computed) else ()
         reduces = any(expr.kind is OpKind.REDUCTION for expr in self._fusion.exprs)
-        return Kernel(
+        kernel = Kernel(
             name=self._name,
             target=self._target,
             scheduler=SchedulerType.REDUCTION if reduces else SchedulerType.POINTWISE,
@@ -137,6 +138,12 @@ class _Lowering:
             phases=phases,
             ops=tuple((expr.name, call_text(expr)) for expr in self._fusion.exprs),
         )
+        return kernel if self._is_specialized() else with_sizes(kernel)
+
+    def _is_specialized(self) -> bool:
+        """Whether the schedule asks for all sizes as constants."""
+        said = [one.arg("sizes") for one in self._scheduled.transforms if one.kind == "specialize"]
+        return bool(said and said[-1])
 
     # Checks
 
@@ -149,9 +156,7 @@ class _Lowering:
             elif is_template(transform):
                 msg = f"{transform} is a template for a plan's segment and cannot be combined with other loops."
                 raise ScheduleError(msg)
-            elif transform.kind in {"grid", "read_again"} or (
-                transform.kind == "specialize" and not transform.arg("sizes")
-            ):
+            elif transform.kind in {"grid", "read_again"}:
                 msg = f"{transform} applies only to loops that the scheduler of a plan's segment writes; remove it."
                 raise ScheduleError(msg)
         return resident

@@ -18,10 +18,6 @@ from fuser_lab.runtime.host import HostMemory
 from fuser_lab.targets import Form, Target, registry
 
 
-class LockStepEmitter(CudaEmitter):
-    target = "lockstep"
-
-
 class LockStepMemory(HostMemory):
     """Host memory whose kernels are evaluated in lock step rather than compiled."""
 
@@ -46,7 +42,7 @@ class LockStepMemory(HostMemory):
 
 
 TOY = Target(
-    name="lockstep", form=Form.BLOCKS, on_host=True, emitter=lambda: LockStepEmitter, memory=lambda: LockStepMemory,
+    name="lockstep", form=Form.BLOCKS, on_host=True, emitter=lambda: CudaEmitter, memory=lambda: LockStepMemory,
     clock=lambda: HostClock,
 )
 

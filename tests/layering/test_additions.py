@@ -123,11 +123,16 @@ class Toy:
     ),
     "a target": (
         {
-            "toy_target.py": """from fuser_lab.codegen.kernel_eval import evaluate_kernel
+            "toy_target/__init__.py": """from fuser_lab.targets import register
+from toy_target.record import TOY
+
+register(TOY)
+""",
+            "toy_target/record.py": """from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.numba_cpu import CpuEmitter
 from fuser_lab.runtime.clocks import HostClock
 from fuser_lab.runtime.host import HostMemory
-from fuser_lab.targets import Form, Target, register
+from fuser_lab.targets import Form, Target
 
 
 class ToyMemory(HostMemory):
@@ -143,10 +148,10 @@ class ToyMemory(HostMemory):
         return None
 
 
-register(Target(
+TOY = Target(
     name="toy", form=Form.CORES, on_host=True, emitter=lambda: CpuEmitter, memory=lambda: ToyMemory,
-    clock=lambda: HostClock,
-))
+    clock=lambda: HostClock, label="Toys",
+)
 """,
         },
         {},
@@ -189,7 +194,9 @@ x = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
 for out in (*plan.prepared("toy").run([x]), *fd.reference([x])):
     np.testing.assert_allclose(out, np.sin(x / (1 + np.abs(x))), rtol=1e-5, atol=1e-6)
 
+assert "generated for toy" in first.source("toy")
 page = str(baked([plan], None))
+assert "'target': 'toy', 'view': 'source', 'label': 'Toys'" in page
 assert "['toy', 'Toy']" in page
 assert "a toy with 2 segments" in page
 """
@@ -223,6 +230,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         linked(REPOSITORY / package, root / package, {f for f in touched if f.startswith(package)}, f"{package}/")
     for files, changes in ADDITIONS.values():
         for file, text in files.items():
+            (root / file).parent.mkdir(exist_ok=True)
             (root / file).write_text(text, encoding="utf-8")
         for file, additions in changes.items():
             text = (REPOSITORY / file).read_text(encoding="utf-8")
@@ -247,5 +255,5 @@ def test_contributing_says_what_they_touch() -> None:
         assert section is not None, kind
         for file in changed:
             assert file.removeprefix("widgets/") in section[1], (kind, file)
-        folders = {str(Path(file).parent) for file in created if "/" in file}
+        folders = {str(Path(file).parent) for file in created if file.startswith(("fuser_lab/", "widgets/"))}
         assert all(folder in section[1] for folder in folders), (kind, folders)

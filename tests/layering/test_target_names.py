@@ -14,8 +14,8 @@ RECORDS = {"CPU": "cpu", "CUDA": "cuda"}  # the records in fuser_lab.targets, an
 ALLOWED = {
     "the records": {"fuser_lab.targets", "fuser_lab.targets.cpu", "fuser_lab.targets.cuda"},
     "parts of a target: what prints, holds, launches and times": {
-        "fuser_lab.codegen.numba_cpu", "fuser_lab.codegen.numba_cuda", "fuser_lab.runtime.clocks",
-        "fuser_lab.runtime.device", "fuser_lab.runtime.host",
+        "fuser_lab.codegen.numba_cuda", "fuser_lab.runtime.clocks", "fuser_lab.runtime.device",
+        "fuser_lab.runtime.host",
     },
     "defaults of arguments": {
         "fuser_lab.codegen.generate", "fuser_lab.definition.spec", "fuser_lab.execution.accuracy",

@@ -172,3 +172,24 @@ def test_columns_that_go_by_several_times_are_specialized_and_say_why() -> None:
     inner = build(softmax, [(33, 200, 600)], D.Float)
     kernel = lower(inner, S.OUTER_PERSISTENT, "cpu", "kernel", {})
     assert any(phase.sizes for phase in kernel.phases)
+
+
+@pytest.mark.parametrize("specialized", [None, False, True])
+def test_schedules_by_hand_share_kernels_unless_they_ask_for_constants(specialized: bool | None) -> None:
+    with fl.FusionDefinition() as fd:
+        fd.add_output(fd.ops.exp(fd.define_tensor(shape=[-1, 24], contiguity=True, dtype=D.Float)))
+
+    def schedule(segment: Any) -> None:
+        segment.sched.schedule(S.POINTWISE)
+        if specialized is not None:
+            segment.sched.specialize(specialized)
+
+    texts = set()
+    for rows in (31, 33, 101, 1001, 2003):
+        inputs = [np.linspace(-1, 1, rows * 24, dtype=np.float32).reshape(rows, 24)]
+        plan = fl.segment(fd, inputs).with_schedule(0, schedule)
+        (segment,) = plan.segments
+        assert segment.loops
+        texts.add("\n".join(line for line in segment.source("cuda").splitlines() if not line.startswith("#")))
+        np.testing.assert_allclose(*plan.prepared("cpu").run(inputs), *fd.reference(inputs), rtol=1e-5)
+    assert len(texts) == (5 if specialized else 1)
