@@ -51,11 +51,12 @@ def with_sizes(kernel: Kernel) -> Kernel:
     """Return a kernel that takes the extents of its outermost loops as arguments, unless it is specialized."""
     used = names_in(kernel)
     counts = _counts(kernel)
-    writer = _GpuSizes if target_of(kernel.target).has_blocks else _CpuSizes
+    own = _GpuSizes if target_of(kernel.target).has_blocks else _CpuSizes
 
     def sized(phase: Phase) -> Phase:
         if phase.schedule is not None and phase.schedule.specialized:
             return phase
+        writer = _GuardSizes if phase.schedule is None else own
         # Phases do not share parameters, because which of their constants are equal differs between sizes.
         return writer(_Parameters(used), counts).phase(phase)
 
@@ -326,6 +327,14 @@ class _GpuSizes(_Sizes):
                 return Apply(dtype, "mul", (block, self.steps(factor)))
             case _:
                 return position
+
+
+class _GuardSizes(_GpuSizes):
+    """Parameters of kernels scheduled by hand: bounds of indices only, because trip counts are the user's factors."""
+
+    def _is_divided(self, loop: Loop) -> bool:
+        """Return False: the rounds of all loops are constants."""
+        return False
 
 
 def _is_short(loop: Loop) -> bool:

@@ -193,3 +193,20 @@ def test_schedules_by_hand_share_kernels_unless_they_ask_for_constants(specializ
         texts.add("\n".join(line for line in segment.source("cuda").splitlines() if not line.startswith("#")))
         np.testing.assert_allclose(*plan.prepared("cpu").run(inputs), *fd.reference(inputs), rtol=1e-5)
     assert len(texts) == (5 if specialized else 1)
+
+
+def test_loops_by_hand_keep_the_factors_of_their_splits_as_constants() -> None:
+    with fl.FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor(shape=[-1], contiguity=False, dtype=D.Float)))
+
+    def schedule(segment: Any) -> None:
+        out = segment.sched.tensor("T1")
+        out.split(0, 4)
+        out.split(0, 96)
+        out.parallelize(0, fl.ParallelType.grid_x)
+        out.parallelize(1, fl.ParallelType.block_x)
+
+    (segment,) = fl.segment(fd, [fl.spec((5001,), "float32")]).with_schedule(0, schedule).segments
+    source = segment.source("cuda")
+    assert "for i0 in range(4):" in source
+    assert "# Sizes that are arguments of the kernel" in source
