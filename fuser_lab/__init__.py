@@ -44,6 +44,7 @@ _PUBLIC = {
     "fastest": "fuser_lab.search.fastest",
     "from_jax": "fuser_lab.bridge.jax_model",
     "from_torch": "fuser_lab.bridge.model",
+    "kept_results": "fuser_lab.plan.kept_results",
     "load_dump": "fuser_lab.dumps",
     "load_repro": "fuser_lab.api",
     "profile": "fuser_lab.lab.profiling",
@@ -55,6 +56,7 @@ _PUBLIC = {
     "sweep": "fuser_lab.lab.sweeps",
     "time": "fuser_lab.api",
     "tune": "fuser_lab.search.tuning",
+    "use_tuned": "fuser_lab.plan.kept_results",
     "with_rule": "fuser_lab.schedule.own",
     "without_rules": "fuser_lab.codegen.one_kernel",
 }

@@ -125,6 +125,10 @@ class LedgerWarning(UserWarning):
     """A damaged file of a ledger: its rows, or some of them, are missing from the answer, and the text says why."""
 
 
+class TuningWarning(UserWarning):
+    """Files of kept parameters that are ignored, because they are damaged or of another format; the text says why."""
+
+
 class SweepWarning(UserWarning):
     """A worker of a cluster that a sweep leaves out; the message says why."""
 

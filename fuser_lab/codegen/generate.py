@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
+from typing import TypeVar
 
+from fuser_lab.analysis.numbering import numbered
 from fuser_lab.codegen.decompose import decompose, welford_of
 from fuser_lab.codegen.emitter import Place
 from fuser_lab.codegen.kernel_ir import ALIGNED, Kernel
@@ -19,11 +22,14 @@ from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.replay import replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.schedule.base import Propose
-from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.schedule.kept import Kept, Shapes, kept_choice
+from fuser_lab.schedule.parameters import KeptChoice, LoopChange
 from fuser_lab.targets import CPU, names, target_of, with_blocks
 
 EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})
 """The schedulers whose segments have no kernels."""
+
+_Of = TypeVar("_Of")
 
 # Per tensor input: strides in elements or a layout, and alignment in bytes.
 Layouts = tuple[tuple[tuple[int, ...] | Layout, int], ...]
@@ -77,7 +83,7 @@ def generate(
     fusion: Fusion, scheduler: SchedulerType, target: str = CPU.name, name: str | None = None,
     strides: Mapping[str, Sequence[int] | Layout] | None = None, alignment: Mapping[str, int] | None = None,
     changes: Sequence[LoopChange] = (), device: Device = DEFAULT, shared: SharedKernels | None = None,
-    loops: Sequence[Transform] = (), propose: Propose | None = None,
+    loops: Sequence[Transform] = (), propose: Propose | None = None, kept: Kept | None = None,
 ) -> GeneratedKernel:
     """Return the kernel of a segment, scheduled by the heuristics and ``changes``, or by ``loops``.
 
@@ -108,6 +114,8 @@ def generate(
         A schedule that is lowered loop by loop (`fuser_lab.codegen.scheduled_lowering`), for targets with blocks.
     propose
         Proposes parameters of a nest instead of the default (`fuser_lab.schedule.base.Heuristics`).
+    kept
+        Results of `fl.tune` that were kept: those for this kernel replace what is proposed.
 
     Raises
     ------
@@ -132,9 +140,13 @@ def generate(
     chosen = name or f"{scheduler.value}_{fusion.outputs[0].name if fusion.outputs else 'nothing'}"
     here = tuple(change for change in changes if change.target == target)
     strict = not strides and not alignment
+    problem = Problem(
+        fusion=fusion, scheduler=scheduler, target=target, strides=strides or {}, alignment=alignment or {},
+        device=device, propose=propose,
+    )
     kernel = lower(
         fusion, scheduler, target, chosen, strides or {}, alignment, here, strict=strict, device=device, shared=shared,
-        propose=propose,
+        propose=propose, kept=problem.choice(kept),
     )
     source = target_of(target).emitter()(kernel).source()
     renamed = welford_of(fusion)
@@ -143,6 +155,63 @@ def generate(
         kernel_ir=kernel, source=source.text, line_origins=origins, line_statements=source.statements,
         compiler=source.compiler,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A kernel that is wanted, by which results of `fl.tune` are found again; fields are parameters of `generate`."""
+
+    fusion: Fusion
+    scheduler: SchedulerType
+    target: str
+    strides: Mapping[str, Sequence[int] | Layout]
+    alignment: Mapping[str, int]
+    device: Device
+    propose: Propose | None = None
+
+    @property
+    def shapes(self) -> Shapes:
+        """The shapes of the inputs."""
+        return tuple(tv.shape for tv in self.fusion.tensor_inputs)
+
+    def kernel(self) -> str:
+        """Return the digest of the kernel without parameters set by hand or kept, whatever its values are called.
+
+        It is equal for sizes that share compiled code, which are one class of sizes.
+        """
+        same = numbered(self.fusion)
+        made = generate(
+            same.fusion, self.scheduler, self.target, "kernel", _renamed(self.strides, same.names),
+            _renamed(self.alignment, same.names), device=self.device, propose=self.propose,
+        )
+        content = (without_comments(made.source), [phase.launch.threads for phase in made.kernel_ir.phases])
+        return sha256(repr(content).encode()).hexdigest()
+
+    def lowered(self, changes: Sequence[LoopChange], kept: Kept | None) -> Kernel:
+        """Return the Kernel IR with parameters set by hand for the target, and kept ones."""
+        here = tuple(change for change in changes if change.target == self.target)
+        return lower(
+            self.fusion, self.scheduler, self.target, "kernel", self.strides, self.alignment, here,
+            strict=not self.strides and not self.alignment, device=self.device, propose=self.propose,
+            kept=self.choice(kept),
+        )
+
+    def choice(self, kept: Kept | None) -> KeptChoice | None:
+        """Return what is kept for this kernel, or why it is not used; None if nothing is."""
+        if kept is None:
+            return None
+        machine = kept.on(self.target, self.device)
+        found = [one for one in kept.of(self.fusion.program, self.scheduler) if one.machine == machine]
+        return kept_choice(found, self.kernel(), self.shapes) if found else None
+
+
+def _renamed(values: Mapping[str, _Of], names: Mapping[str, str]) -> dict[str, _Of]:
+    return {names[name]: value for name, value in values.items() if name in names}
+
+
+def without_comments(source: str) -> str:
+    """Return generated source without the lines that are comments: equal for kernels with the same code."""
+    return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
 
 
 def generate_scheduled(

@@ -27,7 +27,7 @@ from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Var
 from fuser_lab.schedule.base import Propose
-from fuser_lab.schedule.parameters import Chooser, LoopChange, NestChoice
+from fuser_lab.schedule.parameters import Chooser, KeptChoice, LoopChange, NestChoice
 from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
 
@@ -44,7 +44,7 @@ def lower(
     fusion: Fusion, scheduler: SchedulerType, target: str, name: str, strides: Mapping[str, Sequence[int] | Layout],
     alignment: Mapping[str, int] | None = None, changes: Sequence[LoopChange] = (), *, strict: bool = True,
     device: Device = DEFAULT, shared: SharedKernels | None = None, most_bytes: int | None = None,
-    propose: Propose | None = None,
+    propose: Propose | None = None, kept: KeptChoice | None = None,
 ) -> Kernel:
     """Return the Kernel IR of a segment; each loop nest is one phase, or two if reductions are cut into parts.
 
@@ -74,6 +74,8 @@ def lower(
         Bytes that the phases may move, counting each buffer once. Lowering stops early if the kernel moves more.
     propose
         Proposes parameters of a nest instead of the default (`fuser_lab.schedule.base.Heuristics`).
+    kept
+        Parameters kept from `fl.tune`, which replace what is proposed.
 
     Raises
     ------
@@ -98,7 +100,7 @@ def lower(
         for tv, layout in layouts.items()
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
-    lowering = _Lowering(buffers, layouts, target, name, Chooser(changes, propose), device, most_bytes)
+    lowering = _Lowering(buffers, layouts, target, name, Chooser(changes, propose, kept), device, most_bytes)
     if target_of(target).has_blocks:
         segment = lowering.with_transposed_reads(segment, scheduler)
     # GPU lanes that each iterate over a column read adjacent elements; lanes that share a column do not. Therefore

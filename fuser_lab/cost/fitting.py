@@ -121,6 +121,12 @@ def good_rows(rows: Sequence[Measurement]) -> list[Measurement]:
     return [row for row in rows if row.is_good and row.features.gathered <= _GATHERED * row.features.read]
 
 
+def fitted_rates(rows: Sequence[Measurement], device: Device) -> Rates:
+    """Return the rates of a device that are fitted to measured kernels, without a validation."""
+    start, measured = Rates.of(device), np.array([row.median for row in rows])
+    return _least_squares(columns([row.features for row in rows]), measured, start, start, device)
+
+
 def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     """Return the model of a device that is fitted to measurements.
 
@@ -151,7 +157,7 @@ def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     model = KernelModel(
         device=device, rates=rates, source=f"{len(good)} measurements", intervals=intervals(factors, styles),
     )
-    groups = _segments(good)
+    groups = segments_of(good)
     heuristics, by_model = _choices(good, groups, measured, left_out)
     ours = np.array([not row.params for row in good])
     sheet = predicted_seconds(kernels, start, device)
@@ -162,8 +168,8 @@ def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     return Fit(
         model=model, count=len(good), fusions=len(names), within=_within(left_out, measured),
         chosen=_within(left_out[ours], measured[ours]) if ours.any() else math.nan,
-        typical=float(np.exp(np.median(np.abs(np.log(factors))))), rank=_rank(groups, measured, left_out),
-        concordant=_concordant(groups, measured, left_out), best_of_heuristics=heuristics, best_of_model=by_model,
+        typical=float(np.exp(np.median(np.abs(np.log(factors))))), rank=rank(groups, measured, left_out),
+        concordant=concordant(groups, measured, left_out), best_of_heuristics=heuristics, best_of_model=by_model,
         covered=float(np.mean((factors >= low) & (factors <= high))), before=_within(sheet, measured),
         worst=tuple((good[n], float(left_out[n])) for n in worst),
     )
@@ -218,7 +224,7 @@ def _interval_of(model: KernelModel, row: Measurement) -> Interval:
     return known.get(row.features.style) or known[""]
 
 
-def _segments(rows: Sequence[Measurement]) -> list[npt.NDArray[np.int_]]:
+def segments_of(rows: Sequence[Measurement]) -> list[npt.NDArray[np.int_]]:
     """Return the indices of the candidates of each segment that has several."""
     groups: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
@@ -226,7 +232,7 @@ def _segments(rows: Sequence[Measurement]) -> list[npt.NDArray[np.int_]]:
     return [np.array(group) for group in groups.values() if len(group) > 1]
 
 
-def _rank(groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predicted: Numbers) -> float:
+def rank(groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predicted: Numbers) -> float:
     """Return the mean rank correlation of predicted and measured times of candidates of one segment."""
     from scipy.stats import spearmanr
 
@@ -238,7 +244,7 @@ def _rank(groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predicted: 
     return float(np.mean(found)) if found else math.nan
 
 
-def _concordant(groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predicted: Numbers) -> float:
+def concordant(groups: Sequence[npt.NDArray[np.int_]], measured: Numbers, predicted: Numbers) -> float:
     """Return the share of pairs of clearly different candidates that are predicted in their measured order."""
     found: list[bool] = []
     for group in groups:

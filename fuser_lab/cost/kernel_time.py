@@ -267,10 +267,27 @@ def columns(kernels: Sequence[KernelFeatures]) -> Columns:
 
 def predicted_seconds(kernels: Columns, rates: Rates, device: Device) -> Numbers:
     """Return the times of kernels under the model."""
+    waves = _waves(kernels, device)
+    terms = np.stack(list(busy_times(kernels, rates, device).values()))
+    exponent = rates.sharpness + rates.overlap * (1 - 1 / waves)
+    largest = np.maximum(terms.max(axis=0), 1e-12)
+    busy = largest * ((terms / largest) ** exponent).sum(axis=0) ** (1 / exponent)
+    found: Numbers = rates.launch + (kernels["launches"] - 1) * rates.phase + busy
+    return found
+
+
+def _waves(kernels: Columns, device: Device) -> Numbers:
+    slots = device.sms * resident_blocks(kernels, device)
+    found: Numbers = np.maximum(np.maximum(kernels["blocks"], 1.0) / slots, 1.0)
+    return found
+
+
+def busy_times(kernels: Columns, rates: Rates, device: Device) -> dict[str, Numbers]:
+    """Return the seconds of everything that a device does at the same time for a kernel, by what it does."""
     k = kernels
     blocks = np.maximum(k["blocks"], 1.0)
-    slots = device.sms * _resident(k, device)
-    waves = np.maximum(blocks / slots, 1.0)
+    slots = device.sms * resident_blocks(k, device)
+    waves = _waves(k, device)
     uneven = 1 + rates.tail * np.where(blocks > slots, np.ceil(blocks / slots) * slots / blocks - 1, 0.0)
     idle = 1 / np.minimum(blocks / device.sms, 1.0)  # multiprocessors without a block issue nothing
     memory = k["read"] / rates.read + k["written"] ** 2 / (k["written"] + rates.kept) / rates.write
@@ -280,22 +297,19 @@ def predicted_seconds(kernels: Columns, rates: Rates, device: Device) -> Numbers
     )
     costly = k["special"] + 2 * k["dividing"]
     simple = k["simple"] + k["lines"] + k["shared_accesses"]
-    terms = np.stack([
-        memory * np.sqrt(uneven), cache, idle * simple / rates.issue, idle * costly / rates.special,
-        idle * (k["lines"] / rates.lines + k["shared_accesses"] / rates.shared),
-        idle * _outside_registers(k) / rates.local, k["started"] / rates.blocks + k["warps"] / rates.warps,
-    ])
     each = (simple + 4 * costly) / np.maximum(k["warps"], 1.0)
     chain = (
         rates.block + rates.latency * k["rounds"] + rates.hoisted * k["unrolled"] + rates.step * k["meetings"]
         + rates.instruction * each
     )
-    terms = np.concatenate([terms, [waves * uneven * chain]])
-    exponent = rates.sharpness + rates.overlap * (1 - 1 / waves)
-    largest = np.maximum(terms.max(axis=0), 1e-12)
-    busy = largest * ((terms / largest) ** exponent).sum(axis=0) ** (1 / exponent)
-    found: Numbers = rates.launch + (k["launches"] - 1) * rates.phase + busy
-    return found
+    return {
+        "memory": memory * np.sqrt(uneven), "sectors of the L2 cache": cache,
+        "instructions": idle * simple / rates.issue, "divisions and functions": idle * costly / rates.special,
+        "cache lines and shared memory": idle * (k["lines"] / rates.lines + k["shared_accesses"] / rates.shared),
+        "arrays outside registers": idle * _outside_registers(k) / rates.local,
+        "starting blocks": k["started"] / rates.blocks + k["warps"] / rates.warps,
+        "loads and barriers in sequence": waves * uneven * chain,
+    }
 
 
 def _outside_registers(k: Columns) -> Numbers:
@@ -306,7 +320,7 @@ def _outside_registers(k: Columns) -> Numbers:
     return found
 
 
-def _resident(k: Columns, device: Device) -> Numbers:
+def resident_blocks(k: Columns, device: Device) -> Numbers:
     """Return how many blocks fit on a multiprocessor: as compiled, or as threads and shared memory allow."""
     of_threads = _RESIDENT_THREADS // np.maximum(k["threads"], 1)
     of_shared = np.where(k["shared"] > 0, device.shared_per_sm // np.maximum(k["shared"], 1), _MOST_BLOCKS)

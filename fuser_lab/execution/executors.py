@@ -24,6 +24,7 @@ from fuser_lab.ir.printer import math_text
 from fuser_lab.ir.replay import replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.plan import Plan, Segment
+from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import definition_of, described_input, flattened, segment
 from fuser_lab.runtime.arrays import describe
 from fuser_lab.runtime.binding import device_of
@@ -175,7 +176,7 @@ class FusionExecutorCache:
         return self._plan(flat, tuple(described_input(value) for value in flat), SegmenterOptions())
 
     def _plan(self, flat: Sequence[Any], described: Sequence[Described], options: SegmenterOptions) -> Plan:
-        key = (self._key(described), options)
+        key = (self._key(described), options, tuned_state())
         with self._lock:
             if key in self._plans:
                 self._plans.move_to_end(key)

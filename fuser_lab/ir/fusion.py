@@ -206,6 +206,14 @@ class Fusion:
         # Not computed from `key`, which would stay in memory and is larger than the fusion.
         return sha256(repr(_Canon().fusion(self)).encode()).hexdigest()
 
+    @cached_property
+    def program(self) -> str:
+        """SHA-256 of the content without extents, as hex digits: that of the same ops on tensors of other sizes.
+
+        Sizes that ops have as attributes, such as the shape of a reshape, count as content.
+        """
+        return sha256(repr(_Canon(sizes=False).fusion(self)).encode()).hexdigest()
+
     def __str__(self) -> str:
         """Return the fusion as IR text."""
         return math_text(self)
@@ -234,10 +242,11 @@ def _with(expr: Expr, old: TensorView, new: TensorView) -> Expr:
 
 
 class _Canon:
-    """Numbers values in order of appearance."""
+    """Numbers values in order of appearance; ``sizes`` says whether extents are part of the content."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sizes: bool = True) -> None:
         self._values: dict[Val, int] = {}
+        self._sizes = sizes
 
     def fusion(self, fusion: Fusion) -> tuple[object, ...]:
         inputs = tuple(self._declare(v) for v in fusion.inputs)
@@ -264,6 +273,8 @@ class _Canon:
         return ("tensor", number, value.dtype.name, axes, layout, value.is_cpu)
 
     def _axis(self, axis: IterDomain) -> tuple[object, ...]:
+        if not self._sizes:
+            return (axis.kind.value, axis.expanded is not None)
         extents = (axis.extent, axis.expanded)
         return (axis.kind.value, *(e if e is None or isinstance(e, int) else self._use(e) for e in extents))
 

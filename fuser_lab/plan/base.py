@@ -78,6 +78,11 @@ class PlanBase:
         if self.oracle.schedulers != SCHEDULERS:
             described = (*described, self.oracle.schedulers)
         edited = [segment for segment in self.segments if segment.edit is not None] if self.schedules else []
+        kept = self.oracle.kept
+        if kept is not None:
+            begun = ((s.index, one) for s in self.segments if s.scheduler is not None
+                     for one in kept.of(s.fusion.program, s.scheduler))
+            described = (*described, tuple((index, one.key, one.changes) for index, one in begun))
         if edited:
             from fuser_lab.codegen.decompose import decompose
 
@@ -104,6 +109,7 @@ class PlanBase:
         made = self.segmenter(
             definition, list(self.inputs), strategy=strategy, target=self.oracle.device, options=options,
             schedulers=self.oracle.schedulers if schedulers is None else schedulers, passes=self.passes,
+            tuned=self.oracle.kept or False,
         )
         again: Self = replace(made, sources=self.sources, modules=self.modules, names=self.names)
         return again

@@ -148,6 +148,8 @@ class PlanCode:
             found += ", schedulers=fl.SCHEDULERS"
         if self.passes != PASSES:
             found += ", passes=passes"
+        if self.oracle.kept is not None:
+            found += ", tuned=True"
         return found
 
 

@@ -97,7 +97,7 @@ class Plan(Shown, EditablePlan):
                     self.fusion, segments, target, evaluate_refused=evaluate_refused, compile_now=False,
                     changes={segment.index: segment.changes for segment in self.segments}, shared=shared,
                     schedules={segment.index: segment.loops for segment in self.segments if segment.loops},
-                    proposals=self._proposals,
+                    proposals=self._proposals, kept=self.oracle.kept,
                 )
             return self._cache[key]
 

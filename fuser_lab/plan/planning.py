@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fuser_lab.arguments import ANYTHING, FUNCTION, TEXT, instance, listed, optional, shown, takes
+from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, instance, listed, optional, shown, takes
 from fuser_lab.cost.device import DEFAULT, DEVICES, THIS_CPU, Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind, default_inputs, example_line
@@ -14,6 +14,7 @@ from fuser_lab.events import DecisionLog, PassApplied
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass, text_digest
 from fuser_lab.plan.clock import ScheduledClock, given_strides
+from fuser_lab.plan.kept_results import kept_for
 from fuser_lab.plan.plan import Plan
 from fuser_lab.plan.shown_log import ShownLog
 from fuser_lab.report.units import plural
@@ -21,6 +22,7 @@ from fuser_lab.runtime.arrays import describe, kind_of
 from fuser_lab.runtime.this_cpu import this_cpu
 from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
 from fuser_lab.schedule.base import Scheduler
+from fuser_lab.schedule.kept import Kept
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
@@ -95,6 +97,7 @@ def has_arrays(inputs: Sequence[Any]) -> bool:
     passes=listed(instance(Pass), "a list of passes", lazy=True),
     log=optional(instance(DecisionLog)),
     name=optional(TEXT),
+    tuned=(optional(FLAG) | instance(Kept)).worded("True, False, None, or what kept_results() returns"),
 )
 def segment(
     fd: object,
@@ -107,6 +110,7 @@ def segment(
     passes: Iterable[Pass] = PASSES,
     log: DecisionLog | None = None,
     name: str | None = None,
+    tuned: bool | Kept | None = None,
 ) -> Plan:
     """Return a plan: the fusion cut into segments as nvFuser would, or by another strategy.
 
@@ -141,6 +145,9 @@ def segment(
         Log in which decisions are also recorded; ``plan.decisions`` always has them.
     name
         Name of the plan in tables and tabs; by default the strategy's, or ``"custom"`` for a lambda.
+    tuned
+        Whether kernels begin with the parameters that were kept from `tune` (`fuser_lab.kept_results`); by default as
+        `fuser_lab.use_tuned` says, otherwise not. It may also be some of these results.
 
     Raises
     ------
@@ -161,7 +168,8 @@ def segment(
         needed, has = (".".join(map(str, cc)) for cc in (chosen.least_capability, device.cc))
         msg = f"segment: the options require compute capability {needed}, but target {device.name} has {has}."
         raise InputError(msg)
-    oracle = registry(device, chosen, _default_schedulers(strategy) if schedulers is None else schedulers)
+    asked = _default_schedulers(strategy) if schedulers is None else schedulers
+    oracle = registry(device, chosen, asked, kept_for(tuned))
     decisions = ShownLog() if log is None else log
     ran = tuple(passes)
     fusion = rewritten(bound.fusion, chosen, decisions, ran)
@@ -214,12 +222,13 @@ def _own_name(strategy: object) -> str:
 
 
 def registry(
-    device: Device, options: SegmenterOptions, schedulers: Iterable[Scheduler] = SCHEDULERS,
+    device: Device, options: SegmenterOptions, schedulers: Iterable[Scheduler] = SCHEDULERS, kept: Kept | None = None,
 ) -> SchedulerRegistry:
     """Return the schedulers of a device that the options do not disable."""
     return SchedulerRegistry(
         device, frozenset(map(SchedulerType, options.disabled_schedulers)),
         memory_promotion=options.memory_promotion, fuse_matmul=options.fuse_matmul, schedulers=schedulers,
+        kept=kept,
     )
 
 

@@ -110,11 +110,11 @@ def _reading(segment: ScheduledSegment, transforms: Sequence[Transform]) -> Read
     """Return what a schedule says about a segment's kernels."""
     assert segment.scheduler is not None
     fusion, scheduler, device = segment.fusion, segment.scheduler, segment.plan.oracle.device
-    propose = segment.plan.oracle.proposer(scheduler)
+    propose, kept = segment.plan.oracle.proposer(scheduler), segment.plan.oracle.kept
 
     def choices(target: str) -> Choices:
         def nests(changes: Sequence[LoopChange]) -> Sequence[NestChoice]:
-            made = generate(fusion, scheduler, target, changes=changes, device=device, propose=propose)
+            made = generate(fusion, scheduler, target, changes=changes, device=device, propose=propose, kept=kept)
             return made.kernel_ir.nests
 
         return nests

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuser_lab import targets
-from fuser_lab.arguments import PATH, takes
+from fuser_lab.arguments import PATH, takes, whole
 from fuser_lab.cost.kernel_time import DATA_SHEET, KernelFeatures, Prediction, kernel_model
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.verdict import SchedulerType, Verdict
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fuser_lab.codegen.generate import GeneratedKernel
     from fuser_lab.codegen.kernel_steps import KernelSteps
     from fuser_lab.codegen.layout import Layout
+    from fuser_lab.plan.candidates import Candidates
     from fuser_lab.plan.schedules import SegmentSchedule
     from fuser_lab.runtime.facts import LaunchFacts
 
@@ -181,7 +182,7 @@ class Segment(Shown):
             raise CodegenError(msg)
         return generate(
             fusion, self.scheduler, target, strides=strides, changes=changes, device=device, loops=self.loops,
-            propose=self.plan.oracle.proposer(self.scheduler),
+            propose=self.plan.oracle.proposer(self.scheduler), kept=self.plan.oracle.kept,
         )
 
     @takes(target=TARGET)
@@ -281,6 +282,32 @@ class Segment(Shown):
             If the segment has no kernel.
         """
         return self.kernel(target).kernel_ir.nests
+
+    @takes(target=TARGET, nest=whole(0))
+    def candidates(self, target: str = targets.CUDA.name, *, nest: int = 0) -> "Candidates":
+        """Return the parameters that `fuser_lab.tune` would try for a nest of loops, predicted fastest first.
+
+        The heuristics' choice is in the same table, and each candidate says what makes it slower or faster. Candidates
+        are lowered, not compiled: a second for thirty of them. The kernel remains as the heuristics choose.
+
+        Parameters
+        ----------
+        target
+            ``"cuda"``, whose candidates are ranked by a model (`fuser_lab.cost.candidate_model`) for the plan's device,
+            or ``"cpu"``, whose are not; no GPU is needed.
+        nest
+            Which of the kernel's nests, if it has several; see `params`.
+
+        Raises
+        ------
+        CodegenError
+            If the segment has no kernel.
+        InputError
+            If the kernel has no such nest.
+        """
+        from fuser_lab.plan.candidates import candidates_of
+
+        return candidates_of(self, target, nest)
 
     def launches(self) -> "tuple[LaunchFacts, ...]":
         """Return each launch of the CUDA kernel on the plan's target: PTX, machine code, registers, occupancy.

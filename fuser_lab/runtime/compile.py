@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fuser_lab.codegen.generate import without_comments
 from fuser_lab.runtime import store
 from fuser_lab.runtime.cuda_compilers import function_sources
 from fuser_lab.runtime.recent import Recent
@@ -42,8 +43,7 @@ def _fingerprint() -> str:
 
 def content_key(source: str) -> str:
     """Return the key of a kernel, which ignores comments."""
-    code = "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
-    return hashlib.sha256(f"{_fingerprint()}\n{code}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"{_fingerprint()}\n{without_comments(source)}".encode()).hexdigest()[:32]
 
 
 def source_path(source: str) -> Path | None:

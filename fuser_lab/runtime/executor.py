@@ -21,6 +21,7 @@ from fuser_lab.runtime.run_memory import RunMemory, is_exhausted
 from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Segment, Step
 from fuser_lab.runtime.variants import KernelOptions, NestedRun, Variant, Variants
 from fuser_lab.schedule.base import Propose
+from fuser_lab.schedule.kept import Kept
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.targets import CPU, Later, find, names
 
@@ -32,7 +33,7 @@ class PreparedPlan:
         self, fusion: Fusion, segments: Sequence[Segment], memory: Memory, *, allow_fallback: bool,
         evaluate_refused: bool = False, changes: Mapping[int, Sequence[LoopChange]] | None = None,
         schedules: Mapping[int, Sequence[Transform]] | None = None, shared: SharedKernels | None = None,
-        proposals: Mapping[int, Propose] | None = None,
+        proposals: Mapping[int, Propose] | None = None, kept: Kept | None = None,
     ) -> None:
         self.fusion = fusion
         self.segments = tuple(segments)
@@ -42,6 +43,7 @@ class PreparedPlan:
         options = KernelOptions(
             allow_fallback=allow_fallback, evaluate_refused=evaluate_refused, changes=changes or {},
             schedules=schedules or {}, shared=shared, nested=self._nested, proposals=proposals or {},
+            kept=kept,
         )
         self._variants = Variants(self._parts, memory, options)
         self._run_memory = RunMemory(self._parts, memory, self._release)
@@ -236,7 +238,7 @@ def prepare(
     evaluate_refused: bool = False, compile_now: bool = True,
     changes: Mapping[int, Sequence[LoopChange]] | None = None,
     schedules: Mapping[int, Sequence[Transform]] | None = None, shared: SharedKernels | None = None,
-    proposals: Mapping[int, Propose] | None = None,
+    proposals: Mapping[int, Propose] | None = None, kept: Kept | None = None,
 ) -> PreparedPlan:
     """Return a plan that is ready to run.
 
@@ -265,6 +267,8 @@ def prepare(
         The kernels of the same program at other sizes, with which this plan shares compiled code.
     proposals
         Functions that propose parameters of kernels, by the number of the segment, if not the default.
+    kept
+        Results of `fl.tune` that were kept, which replace proposed parameters.
 
     Raises
     ------
@@ -273,7 +277,7 @@ def prepare(
     """
     plan = PreparedPlan(
         fusion, segments, _memory(target), allow_fallback=allow_fallback, evaluate_refused=evaluate_refused,
-        changes=changes, schedules=schedules, shared=shared, proposals=proposals,
+        changes=changes, schedules=schedules, shared=shared, proposals=proposals, kept=kept,
     )
     if compile_now:
         plan.prepare()

@@ -1,11 +1,12 @@
 """The segments of a prepared plan as steps of a run, which may be bound to arrays, and cancelled between steps."""
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.layout import Layout
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import Fusion
 
@@ -26,6 +27,7 @@ class Step:
 
     A segment that leads only to results that are views of inputs does not run, nor does one that only reshapes a
     result. ``in_lock_step`` says that the kernel is a CUDA kernel scheduled by hand, which the host evaluates.
+    ``strides`` and ``alignment`` are those of the inputs that an automatic kernel is made for, by name.
     """
 
     fusion: Fusion
@@ -34,6 +36,8 @@ class Step:
     evaluated_because: str = ""
     runs: bool = True
     in_lock_step: bool = False
+    strides: Mapping[str, tuple[int, ...] | Layout] = field(default_factory=dict)
+    alignment: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

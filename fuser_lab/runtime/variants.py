@@ -28,6 +28,7 @@ from fuser_lab.runtime.parts import PlanParts
 from fuser_lab.runtime.steps import Segment, Step
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 from fuser_lab.schedule.base import Propose
+from fuser_lab.schedule.kept import Kept
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import segment as segment_fusion
@@ -54,6 +55,7 @@ class KernelOptions:
     schedules: Mapping[int, Sequence[Transform]] = field(default_factory=dict)
     shared: SharedKernels | None = None
     proposals: Mapping[int, Propose] = field(default_factory=dict)
+    kept: Kept | None = None
     nested: "Callable[[Fusion, Sequence[Segment]], NestedRun] | None" = None
 
 
@@ -186,7 +188,7 @@ class Variants:
             kernel = generate(
                 segment, scheduler, memory.target, strides=here, alignment=alignment,
                 changes=options.changes.get(number, ()), device=memory.gpu, shared=options.shared,
-                propose=options.proposals.get(number),
+                propose=options.proposals.get(number), kept=options.kept,
             )
         except CodegenError as error:
             if not options.allow_fallback:
@@ -195,7 +197,7 @@ class Variants:
             msg = f"the segment of {made} has no {memory.target} kernel, so the array library evaluates it: {error}"
             warn(msg, EvaluationWarning)
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=str(error))
-        return Step(fusion=segment, scheduler=scheduler, generated=kernel)
+        return Step(fusion=segment, scheduler=scheduler, generated=kernel, strides=here, alignment=alignment)
 
     def _ready_calls(self, steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[tuple[Call, ...], ...]]:
         """Return the steps with their calls; a kernel that a compiler refuses is evaluated if the options allow it."""

@@ -7,7 +7,7 @@ steps.
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fuser_lab.arguments import shown
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
@@ -81,10 +81,25 @@ class LoopChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptChoice:
+    """Parameters that `fl.tune` found for a kernel, by the number of the nest.
+
+    ``origin`` says on what they were found and when, ``gain`` how much faster they were. ``refused`` says why there are
+    no values.
+    """
+
+    values: Mapping[int, Values] = field(default_factory=dict)
+    origin: str = ""
+    gain: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NestChoice:
-    """The loops of one nest of a kernel: the heuristics' choice, the actual loops, and the parameters set by hand.
+    """The loops of one nest of a kernel: what was proposed, the actual loops, and the parameters set by hand.
 
     ``names`` are the parameters that may be set by hand; ``problem`` says why the given values were rejected.
+    ``chosen`` is the heuristics' choice, with the parameters kept from `fl.tune` where ``is_kept``.
     """
 
     number: int
@@ -94,6 +109,7 @@ class NestChoice:
     schedule: LoopSchedule
     names: tuple[str, ...]
     problem: str = ""
+    is_kept: bool = False
 
     @property
     def values(self) -> dict[str, Value]:
@@ -110,7 +126,7 @@ class NestChoice:
         lines = [f"nest {self.number} on {self.target}: {describe(self.schedule, self.space)}"]
         for name, value in self.values.items():
             before = getattr(self.chosen, name)
-            given = "" if before == value else f" (heuristics: {before})"
+            given = "" if before == value else f" ({'kept' if self.is_kept else 'heuristics'}: {before})"
             lines.append(f"  {name} = {value}{given}: {MEANINGS[name]}")
         return "\n".join(lines)
 
@@ -120,9 +136,11 @@ class Chooser:
 
     def __init__(
         self, changes: Sequence[LoopChange] = (), propose: Callable[[Space, str], LoopSchedule] | None = None,
+        kept: KeptChoice | None = None,
     ) -> None:
-        """Take the changes of one segment for one target, and a scheduler that proposes parameters or None."""
+        """Take the changes of one segment for one target, what proposes parameters, and which ones were kept."""
         self._propose = propose
+        self._kept = kept or KeptChoice()
         self._changes = {change.nest: change.values for change in changes}
         self._choices: dict[int, NestChoice] = {}
         self._notes: list[str] = []
@@ -137,12 +155,27 @@ class Chooser:
             chosen = _proposed(space, target, chosen, names, self._propose(space, target))
         chosen = replace(chosen, reasons=(*self._notes, *chosen.reasons)) if self._notes else chosen
         self._notes = []
+        chosen, is_kept = self._with_kept(number, target, space, chosen, names)
         values = self._changes.get(number, ())
         schedule, problem = changed(space, target, chosen, values, names) if values else (chosen, "")
         self._choices[number] = NestChoice(
             number=number, target=target, space=space, chosen=chosen, schedule=schedule, names=names, problem=problem,
+            is_kept=is_kept,
         )
         return schedule
+
+    def _with_kept(
+        self, number: int, target: str, space: Space, chosen: LoopSchedule, names: tuple[str, ...],
+    ) -> tuple[LoopSchedule, bool]:
+        """Return loops with the parameters kept for a nest, if they are legal, and whether they are used."""
+        values, because = self._kept.values.get(number, ()), self._kept.refused if number == 0 else ""
+        if values:
+            schedule, problem = changed(space, target, chosen, values, names)
+            if not problem:
+                reason = f"parameters {self._kept.origin}: {_listed(dict(values))}; {self._kept.gain}"
+                return replace(schedule, reasons=(*chosen.reasons, reason)), True
+            because = f"parameters {self._kept.origin} are not used: {problem}"
+        return (replace(chosen, reasons=(*chosen.reasons, because)) if because else chosen), False
 
     def note(self, reason: str) -> None:
         """Record why the next nest does not have another form."""

@@ -19,6 +19,7 @@ from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.greedy import Greedy
 from fuser_lab.schedule.inner_outer_persistent import InnerOuterPersistent
 from fuser_lab.schedule.inner_persistent import InnerPersistent
+from fuser_lab.schedule.kept import Kept
 from fuser_lab.schedule.matmul import Matmul
 from fuser_lab.schedule.monotone import monotone_reason
 from fuser_lab.schedule.no_op import NoOp
@@ -149,6 +150,8 @@ class SchedulerRegistry:
         name).
     schedulers
         Schedulers to ask, in this order; nvFuser's by default.
+    kept
+        Results of `fl.tune` that were kept: parameters of kernels begin with them. None if they are not used.
 
     Raises
     ------
@@ -159,11 +162,13 @@ class SchedulerRegistry:
     def __init__(
         self, device: Device = DEFAULT, disabled: frozenset[SchedulerType] = frozenset(), *,
         memory_promotion: bool = False, fuse_matmul: bool = False, schedulers: Iterable[Scheduler] = SCHEDULERS,
+        kept: Kept | None = None,
     ) -> None:
         self.device = device
         self.disabled = disabled
         self.memory_promotion = memory_promotion
         self.fuse_matmul = fuse_matmul
+        self.kept = kept
         self.schedulers = _checked(schedulers)
         # An added rule can only refuse, so monotone refusals of nvFuser's schedulers remain valid.
         plain = [_without_rules(s) for s in self.schedulers]
@@ -180,7 +185,7 @@ class SchedulerRegistry:
             return self
         return SchedulerRegistry(
             self.device, self.disabled, memory_promotion=self.memory_promotion, fuse_matmul=self.fuse_matmul,
-            schedulers=plain,
+            schedulers=plain, kept=self.kept,
         )
 
     def ask(self, candidate: Candidate) -> Answer:

@@ -92,7 +92,7 @@ def schedule_of(fusion: Fusion, choices: Sequence[NestChoice], taken: Collection
 def following(choices: Sequence[NestChoice]) -> Iterator[str]:
     """Yield a sentence for each nest with the kernel's values that follow from its parameters."""
     for choice in choices:
-        loops, given = choice.schedule, _set_by_hand(choice)
+        loops, given = choice.schedule, set_by_hand(choice)
         said = [
             _call(*_HINTS[name], getattr(loops, name))
             for name in _later_names(choice)
@@ -157,7 +157,7 @@ def _written(
 
 def _hints(choice: NestChoice) -> Iterator[Transform]:
     """Yield parameters that the loops of a nest do not express and that differ from the heuristics' choice."""
-    given, loops, chosen = _set_by_hand(choice), choice.schedule, choice.chosen
+    given, loops, chosen = set_by_hand(choice), choice.schedule, choice.chosen
     for name, (kind, argument) in _HINTS.items():
         if name in given:
             yield Transform(kind=kind, args=((argument, getattr(loops, name)),))
@@ -169,7 +169,7 @@ def _hints(choice: NestChoice) -> Iterator[Transform]:
 
 def line_of(choice: NestChoice) -> Transform:
     """Return a nest as one template."""
-    kind, loops, given = _KINDS[target_of(choice.target).form], choice.schedule, _set_by_hand(choice)
+    kind, loops, given = _KINDS[target_of(choice.target).form], choice.schedule, set_by_hand(choice)
     args: list[tuple[str, Argument]] = [("style", loops.style.value), ("nest", choice.number)]
     if choice.target != _DEFAULTS[kind]:
         args.append(("target", choice.target))
@@ -189,8 +189,8 @@ def _later_names(choice: NestChoice) -> tuple[str, ...]:
     return {Style.ELEMENTS: ("blocks",), Style.ROWS: ("resident",)}.get(loops.style, ())
 
 
-def _set_by_hand(choice: NestChoice) -> dict[str, Value]:
-    """Return the values of a nest that neither the heuristics choose nor others imply."""
+def set_by_hand(choice: NestChoice) -> dict[str, Value]:
+    """Return the fewest values of a nest that neither the heuristics choose nor others imply."""
     wanted = choice.schedule
     values = {name: getattr(wanted, name) for name in choice.names}
     found = {name: value for name, value in values.items() if value != getattr(choice.chosen, name)}

@@ -1,8 +1,9 @@
 """Search of a plan's kernel parameters by measurement: every candidate is checked, all results are shown and kept.
 
-Starting from the heuristics' choice, one or two values are changed at a time, then again around the best candidate. A
-candidate is accepted only if it is faster beyond the spread of both measurements, and again when the two are measured
-alternately: otherwise candidates measured while the machine happens to be faster would win.
+Starting from the heuristics' choice, one or two values are changed at a time, then again around the best candidate.
+Candidates that give the same kernel are measured once. On a GPU, those that are predicted to be the fastest are
+measured first. A candidate is accepted only if it is faster beyond the spread of both measurements, and again when the
+two are measured alternately: otherwise candidates measured while the machine happens to be faster would win.
 """
 
 import contextlib
@@ -15,10 +16,14 @@ from typing import Any
 
 from fuser_lab import arguments
 from fuser_lab.arguments import FLAG, FUNCTION, instance, listed, optional, takes, whole
+from fuser_lab.codegen.candidates import ranked
+from fuser_lab.codegen.generate import Problem
+from fuser_lab.cost.device import Device
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CompilationError, InputError, OutOfMemoryError, ScheduleError
 from fuser_lab.json_text import json_text
 from fuser_lab.plan import Plan, Segment
+from fuser_lab.plan.kept_results import KeptResults, keep
 from fuser_lab.plan.planning import flattened
 from fuser_lab.report import html
 from fuser_lab.report.bars import Bar, bars_svg
@@ -33,14 +38,18 @@ from fuser_lab.runtime.compile import content_key
 from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import progress_bar
+from fuser_lab.runtime.steps import Step
 from fuser_lab.runtime.timing import distance
+from fuser_lab.schedule.kept import KeptResult
 from fuser_lab.schedule.parameters import NestChoice, Value, suggestions
+from fuser_lab.search.keeping import kept_result
 from fuser_lab.targets import target_of
 
-_FORMAT = 2
+_FORMAT = 3
 _ROUNDS = 2
 _AGAIN = 3  # maximum number of candidates per round that are measured again
 _SHOWN = 12  # bars of a segment
+_PREDICTED = "predicted ratio"
 Given = dict[str, Value]
 TuneProgress = Callable[[int, int, str], None]
 
@@ -50,7 +59,8 @@ class Trial:
     """One candidate: parameters of a segment's nest, median and quartiles in seconds; NaN with a note if not measured.
 
     ``values`` are empty for the given plan. ``confirmed`` says that it was measured again, alternating with the given
-    plan, and was faster beyond the spread of both; the numbers are those of the last measurement.
+    plan, and was faster beyond the spread of both; the numbers are those of the last measurement. ``predicted`` is the
+    ratio to the given plan's time that was predicted before, NaN on a CPU.
     """
 
     segment: int
@@ -61,6 +71,7 @@ class Trial:
     high: float = math.nan
     note: str = ""
     confirmed: bool = False
+    predicted: float = math.nan
 
     @property
     def text(self) -> str:
@@ -77,6 +88,7 @@ class Tuning(Shown):
     """The result of a search: ``plan`` has the best parameters, ``trials`` are all candidates.
 
     ``kept`` are the segments whose trials were read from disk; ``complete`` is False if the search ended early.
+    ``found`` are the parameters that were faster than the given ones, as `keep` stores them.
     """
 
     plan: Plan
@@ -85,6 +97,21 @@ class Tuning(Shown):
     device: str
     kept: frozenset[int]
     complete: bool
+    found: tuple[KeptResult, ...] = ()
+
+    def keep(self) -> KeptResults:
+        """Store the parameters that were faster, so that new plans may begin with them, and return what was stored.
+
+        They are stored for this device, the segment's ops and the kernel that the heuristics make of them, in place
+        of earlier ones; `fuser_lab.use_tuned` says whether new plans use them, and `fuser_lab.kept_results` lists them.
+        Nothing is stored for segments whose given parameters were the fastest.
+
+        Raises
+        ------
+        OSError
+            If the cache directory (``FUSER_LAB_CACHE``) cannot be written.
+        """
+        return keep(self.found)
 
     @takes(segment=whole(), nest=whole())
     def best(self, segment: int, nest: int = 0) -> Trial | None:
@@ -108,10 +135,16 @@ class Tuning(Shown):
                 spread = "" if not trial.median > 0 else f"{100 * (trial.high - trial.low) / trial.median:.0f} %"
                 rows.append((
                     f"S{segment}", str(nest), trial.text, seconds_label(trial.median), spread,
-                    ratio + (" (tie)" if tie else ""), "taken" if trial is best else trial.note,
+                    ratio + (" (tie)" if tie else ""), "" if math.isnan(trial.predicted) else f"{trial.predicted:.2f}",
+                    "taken" if trial is best else trial.note,
                 ))
-        columns = ("segment", "nest", "parameters", f"{self.device} median", "± IQR", "ratio", "note")
-        numeric = frozenset({f"{self.device} median", "± IQR", "ratio"})
+        columns: tuple[str, ...] = (
+            "segment", "nest", "parameters", f"{self.device} median", "± IQR", "ratio", _PREDICTED, "note",
+        )
+        if all(math.isnan(trial.predicted) for trial in self.trials):
+            place = columns.index(_PREDICTED)
+            columns, *rows = ((*row[:place], *row[place + 1 :]) for row in (columns, *rows))
+        numeric = frozenset({f"{self.device} median", "± IQR", "ratio", _PREDICTED})
         return Table(columns=columns, rows=tuple(rows), numeric=numeric, strong=frozenset(strong))
 
     @takes(style=FLAG)
@@ -153,13 +186,15 @@ class Tuning(Shown):
     plan=instance(Plan),
     segments=optional(listed(whole(accepted="the number of a segment"), "a list of numbers of segments", lazy=True)),
     seconds=arguments.number(0),
+    candidates=optional(whole(1)),
     again=FLAG,
     progress=(FUNCTION | optional(FLAG)).worded("a function, True, False or None"),
     cancelled=optional(FUNCTION.worded("a function without arguments")),
 )
 def tune(
     plan: Plan, inputs: Sequence[Any], *, segments: Sequence[int] | None = None, seconds: float = 0.1,
-    again: bool = False, progress: TuneProgress | bool | None = None, cancelled: Callable[[], bool] | None = None,
+    candidates: int | None = None, again: bool = False, progress: TuneProgress | bool | None = None,
+    cancelled: Callable[[], bool] | None = None,
 ) -> Tuning:
     """Return the plan with the fastest parameters found for its kernels, and all measurements.
 
@@ -176,6 +211,9 @@ def tune(
         Numbers of the segments to tune; all by default.
     seconds
         Maximum time to measure each candidate, after warm-up and compilation.
+    candidates
+        Maximum number of candidates for each nest of loops; all by default. On a GPU these are the ones that
+        `fuser_lab.plan.Segment.candidates` predicts to be the fastest, in its order.
     again
         Whether to measure again what is stored on disk.
     progress
@@ -197,7 +235,7 @@ def tune(
         if number not in range(len(plan.segments)):
             msg = f"tune: segments must be from 0 to {len(plan.segments) - 1}, given {number!r}."
             raise InputError(msg)
-    search = _Search(plan, flat, seconds, cancelled or (lambda: False))
+    search = _Search(plan, flat, seconds, candidates, cancelled or (lambda: False))
     if callable(progress):
         return search.run(chosen, again=again, progress=progress)
     bar = progress_bar("tuning", hidden=progress is False)
@@ -212,8 +250,10 @@ def tune(
 
 
 class _Search:
-    def __init__(self, plan: Plan, inputs: list[Any], seconds: float, cancelled: Callable[[], bool]) -> None:
-        self._plan, self._seconds, self._cancelled = plan, seconds, cancelled
+    def __init__(
+        self, plan: Plan, inputs: list[Any], seconds: float, most: int | None, cancelled: Callable[[], bool],
+    ) -> None:
+        self._plan, self._seconds, self._most, self._cancelled = plan, seconds, most, cancelled
         self._target = device_of([describe(value) for value in inputs])
         self._kind = target_of(self._target).name
         self._inputs = with_seeds(plan.fusion, inputs)
@@ -227,8 +267,12 @@ class _Search:
         self._clock = target_of(self._kind).clock()()
         plan, complete = self._plan, True
         kept: set[int] = set()
-        runs = {number for number, step in enumerate(prepared.steps(self._inputs)) if step.runs and step.generated}
-        open_ = [number for number in segments if number in runs]
+        self._problems = {
+            number: _problem(self._plan, step, self._kind, prepared.memory.gpu)
+            for number, step in enumerate(prepared.steps(self._inputs))
+            if step.runs and step.generated and step.scheduler is not None
+        }
+        open_ = [number for number in segments if number in self._problems]
         for number in open_:
             place = self._place(plan.segments[number], prepared, device)
             known = None if again else _read(place, number)
@@ -245,10 +289,24 @@ class _Search:
                 plan = self._with_best(plan, number, self._trials[before:])
                 break
             _write(place, self._trials[before:])
+        results = (
+            kept_result(self._plan, plan, number, self._problems[number], prepared.memory, self._gains(number))
+            for number in open_
+        )
         return Tuning(
             plan=plan, trials=tuple(self._trials), target=self._target, device=device, kept=frozenset(kept),
-            complete=complete,
+            complete=complete, found=tuple(result for result in results if result is not None),
         )
+
+    def _gains(self, number: int) -> list[tuple[float, float]]:
+        """Return seconds before and after for each nest of a segment with better parameters."""
+        gains = []
+        for nest in dict.fromkeys(t.nest for t in self._trials if t.segment == number):
+            here = [t for t in self._trials if (t.segment, t.nest) == (number, nest)]
+            base, best = next(t for t in here if not t.values), _best(here)
+            if best is not None and best.values and best.median > 0:
+                gains.append((base.median, best.median))
+        return gains
 
     def _with_best(self, plan: Plan, number: int, trials: Sequence[Trial]) -> Plan:
         """Return a plan with the best of measured parameters; stored parameters may have become illegal."""
@@ -276,19 +334,24 @@ class _Search:
     ) -> Plan:
         best, tried = base, {_start(plan, number, self._kind, nest.number)}
         start = dict(_start(plan, number, self._kind, nest.number))
-        current = plan
+        current, left = plan, self._most
         for _ in range(_ROUNDS):
             around = current.segments[number].params(self._kind)[nest.number]
             candidates = [tuple(sorted({**start, **dict(best.values), **dict(v)}.items())) for v in suggestions(around)]
-            candidates = [values for values in dict.fromkeys(candidates) if values not in tried]
-            self._total = self._done + len(candidates)
+            order = ranked(
+                self._problems[number], plan.segments[number].changes, plan.oracle.kept, nest.number,
+                [values for values in dict.fromkeys(candidates) if values not in tried], tried,
+            )[:left]
+            left = None if left is None else left - len(order)
+            self._total = self._done + len(order)
             before = best
             first = len(self._trials)
             try:
-                for values in candidates:
-                    progress(self._done, self._total, f"S{number} {', '.join(f'{k}={v}' for k, v in values)}")
-                    tried.add(values)
-                    self._trials.append(self._measured(plan, number, nest.number, values, wanted))
+                for one in order:
+                    progress(self._done, self._total, f"S{number} {one.text}")
+                    tried.add(one.values)
+                    trial = self._measured(plan, number, nest.number, one.values, wanted)
+                    self._trials.append(replace(trial, predicted=one.ratio))
                     self._done += 1
             finally:
                 # Also if the search has ended: a candidate that is not measured again is not accepted.
@@ -377,12 +440,24 @@ class _Search:
         tensors = [(tv.name, tv.dtype.name, tv.shape, str(tv.domain)) for tv in fusion.tensors.values()]
         exprs = [(e.op.name, [str(v) for v in e.inputs], [str(v) for v in e.outputs], e.attrs) for e in fusion.exprs]
         specs = [repr(describe(v)) for v in self._inputs if hasattr(v, "dtype")]
+        kernel = segment.kernel(self._kind)
+        # What the search starts from: not all parameters are constants of the source.
+        start = [tuple(nest.values.items()) for nest in kernel.kernel_ir.nests]
         # The key of an empty source contains the compilers' versions.
         content = (
-            _FORMAT, device, self._kind, content_key(""), str(segment.scheduler), segment.changes, tensors, exprs,
-            specs, content_key(segment.kernel(self._kind).source),
+            _FORMAT, self._most, device, self._kind, content_key(""), str(segment.scheduler), segment.changes, tensors,
+            exprs, specs, start, content_key(kernel.source),
         )
         return f"tuned/{hashlib.sha256(repr(content).encode()).hexdigest()[:32]}.json"
+
+
+def _problem(plan: Plan, step: Step, target: str, device: Device) -> Problem:
+    """Return a segment's kernel as it runs."""
+    assert step.scheduler is not None
+    return Problem(
+        fusion=step.fusion, scheduler=step.scheduler, target=target, strides=step.strides, alignment=step.alignment,
+        device=device, propose=plan.oracle.proposer(step.scheduler),
+    )
 
 
 class _Ended(Exception):  # noqa: N818 - an outcome that the caller asked for
@@ -414,7 +489,7 @@ def _read(place: str, segment: int) -> list[Trial] | None:
                 segment=segment, nest=record["nest"],
                 values=tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in record["values"]),
                 median=_number(record["median"]), low=_number(record["low"]), high=_number(record["high"]),
-                note=record["note"], confirmed=record["confirmed"],
+                note=record["note"], confirmed=record["confirmed"], predicted=_number(record["predicted"]),
             )
             for record in records
         ]

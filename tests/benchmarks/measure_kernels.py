@@ -1,6 +1,7 @@
 """Times of a few hundred segments under several schedules each: python -m tests.benchmarks.measure_kernels --out FILE.
 
-The model of a kernel's time is fitted to the file: ``python -m fuser_lab fit FILE``. Segments come from the corpus, the
+The model of a kernel's time is fitted to the file: ``python -m fuser_lab fit FILE``; so is the model that ranks the
+candidates of `fl.tune`: ``python -m fuser_lab fit --candidates FILE ...``. Segments come from the corpus, the
 examples, both sets of the benchmark and small definitions at many sizes, in a random order that is the same in every
 run, so that one that ends early has measured a bit of everything. Some processes segment, lower and compile; another
 one measures the candidates of a few segments in turn, with a cold L2 cache on a GPU, and is started again if a kernel
@@ -186,27 +187,29 @@ class Work:
     candidates: tuple[Candidate, ...]
 
 
-def chosen(name: str, kernel: GeneratedKernel, target: str) -> list[tuple[LoopChange, ...]]:
-    """Return the heuristics' choice and a few candidates of `fl.tune`, the same in every run."""
+def chosen(name: str, kernel: GeneratedKernel, target: str, count: int = CANDIDATES) -> list[tuple[LoopChange, ...]]:
+    """Return the heuristics' choice and some candidates of `fl.tune`, the same in every run."""
     found: list[tuple[LoopChange, ...]] = [()]
     options = [
         LoopChange(target=target, nest=nest.number, values=values)
         for nest in kernel.kernel_ir.nests for values in suggestions(nest) if values != (("specialized", True),)
     ]
     picked = random.Random(crc32(name.encode()))
-    return found + [(one,) for one in picked.sample(options, min(CANDIDATES, len(options)))]
+    return found + [(one,) for one in picked.sample(options, min(count, len(options)))]
 
 
 def said(values: Values) -> str:
     return " ".join(f"{name}={'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in values)
 
 
-def compiled(name: str, number: int, segment: Any, device: Device, target: str) -> Work:
+def compiled(
+    name: str, number: int, segment: Any, device: Device, target: str, count: int = CANDIDATES,
+) -> Work:
     """Return a segment with its candidates after compiling them."""
     fusion, scheduler = segment.fusion, segment.scheduler
     base = generate(fusion, scheduler, target, device=device)
     made, seen = [], set()
-    for changes in chosen(f"{name}#{number}", base, target):
+    for changes in chosen(f"{name}#{number}", base, target, count):
         row = Measurement(
             fusion=f"{name}#{number}", scheduler=scheduler.value, features=kernel_features(fusion, base.kernel_ir),
             params=" ".join(said(change.values) for change in changes),
@@ -243,7 +246,7 @@ def brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:120]
 
 
-def work(order: list[str], taken: Any, results: Any, device: Device, target: str) -> None:
+def work(order: list[str], taken: Any, results: Any, device: Device, target: str, count: int) -> None:
     """Take one name after another, and put its segments into a queue when they are compiled."""
     warnings.simplefilter("ignore")
     while True:
@@ -254,7 +257,7 @@ def work(order: list[str], taken: Any, results: Any, device: Device, target: str
         name = order[place]
         try:
             for number, segment in segments(name, device, target):
-                results.put(compiled(name, number, segment, device, target))
+                results.put(compiled(name, number, segment, device, target, count))
         except Exception as error:  # noqa: BLE001 - one fusion must not end the run, and a line says why
             results.put((name, brief(error)))
 
@@ -454,14 +457,16 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--seconds", type=float, default=280.0, help="after which the command ends")
     parser.add_argument("--out", type=Path, required=True, help="the file; gzipped if its name ends in .gz")
+    text = "of each segment beside the heuristics' choice, at random; 1000 for all"
+    parser.add_argument("--candidates", type=int, default=CANDIDATES, help=text)
     parser.add_argument("--processes", type=int, default=max(processors() - 2, 1), help="that compile")
     options = parser.parse_args()
-    until, target = begun + options.seconds - LAST, options.device
+    until, target, count = begun + options.seconds - LAST, options.device, options.candidates
     device = this_gpu() if target == "cuda" else DEFAULT
     context = multiprocessing.get_context("spawn")
     taken, compiled_ones, queued, order = context.Value("l", 0), context.Queue(), context.Queue(), names()
     others = [
-        context.Process(target=work, args=(order, taken, compiled_ones, device, target), daemon=True)
+        context.Process(target=work, args=(order, taken, compiled_ones, device, target, count), daemon=True)
         for _ in range(options.processes)
     ]
     for process in others:

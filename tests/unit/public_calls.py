@@ -264,7 +264,7 @@ def calls(w: World) -> dict[str, Call]:
         # fuser_lab
         "segment": Call(known(fl.segment), (fd, INPUTS), {
             "strategy": "top_down", "target": "A100", "options": SegmenterOptions(), "schedulers": fl.SCHEDULERS,
-            "log": fl.DecisionLog(), "name": "a",
+            "log": fl.DecisionLog(), "name": "a", "tuned": False,
         }),
         "time": Call(known(fl.time), ([plan], INPUTS), {
             "peers": {}, "progress": False, "cancelled": lambda: True, "seconds": 0.0,
@@ -311,8 +311,10 @@ def calls(w: World) -> dict[str, Call]:
         "shrink": Call(known(fl.shrink), (fd, INPUTS), {"keep": lambda p: True, "most_plans": 1, "target": None}),
         "spec": Call(known(fl.spec), ((2, 3), "float32", (3, 1), Fill(kind="normal"))),
         "tune": Call(known(fl.tune), (plan, INPUTS), {
-            "segments": [], "seconds": 0.0, "again": False, "progress": False, "cancelled": lambda: True,
+            "segments": [], "seconds": 0.0, "candidates": 1, "again": False, "progress": False,
+            "cancelled": lambda: True,
         }),
+        "use_tuned": Call(known(fl.use_tuned), (False,)),
         "with_rule": Call(known(fl.with_rule), (lambda facts, device: None, "pointwise"), {
             "schedulers": fl.SCHEDULERS,
         }),
@@ -376,6 +378,7 @@ def calls(w: World) -> dict[str, Call]:
         "Segment.kernel": Call(known(segment.kernel), ("cpu",)),
         "Segment.schedule_for": Call(known(segment.schedule_for), ("cpu",)),
         "Segment.params": Call(known(segment.params), ("cpu",)),
+        "Segment.candidates": Call(known(segment.candidates), ("cuda",), {"nest": 0}),
         "Segment.steps": Call(known(segment.steps), ("cpu",)),
         "Segment.save": Call(known(segment.save), (w.folder / "segment.txt",)),
         "PlanDiff.save": Call(known(fl.diff(plan, plan).save), (w.folder / "diff.txt",)),
@@ -444,6 +447,7 @@ def calls(w: World) -> dict[str, Call]:
         # what was tuned
         "Tuning.best": Call(known(tuned.best), (0, 0)),
         "Tuning.svg": Call(known(tuned.svg), (), {"style": True}),
+        "KeptResults.forget": Call(known(tuned.keep().forget), ([],)),
         # dumps
         "Dump.ours": Call(known(fl.load_dump(w.dump).ours), (), {"strategy": "top_down", "options": None}),
         "Dump.agreement": Call(known(fl.load_dump(w.dump).agreement), (), {"target": "A100"}),

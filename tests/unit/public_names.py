@@ -21,6 +21,7 @@ from fuser_lab.lab.profiling import PlanProfile
 from fuser_lab.lab.sweeps import Sweep
 from fuser_lab.nvfuser import sched as nvfuser_sched
 from fuser_lab.plan import Segment
+from fuser_lab.plan.kept_results import KeptResults
 from fuser_lab.plan.shown_log import ShownLog
 from fuser_lab.pricing.prices import Prices
 from fuser_lab.report.diff import PlanComparison
@@ -35,7 +36,7 @@ PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuse
 RETURNED = (
     *(("", cls) for cls in (
         Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
-        Dump, LoopAxis, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Prices, Sweep,
+        Dump, LoopAxis, Explorer, Comparison, Corpus, CorpusEntry, PlanProfile, Prices, Sweep, KeptResults,
     )),
     ("nvfuser.", nvfuser_sched.Sched),
 )
@@ -104,7 +105,8 @@ _REASONS = {
         Fill.numbers FusionCache.child FusionCache.end FusionCache.found FusionCache.insert FusionCache.refuse
         FusionDefinition.call FusionDefinition.emit FusionDefinition.extents FusionDefinition.of FusionDefinition.placed
         FusionDefinition.recorded FusionDefinition.require_open FusionDefinition.tensor FusionDefinition.tensors
-        FusionDefinition.value FusionDefinition.wrap Pass.run Plan.prepared_with Plan.planned_for
+        FusionDefinition.value FusionDefinition.wrap KeptResults.of KeptResults.on Pass.run Plan.prepared_with
+        Plan.planned_for
         PreparedPlan.generated SegmenterOptions.check_strategy SegmenterOptions.for_strategy
         nvfuser.FusionCache.user_schedules nvfuser.FusionDefinition.call
         nvfuser.FusionDefinition.extents nvfuser.FusionDefinition.recorded nvfuser.FusionDefinition.wrap
@@ -113,7 +115,8 @@ _REASONS = {
         nvfuser_direct.idm.DisjointSets.add nvfuser_direct.idm.DisjointSets.check nvfuser_direct.idm.DisjointSets.join
     """,
     "made by the package, not by users": """
-        Comparison Corpus CorpusEntry Dump LoopAxis Plan PlanProfile PlanComparison PlanDiff Prediction PreparedPlan
+        Comparison Corpus CorpusEntry Dump KeptResults LoopAxis Plan PlanProfile PlanComparison PlanDiff Prediction
+        PreparedPlan
         Prices Sched Segment ShownLog Shrunk Sweep Tensor TensorSpec Timings Tuning examples.Example views.Frontier
         views.FrontierRow views.HeatMap views.History views.HistoryRow views.MemoryOrder views.MemoryOrders
         views.OrderSensitivity views.OrderedPlan views.Regression views.Regressions nvfuser.Scalar nvfuser.Sched

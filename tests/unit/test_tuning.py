@@ -1,10 +1,8 @@
 """Tuning: candidates checked and measured, the faster beyond the spread taken, kept on disk, ended when asked."""
 
-import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ import fuser_lab as fl
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.runtime.clocks import HostClock, Sample
 from fuser_lab.search import tuning
+from tests.unit.tuning_clock import clock
 
 X = np.linspace(0, 1, 64 * 300, dtype=np.float32).reshape(64, 300)
 
@@ -27,49 +26,16 @@ def plan() -> fl.Plan:
 
 @pytest.fixture(autouse=True)
 def _few_candidates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tuning, "suggestions", lambda _: ((("grain", 2),), (("grain", 4),), (("partial", 64),)))
+    monkeypatch.setattr(tuning, "suggestions", lambda _: ((("grain", 8),), (("grain", 4),), (("partial", 64),)))
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-
-
-def clock(
-    monkeypatch: pytest.MonkeyPatch, seconds: dict[str, tuple[float, ...]],
-    later: dict[str, tuple[float, ...]] | None = None,
-) -> list[str]:
-    """Let the clock say what a candidate takes, by its values in words, and ``later`` when it is measured again.
-
-    Returns what is measured, in order, without what is measured again.
-    """
-    measured: list[str] = []
-    called: list[str] = []
-    asked, calling = tuning._Search._measured, tuning._Search._call
-
-    def asking(self: Any, given: fl.Plan, number: int, nest: int, values: Any, wanted: Any) -> tuning.Trial:
-        measured.append(tuning.Trial(segment=number, nest=nest, values=values).text)
-        return asked(self, given, number, nest, values, wanted)
-
-    def call(self: Any, given: fl.Plan, number: int, nest: int, values: Any, wanted: Any) -> Any:
-        called.append(tuning.Trial(segment=number, nest=nest, values=values).text)
-        return calling(self, given, number, nest, values, wanted)
-
-    def samples(_: HostClock, call: Callable[[], object]) -> Callable[[], float]:
-        call()
-        name = called[-1]
-        known = {**seconds, **(later or {})} if called.count(name) > 1 else seconds
-        values = itertools.cycle(known.get(name, (1.0, 1.0, 1.0)))
-        return lambda: next(values)
-
-    monkeypatch.setattr(tuning._Search, "_measured", asking)
-    monkeypatch.setattr(tuning._Search, "_call", call)
-    monkeypatch.setattr(HostClock, "measured", samples)
-    return measured
 
 
 def test_the_fastest_beyond_the_spread_is_taken_and_tried_with_others(
     plan: fl.Plan, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    measured = clock(monkeypatch, {"grain=4": (0.5,), "grain=2": (0.8,), "grain=4, partial=64": (0.4,)})
+    measured = clock(monkeypatch, {"grain=4": (0.5,), "grain=8": (0.8,), "grain=4, partial=64": (0.4,)})
     found = fl.tune(plan, [X], progress=False)
-    assert measured == ["the given plan", "grain=2", "grain=4", "partial=64", "grain=4, partial=64"]
+    assert measured == ["the given plan", "grain=8", "grain=4", "partial=64", "grain=4, partial=64"]
     best = found.best(0)
     assert best is not None
     assert best.values == (("grain", 4), ("partial", 64))
@@ -96,20 +62,20 @@ def test_what_is_not_faster_when_measured_again_is_not_taken(
     plan: fl.Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:
     clock(
-        monkeypatch, {"the given plan": (1.0,), "grain=2": (0.2,), "grain=4": (0.1,), "partial=64": (0.8,)},
-        {"the given plan": (0.2,), "grain=2": (0.2,), "grain=4": (0.19, 0.21), "partial=64": (0.15,)},
+        monkeypatch, {"the given plan": (1.0,), "grain=8": (0.2,), "grain=4": (0.1,), "partial=64": (0.8,)},
+        {"the given plan": (0.2,), "grain=8": (0.2,), "grain=4": (0.19, 0.21), "partial=64": (0.15,)},
     )
     found = fl.tune(plan, [X], progress=False)
     assert found.plan == plan.with_params(0, target="cpu", partial=64)
     notes = {row[2]: row[6] for row in found.table().rows}
-    assert notes["grain=4"] == notes["grain=2"] == "not faster when measured again, alternating with the given plan"
+    assert notes["grain=4"] == notes["grain=8"] == "not faster when measured again, alternating with the given plan"
     assert notes["partial=64"] == "taken"
     assert {row[2]: row[5] for row in found.table().rows}["partial=64"] == "0.75"
     assert fl.tune(plan, [X], progress=False).plan == found.plan, "as kept on disk"
 
 
 def test_a_slow_moment_of_the_machine_takes_nothing(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = dict.fromkeys(("the given plan", "grain=2", "grain=4", "partial=64"), (0.01,))
+    fast = dict.fromkeys(("the given plan", "grain=8", "grain=4", "partial=64"), (0.01,))
     clock(monkeypatch, {**fast, "the given plan": (1.0,)}, fast)
     found = fl.tune(plan, [X], progress=False)
     assert found.plan == plan
@@ -150,7 +116,7 @@ def test_wrong_results_are_never_taken(plan: fl.Plan, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("ended", ["asked", "interrupted"])
 def test_a_search_can_be_ended(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ended: str) -> None:
-    measured = clock(monkeypatch, {"grain=2": (0.5,)})
+    measured = clock(monkeypatch, {"grain=8": (0.5,)})
     if ended == "asked":
         found = fl.tune(plan, [X], progress=False, cancelled=lambda: len(measured) >= 3)
     else:
@@ -164,8 +130,8 @@ def test_a_search_can_be_ended(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch, t
         monkeypatch.setattr(HostClock, "sample", interrupting)
         found = fl.tune(plan, [X], progress=False)
     assert not found.complete
-    assert [t.text for t in found.trials] == ["the given plan", "grain=2"]
-    assert found.plan.segments[0].params("cpu")[0].values["grain"] == 2
+    assert [t.text for t in found.trials] == ["the given plan", "grain=8"]
+    assert found.plan.segments[0].params("cpu")[0].values["grain"] == 8
     assert not list(tmp_path.rglob("*.json")), "half a search is not kept"
 
 

@@ -199,6 +199,7 @@ class Explorer(anywidget.AnyWidget):
         self._searched = frozenset(searched)
         self._compared = ""  # the strategy whose plan the shown one is compared with
         self._scheduled = 0  # the segment whose schedule is shown
+        self._ranked = False  # whether its other parameters are being listed
         if profile is not None and profile.plan_hash != plan.hash:
             msg = f"explore: the profile is of another plan, {profile.plan!r}; call fl.profile with this plan."
             raise InputError(msg)
@@ -802,14 +803,27 @@ class Explorer(anywidget.AnyWidget):
             compared=self._compared if known else "", other=self._compared_plan(), difference=self._difference(),
             others=self._other_views, certificate=self._certificates.get(view.header.hash),
             searching=bool(self._searching), best_edits=self._best_edits, scheduled=self._scheduled,
-            number=self._number,
+            ranked=self._ranked, number=self._number,
         )
 
     def _schedule(self, event: Event) -> None:
-        """Show a segment's schedule, run it, possibly with one step changed, or return to the automatic kernel."""
+        """Show a segment's schedule, run it, possibly with one step changed, or return to the automatic kernel.
+
+        ``rank`` lists other parameters by their predicted times; ``values`` are such parameters.
+        """
         self._scheduled = number = int(event["segment"])
-        if "step" not in event and "given" not in event:
+        if "values" in event:
+            self._session.parameters(number, int(event["nest"]), event["values"])
+            self._show()
             self._panel({"name": "schedule"})
+            self._say(f"S{number} has these parameters. Run measures them.")
+            return
+        if "step" not in event and "given" not in event:
+            self._ranked = bool(event.get("rank"))
+            try:
+                self._panel({"name": "schedule"})
+            finally:
+                self._ranked = False
             return
         schedule: Any = None
         if event.get("given", True):

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from fuser_lab_widgets.session import EditablePlan
 
 _MOST_LISTED: Final = 40  # segments with a button
+_MOST_RANKED: Final = 8  # candidates
 
 
-def panel(plan: EditablePlan, chosen: int, number: int) -> str:
+def panel(plan: EditablePlan, chosen: int, number: int, *, ranked: bool = False) -> str:
     """Return the schedule of a segment: its reasons, and each step with the loop nest after it.
 
     Parameters
@@ -31,6 +32,8 @@ def panel(plan: EditablePlan, chosen: int, number: int) -> str:
         Number of the segment; the last one if there are fewer.
     number
         The plan's number, which buttons send, so that those of a plan that is no longer on show do nothing.
+    ranked
+        Whether other parameters are listed, in the order of their predicted times, which takes a second.
     """
     if not hasattr(plan, "with_schedule"):
         return _note("This plan has no schedules.")
@@ -50,10 +53,32 @@ def panel(plan: EditablePlan, chosen: int, number: int) -> str:
         for place, transform in enumerate(schedule.transforms)
     ]
     parts.append(element("ol", *steps, css="fx-decisions"))
+    if not segment.loops:
+        parts.append(_ranking(segment, {"type": "schedule", "segment": chosen, "plan": number}, ranked=ranked))
     if given:
         event = {"type": "schedule", "segment": chosen, "plan": number, "given": False}
         parts.append(element("div", _button("Return to the automatic kernel", event), css="fx-actions"))
     return "".join(map(to_html, parts))
+
+
+def _ranking(segment: Any, event: dict[str, Any], *, ranked: bool) -> Element:
+    """Return the candidates of the first nest that are predicted to be the fastest, or a button that asks for them."""
+    if not ranked:
+        return element("div", _button("Rank other parameters", event | {"rank": True}), css="fx-actions")
+    found = segment.candidates()
+    heads = element("tr", *(element("th", name, scope="col") for name in ("parameters", "predicted", "because", "")))
+    rows = [
+        element(
+            "tr", element("td", element("code", one.text)), element("td", f"{one.ratio:.2f}", css="fx-num"),
+            element("td", f"{one.verdict}: {one.because}" if one.because else one.verdict),
+            element("td", _button("Use", event | {"nest": 0, "values": dict(one.values)})),
+        )
+        for one in found.ranked[:_MOST_RANKED]
+    ]
+    caption = f"Predicted time relative to this kernel, from {found.source}; fl.tune measures in this order"
+    table = element("table", element("caption", caption), element("thead", heads), element("tbody", *rows))
+    table.set("class", "fx-table")
+    return element("div", table, css="fx-scroll")
 
 
 def _about(segment: Any) -> str:

@@ -302,6 +302,11 @@ class Session:
         """Go to the plan with a segment that follows a schedule by hand; None for the automatic kernel."""
         self._edit(self.plan.with_schedule(segment, schedule), f"schedule of S{segment}", ())
 
+    def parameters(self, segment: int, nest: int, values: Mapping[str, Any]) -> None:
+        """Go to the plan with parameters of a nest of a segment's CUDA kernel set by hand."""
+        plan: Any = self.plan
+        self._edit(plan.with_params(segment, nest=nest, **values), f"parameters of S{segment}", ())
+
     def _edit(self, plan: EditablePlan, edit: str, because: Sequence[str]) -> None:
         edits = (*self.state.edits, edit)
         self.go(replace(self.state, plan=plan, edits=edits, step=edit, because=tuple(because)))

@@ -25,7 +25,8 @@ class Shown:
 
     ``compared`` is the key of the plan with which it is compared, or ``""``, ``other`` that plan, and ``difference``
     their difference; ``others`` has key, label and view of all plans with which it can be compared. ``certificate`` is
-    None until it is requested. ``scheduled`` is the segment whose schedule is shown, ``number`` the plan's number in
+    None until it is requested. ``scheduled`` is the segment whose schedule is shown, ``ranked``
+    whether with other parameters by their predicted times, ``number`` the plan's number in
     messages. ``fixed`` says that nothing can be requested, because the page is a report.
     """
 
@@ -41,6 +42,7 @@ class Shown:
     searching: bool = False
     best_edits: Callable[[], str] = str
     scheduled: int = 0
+    ranked: bool = False
     number: int = 0
     fixed: bool = False
 
@@ -79,6 +81,10 @@ def _certificate(shown: Shown) -> str:
     return panels.certificate(found or {}, searching=shown.searching, known=found is not None)
 
 
+def _schedule(shown: Shown) -> str:
+    return schedules.panel(shown.plan, shown.scheduled, shown.number, ranked=shown.ranked)
+
+
 TABS: Final = (
     Tab("segments", "Segments"),
     Tab("compare", "Compare", _compare, Follows.TIMES | Follows.SESSION),
@@ -90,10 +96,7 @@ TABS: Final = (
     Tab("passes", "Passes", lambda shown: panels.passes(shown.plan, shown.view)),
     Tab("certificate", "Certificate", _certificate, Follows.SESSION),
     Tab("edits", "Edits", lambda shown: shown.best_edits(), Follows.SESSION, live_only=True),
-    Tab(
-        "schedule", "Schedule", lambda shown: schedules.panel(shown.plan, shown.scheduled, shown.number),
-        Follows.SESSION, live_only=True,
-    ),
+    Tab("schedule", "Schedule", _schedule, Follows.SESSION, live_only=True),
     Tab("graph", "Table", lambda shown: panels.graph(shown.view)),
 )
 WRITTEN: Final = {tab.name: tab.write for tab in TABS if tab.write is not None}

@@ -64,6 +64,22 @@ def test_steps_are_shown_with_the_loop_nest_after_each(page):
     assert "# threads of a block, in x" in page.html
 
 
+def test_other_parameters_are_ranked_and_one_is_used(page):
+    before = page.explorer.plan
+    page.press("Rank other parameters")
+    found = before.segments[0].candidates()
+    assert f"from {found.source}" in page.html
+    assert page.html.count(">Use</button>") == min(len(found.ranked), 8)
+    first = found.ranked[0]
+    assert first.text in page.html
+    assert page.press("Use") == "S0 has these parameters. Run measures them."
+    edited = page.explorer.plan
+    assert edited.hash == before.with_params(0, **dict(first.values)).hash != before.hash
+    assert "Rank other parameters" in page.html, "a ranking is shown once, for the kernel that it is of"
+    page.send("undo")
+    assert page.explorer.plan.hash == before.hash
+
+
 def test_a_changed_step_runs_and_is_undone(page):
     before = page.explorer.plan
     assert page.press("factor 16") == "S0 follows this schedule."

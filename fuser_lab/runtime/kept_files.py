@@ -1,0 +1,157 @@
+"""The files of parameters that a user kept from `fl.tune`: one for each result, so that processes may write at once.
+
+They are in ``tuned`` below the cache directory (``FUSER_LAB_CACHE``). Nothing in them can change what a kernel
+computes, because every value is checked as one that is set by hand.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Final
+
+from fuser_lab.errors import FuserLabError, TuningWarning, warn
+from fuser_lab.json_text import json_text
+from fuser_lab.runtime.ahead import processors
+from fuser_lab.runtime.store import configured
+from fuser_lab.runtime.this_cpu import processor_name
+from fuser_lab.schedule.kept import KeptResult, Machine
+from fuser_lab.schedule.parameters import Values, checked
+
+_SCHEMA: Final = "fuser_lab.tuned"
+_VERSION: Final = 1
+_MOST_BYTES: Final = 1 << 16
+
+_WARNED: set[str] = set()
+
+
+def folder() -> Path:
+    """Return where results are kept; it need not exist."""
+    return configured() / "tuned"
+
+
+def this_host(target: str = "", threads: int | None = None) -> Machine:
+    """Return the processor of this machine, for kernels of a target with so many threads; by default Numba's number."""
+    if threads is None:
+        given = os.environ.get("NUMBA_NUM_THREADS", "").strip()
+        threads = int(given) if given.isdecimal() else processors()
+    return Machine(target=target, device=processor_name(), detail=str(threads))
+
+
+def keep(result: KeptResult) -> Path:
+    """Write a result, in place of an earlier one for the same kernel, and return the file.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    place = path_of(result)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    record = {"schema": _SCHEMA, "version": _VERSION, "result": asdict(result)}
+    # Another process sees the old file or the new one, never a part.
+    temporary = place.with_name(f"{secrets.token_hex(8)}.tmp")
+    try:
+        temporary.write_text(json_text(record, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return place
+
+
+def path_of(result: KeptResult) -> Path:
+    """Return the file of a result."""
+    return folder() / f"{hashlib.sha256(repr(result.key).encode()).hexdigest()[:32]}.json"
+
+
+def forget(results: Iterable[KeptResult]) -> None:
+    """Delete the files of results; those that are already gone do not matter."""
+    for result in results:
+        with contextlib.suppress(FileNotFoundError):
+            path_of(result).unlink()
+
+
+def forget_unreadable() -> None:
+    """Delete the files that `load` ignores."""
+    for place, found in _all_files():
+        if isinstance(found, str):
+            with contextlib.suppress(FileNotFoundError):
+                place.unlink()
+
+
+def load() -> tuple[KeptResult, ...]:
+    """Return all results that are kept, the newest first; one warning says which files are ignored, and why."""
+    results: list[KeptResult] = []
+    ignored: list[tuple[Path, str]] = []
+    for place, found in _all_files():
+        if isinstance(found, str):
+            ignored.append((place, found))
+        else:
+            results.append(found)
+    new = [(place, why) for place, why in ignored if str(place) not in _WARNED]
+    if new:
+        _WARNED.update(str(place) for place, _ in new)
+        first, why = new[0]
+        several = f"{len(new)} files in {first.parent} are" if len(new) > 1 else f"{first} is"
+        which = f"{first.name} {why}" if len(new) > 1 else f"it {why}"
+        msg = f"Kept parameters: {several} ignored: {which}. fl.kept_results().forget_ignored() deletes such files."
+        warn(msg, TuningWarning)
+    return tuple(sorted(results, key=lambda one: (one.date, one.ops, one.shapes), reverse=True))
+
+
+def _all_files() -> Iterator[tuple[Path, "KeptResult | str"]]:
+    """Yield each file with its result, or with why it has none; one that goes meanwhile is left out."""
+    try:
+        places = sorted(folder().glob("*.json"))
+    except OSError:
+        return
+    for place in places:
+        try:
+            with place.open("rb") as file:
+                content = file.read(_MOST_BYTES + 1)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield place, f"cannot be read ({error.strerror})"
+        else:
+            yield place, _parsed(content)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(content: bytes) -> "KeptResult | str":
+    """Return the result that a file's content is, or why it is none."""
+    if len(content) > _MOST_BYTES:
+        return f"has more than {_MOST_BYTES} bytes"
+    try:
+        record = json.loads(content.decode("utf-8"))
+        if not isinstance(record, dict) or record.get("schema") != _SCHEMA:
+            return f"is not a record of the schema {_SCHEMA!r}"
+        if record.get("version") != _VERSION:
+            return f"has format {record.get('version')!r}, and this version of fuser_lab reads format {_VERSION}"
+        return _result(record["result"])
+    except (ValueError, KeyError, TypeError, FuserLabError) as error:
+        return f"cannot be read ({type(error).__name__}: {error})"
+
+
+def _result(record: dict[str, Any]) -> KeptResult:
+    values = {field.name: record[field.name] for field in fields(KeptResult)}
+    values |= {
+        "machine": Machine(**record["machine"]),
+        "ops": tuple(map(str, record["ops"])), "dtypes": tuple(map(str, record["dtypes"])),
+        "shapes": tuple(tuple(map(int, shape)) for shape in record["shapes"]),
+        "changes": tuple((int(nest), _values(given)) for nest, given in record["changes"]),
+        "before": float(record["before"]), "after": float(record["after"]),
+    }
+    if not (values["before"] > 0 and values["after"] > 0):
+        msg = "its times are not positive"
+        raise ValueError(msg)
+    return KeptResult(**values)
+
+
+def _values(given: list[list[Any]]) -> Values:
+    return checked({str(name): tuple(value) if isinstance(value, list) else value for name, value in given})

@@ -1,0 +1,74 @@
+"""From the trials of a search to results that can be kept."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from math import prod
+
+from fuser_lab.codegen.generate import Problem
+from fuser_lab.plan import Plan
+from fuser_lab.runtime.kept_files import this_host
+from fuser_lab.runtime.memory import Memory
+from fuser_lab.schedule.kept import KeptResult, Machine
+from fuser_lab.schedule.templates import set_by_hand
+from fuser_lab.targets import target_of
+from fuser_lab.version import __version__
+
+
+def kept_result(
+    given: Plan, found: Plan, number: int, problem: Problem, memory: Memory, gains: Sequence[tuple[float, float]],
+) -> KeptResult | None:
+    """Return the parameters that a search found for a segment, as a difference from the heuristics' choice.
+
+    Parameters
+    ----------
+    given, found
+        The plan that the search started from, and its result.
+    number
+        Number of the segment.
+    problem
+        The kernel as it ran: for inputs that lie so, on the device.
+    memory
+        The device.
+    gains
+        For each nest with better parameters, seconds of the segment before and after.
+
+    Returns
+    -------
+    None if nothing is better, or if better is what the heuristics choose anyway.
+    """
+    if not gains:
+        return None
+    before, after = (
+        problem.lowered(plan.segments[number].changes, plan.oracle.kept).nests for plan in (given, found)
+    )
+    plain = {nest.number: nest for nest in problem.lowered((), None).nests}
+    differ = (
+        (nest.number, tuple(sorted(set_by_hand(replace(plain[nest.number], schedule=nest.schedule)).items())))
+        for nest in after if nest.number in plain
+    )
+    changes = tuple((nest, values) for nest, values in differ if values)
+    if not changes:
+        return None
+    by_hand = any(nest.is_changed for nest in before)
+    than = "the parameters set by hand" if by_hand else "the heuristics' choice"
+    if any(nest.is_kept for nest in before):
+        than = "the parameters kept before"
+    blocks, fusion = target_of(problem.target).has_blocks, problem.fusion
+    machine = Machine.of_gpu(problem.target, problem.device) if blocks else this_host(problem.target, _threads())
+    # The gains of several nests multiply: the search begins with each where it left the one before.
+    seconds = gains[0][0]
+    return KeptResult(
+        machine=machine, label=memory.label() if blocks else str(machine), scheduler=problem.scheduler.value,
+        program=fusion.program, kernel=problem.kernel(), changes=changes, shapes=problem.shapes,
+        ops=tuple(expr.op.name for expr in fusion.tensor_exprs),
+        dtypes=tuple(tv.dtype.name for tv in fusion.tensor_inputs), before=seconds,
+        after=seconds * prod(fast / slow for slow, fast in gains), than=than,
+        date=datetime.now(UTC).date().isoformat(), version=__version__,
+    )
+
+
+def _threads() -> int:
+    from fuser_lab.runtime.numba_compat import cpu_threads
+
+    return cpu_threads()
