@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from fuser_lab.report.layers import Graph, Point, Stand
+    from fuser_lab.report.layers import Bends, Graph, Point, Stand
 
     Port = tuple[str, str]  # a node, and the tensor that leaves it there
 
@@ -86,13 +86,65 @@ class Inside:
     leaving: Mapping[Port, float]
 
 
+class Same:
+    """A key of objects, compared by identity, and of values, compared as such."""
+
+    __slots__ = ("_hash", "_objects", "_values")
+
+    def __init__(self, objects: tuple[object, ...], *values: Hashable) -> None:
+        self._objects, self._values = objects, values
+        self._hash = hash((*map(id, objects), *values))
+
+    def __hash__(self) -> int:
+        """Return the hash, which is computed once."""
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Compare objects by identity, which holds them, so that no other gets their ids."""
+        return (
+            isinstance(other, Same) and self._values == other._values
+            and all(a is b for a, b in zip(self._objects, other._objects, strict=True))
+        )
+
+
+class Key:
+    """A large key, hashed once."""
+
+    __slots__ = ("_hash", "_of")
+
+    def __init__(self, of: Hashable) -> None:
+        self._of, self._hash = of, hash(of)
+
+    def __hash__(self) -> int:
+        """Return the hash, which is computed once."""
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what the keys are made of."""
+        return isinstance(other, Key) and (self is other or self._of == other._of)
+
+
+class Way(NamedTuple):
+    """An edge between segments: the segments at its ends, where these and its parts stand, and the result.
+
+    ``places`` are the corners of the segments, the label's centre and the routes between; ``bends`` its corners and the
+    label's centre, from the tip on; ``wire`` the tip and the curve from there.
+    """
+
+    ends: tuple[Inside | None, Inside | None]
+    places: tuple[object, ...]
+    bends: tuple[Point | None, ...]
+    wire: tuple[Point, Curve]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What a layout passes to the next one, so that unchanged parts stay in place.
 
     ``outer`` and ``inner`` are stands among segments and within a segment, by node ids (``label of`` before those of
-    labels' tensors); ``insides`` are the segments by all that decides how they are laid out, and ``ways`` the edges
-    between them by their ids: corners and the label's centre, from the tip on, and the curve through them.
+    labels' tensors), ``bends`` those of the wires between segments. ``insides`` are the segments with their keys, by
+    the objects that they were drawn from, ``alike`` the same by these keys, which hold all that decides how a segment
+    is laid out; ``ways`` are the edges between segments by their ids.
     """
 
     across: bool
@@ -101,8 +153,10 @@ class Memory:
     origins: tuple[float, ...]
     outer: Mapping[str, Stand]
     inner: Mapping[str, Stand]
-    insides: Mapping[Hashable, Inside]
-    ways: Mapping[str, tuple[tuple[Point | None, ...], Curve]]
+    bends: Bends
+    insides: Mapping[Same, tuple[Key, Inside]]
+    alike: Mapping[Key, Inside]
+    ways: Mapping[str, Way]
 
 
 @dataclass(frozen=True, kw_only=True)

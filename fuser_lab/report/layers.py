@@ -7,18 +7,20 @@ coordinates are the least-squares fit to the neighbours under the order (isotoni
 violators), swept down and up.
 
 A drawing that is too tall breaks into bands side by side; a wire passes from one band to the next in a lane of the
-gutter between them. An item with a previous position (``Item.stood``) stays there unless something new needs the room.
+gutter between them. An item with a previous position (``Item.stood``) stays there unless something new needs the room,
+and so do the bends of a rank whose items stood side by side before.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,24 +37,24 @@ _STEP = 1.0  # pixels aside that are worth a corner
 _STRAIGHT = 8.0  # how much more a way without branches wants to be straight than one with branches
 _PINNED = 1e8  # how much more an item wants to stay than a new one wants to be near its neighbours
 _DIGITS = 3  # of pixels: what is placed again where it stood is at exactly the same place
+_ROUNDED = 2e-3  # pixels by which two rounded places may be closer
 _LANE = 12.0  # between wires in a gutter
 _SLACK = 170.0  # pixels of empty room that stay rather than move the items below
 
 
-@dataclass(frozen=True, slots=True)
-class Stand:
+class Stand(NamedTuple):
     """An item's position in an earlier drawing: its x before bands were set side by side, its band, its rank's top.
 
-    Without band and top it keeps only its place among its neighbours.
+    ``rank`` is the number that its rank had. With its x alone it keeps only its place among its neighbours.
     """
 
     x: float
     band: int | None = None
     top: float = 0.0
+    rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class Item(NamedTuple):
     """A box to place; ``first`` and ``last`` pin it to the outermost ranks, ``low`` to the bottom of its rank.
 
     ``stood`` is its position in the previous drawing.
@@ -66,16 +68,16 @@ class Item:
     stood: Stand | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
+class Wire(NamedTuple):
     """A path from the bottom of one item to the top of another; both ends are offsets from the items' centres.
 
-    Wires with the same ``trunk`` start at the same point and share their bends.
+    Wires with the same ``trunk`` start at the same point and share their bends. The next drawing knows a bend by its
+    trunk, which should be the same there.
     """
 
     source: int
     target: int
-    trunk: int
+    trunk: Hashable
     leaves: float = 0.0
     enters: float = 0.0
 
@@ -89,6 +91,9 @@ class Graph:
     gap: float
     rank_gap: float
     origins: tuple[float, ...] = ()  # shifts of the previous drawing's bands
+
+
+Bends = Mapping[tuple[Hashable, int], float]  # x of bends, by trunk and by the number of their rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,22 +120,28 @@ def place(graph: Graph, bands: int = 1) -> Placed:
     ValueError
         If the wires form a cycle.
     """
-    if not graph.items:
-        return Placed(width=0.0, height=0.0, centres=(), routes=())
-    return _solved(graph).placed(bands)
+    return solve(graph).placed(bands)
 
 
-def extents(graph: Graph, most: int, least: int = 1) -> dict[int, tuple[float, float]]:
-    """Return the width and the height of the drawing in ``least`` to ``most`` bands, or in as many as it can have."""
-    if not graph.items:
-        return {1: (0.0, 0.0)}
-    net = _solved(graph)
-    return {bands: net.extent(bands) for bands in range(min(least, net.depth), min(most, net.depth) + 1)}
+def solve(graph: Graph, bends: Bends | None = None) -> Net:
+    """Return the order and the x of everything in ``graph``, from which it can be placed in any number of bands.
+
+    ``bends`` are those of the previous drawing, in which the items stood.
+
+    Raises
+    ------
+    ValueError
+        If the wires form a cycle.
+    """
+    return _solved(graph) if bends is None else _in_order(Net(graph, bends))
 
 
 @lru_cache(maxsize=256)
-def _solved(graph: Graph) -> _Net:
-    net = _Net(graph)
+def _solved(graph: Graph) -> Net:
+    return _in_order(Net(graph, {}))
+
+
+def _in_order(net: Net) -> Net:
     net.order()
     net.spread()
     net.straighten()
@@ -144,16 +155,17 @@ class _Bend:
     rank: int
     width: float
     item: int | None = None
+    trunk: Hashable = None
     above: list[tuple[int, float, float, float]] = field(default_factory=list)  # (bend, own offset, its offset, weight)
     below: list[tuple[int, float, float, float]] = field(default_factory=list)
     at: int = 0
     x: float = 0.0
 
 
-class _Net:
+class Net:
     """The graph with bends; later steps fill in the positions."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, bends: Bends) -> None:
         self._graph = graph
         self._has_stood = any(item.stood is not None for item in graph.items)
         ranks = _ranks(graph)
@@ -163,17 +175,19 @@ class _Net:
         ]
         self._paths: list[list[int]] = []
         self._thread(ranks)
-        self._ranks: list[list[int]] = [[] for _ in range(max(ranks) + 1)]
+        self._ranks: list[list[int]] = [[] for _ in range(max(ranks, default=-1) + 1)]
         for n in self._walk():
             bend = self._bends[n]
             bend.at = len(self._ranks[bend.rank])
             self._ranks[bend.rank].append(n)
         self._stands = [item.stood for item in graph.items] + [None] * (len(self._bends) - len(graph.items))
         self._known_bands = self._bands_before() if self._has_stood else None
+        if bends:
+            self._stand_bends(bends)
 
     def _thread(self, ranks: Sequence[int]) -> None:
         """Give every wire a bend on each rank that it passes; a trunk's wires share bends."""
-        bends: dict[tuple[int, int], int] = {}
+        bends: dict[tuple[Hashable, int], int] = {}
         linked: set[tuple[int, int, float]] = set()
         for wire in self._graph.wires:
             path, offset = [wire.source], wire.leaves
@@ -181,7 +195,7 @@ class _Net:
                 bend = bends.get((wire.trunk, rank))
                 if bend is None:
                     bend = bends[wire.trunk, rank] = len(self._bends)
-                    self._bends.append(_Bend(rank=rank, width=_BEND_WIDTH))
+                    self._bends.append(_Bend(rank=rank, width=_BEND_WIDTH, trunk=wire.trunk))
                 self._link(path[-1], bend, offset, 0.0, linked)
                 path.append(bend)
                 offset = 0.0
@@ -210,9 +224,16 @@ class _Net:
             stack.extend(lower for lower, *_ in reversed(self._bends[n].below) if lower not in seen)
 
     @property
-    def depth(self) -> int:
-        """The number of ranks."""
-        return len(self._ranks)
+    def bends(self) -> Bends:
+        """The bends, for the next drawing."""
+        return {(bend.trunk, bend.rank): bend.x for bend in self._bends if bend.item is None}
+
+    def extents(self, most: int, least: int = 1) -> dict[int, tuple[float, float]]:
+        """Return width and height of the drawing in ``least`` to ``most`` bands, or in as many as it can have."""
+        depth = len(self._ranks)
+        if not depth:
+            return {1: (0.0, 0.0)}
+        return {bands: self._extent(bands) for bands in range(min(least, depth), min(most, depth) + 1)}
 
     def _bands_before(self) -> list[int] | None:
         """Return the band that most of each rank was in before; what was in another band has lost its stand."""
@@ -233,6 +254,18 @@ class _Net:
                 if stood is not None and stood.band not in {None, found[-1]}:
                     self._stands[n] = None
         return found if known else None
+
+    def _stand_bends(self, known: Bends) -> None:
+        """Leave bends where they were, in the ranks where items were that stand in one rank again."""
+        count = len(self._graph.items)
+        for rank in self._ranks:
+            numbers = Counter([s.rank for n in rank if (s := self._stands[n]) is not None and s.rank is not None])
+            before = max(numbers, key=numbers.__getitem__, default=None)
+            if before is None:
+                continue
+            for n in rank:
+                if n >= count and (x := known.get((self._bends[n].trunk, before))) is not None:
+                    self._stands[n] = Stand(x)
 
     def _keep_order(self) -> None:
         """Order each rank by previous positions; new items go beside their neighbours in the graph."""
@@ -297,10 +330,12 @@ class _Net:
         return total
 
     def _stiffen(self) -> None:
-        """Give more weight to unbranched paths and to trunks."""
-        bends = self._bends
+        """Give more weight to unbranched paths and to trunks, except where both ends stand."""
+        bends, stands = self._bends, self._stands
         for n, bend in enumerate(bends):
             for at, (m, own, theirs, _) in enumerate(bend.below):
+                if stands[n] is not None and stands[m] is not None:
+                    continue
                 other = bends[m]
                 alone = len(bend.below) == 1 and len(other.above) == 1
                 if alone or (bend.item is None and other.item is None):
@@ -311,16 +346,27 @@ class _Net:
     def spread(self) -> None:
         """Set x coordinates: each rank is as close to its neighbours as its order allows."""
         self._stiffen()
+        free = []
         for rank in self._ranks:
             stands = [self._stands[n] for n in rank]
+            if None in stands:
+                free.append(rank)
+            elif self._stand_apart(rank):
+                continue
             self._fit(rank, [(0.0, 1.0) if s is None else (_PINNED * s.x, _PINNED) for s in stands])
-        free = [rank for rank in self._ranks if any(self._stands[n] is None for n in rank)]
         for sweep in range(_PLACE_SWEEPS_AGAIN if self._has_stood else _PLACE_SWEEPS):
             down = sweep % 2 == 0
             for rank in free if down else free[::-1]:
                 self._fit(rank, [self._wish(n, above=down, below=not down) for n in rank])
         for rank in free:
             self._fit(rank, [self._wish(n, above=True, below=True) for n in rank])
+
+    def _stand_apart(self, rank: Sequence[int]) -> bool:
+        """Whether everything in a rank can stand where it stood, which is its x after `_keep_order`."""
+        bends, gap = self._bends, self._graph.gap / 2
+        return all(
+            bends[m].x - bends[n].x >= (bends[n].width + bends[m].width) / 2 + gap - _ROUNDED for n, m in pairwise(rank)
+        )
 
     def _wish(self, n: int, *, above: bool, below: bool) -> tuple[float, float]:
         """Return where a bend wants to stand, times how much, and how much."""
@@ -359,7 +405,7 @@ class _Net:
         """Align the bends of each unbranched path as far as the neighbours leave room."""
         seen: set[int] = set()
         for n in (n for rank in self._ranks for n in rank):
-            if n not in seen:
+            if n not in seen and self._stands[n] is None:
                 run = self._run(n, seen)
                 if len(run) > 1:
                     self._align(run)
@@ -435,7 +481,7 @@ class _Net:
 
     @lru_cache(maxsize=16)  # noqa: B019 - as many as are tried for one drawing, and nets are cached themselves
     def _frame(self, bands: int) -> _Frame:
-        graph = self._graph
+        graph, count = self._graph, len(self._graph.items)
         heights = [
             max((graph.items[i].height for n in rank if (i := self._bends[n].item) is not None), default=0.0)
             for rank in self._ranks
@@ -447,7 +493,8 @@ class _Net:
         for rank, height in enumerate(heights):
             if rank and band_of[rank] != band_of[rank - 1]:
                 y = head
-            before = min((s.top for n in self._ranks[rank] if (s := self._stands[n]) is not None), default=y)
+            stands = (self._stands[n] for n in self._ranks[rank] if n < count)
+            before = min((s.top for s in stands if s is not None), default=y)
             y = before if y < before <= y + _SLACK else y
             tops.append(y)
             y += height + graph.rank_gap
@@ -467,13 +514,14 @@ class _Net:
             heights=heights, bands=band_of, lanes=lanes, tops=tops, shifts=shifts, edges=edges, foot=foot, head=head,
         )
 
-    def extent(self, bands: int) -> tuple[float, float]:
-        """Return the width and the height of the drawing in ``count`` bands."""
+    def _extent(self, bands: int) -> tuple[float, float]:
         frame = self._frame(bands)
         return frame.edges[-1], frame.foot + frame.head
 
     def placed(self, bands: int) -> Placed:
         """Return positions from (0, 0) on."""
+        if not self._bends:
+            return Placed(width=0.0, height=0.0, centres=(), routes=())
         bends, items, frame = self._bends, self._graph.items, self._frame(bands)
         tops, heights = frame.tops, frame.heights
         across = [bend.x + frame.shifts[frame.bands[bend.rank]] for bend in bends]
@@ -501,7 +549,9 @@ class _Net:
             routes.append(tuple(point for point, _ in groupby(corners)))
         return Placed(
             width=frame.edges[-1], height=frame.foot + frame.head, centres=tuple(centres), routes=tuple(routes),
-            stands=tuple(Stand(bend.x, frame.bands[bend.rank], tops[bend.rank]) for bend in bends[: len(items)]),
+            stands=tuple([
+                Stand(bend.x, frame.bands[bend.rank], tops[bend.rank], bend.rank) for bend in bends[: len(items)]
+            ]),
             origins=tuple(frame.shifts),
         )
 
@@ -558,7 +608,7 @@ def _ranks(graph: Graph) -> list[int]:
     for n in reversed(ready):
         if after[n] and follows[n]:
             ranks[n] = min(ranks[m] for m in after[n]) - 1
-    lowest = max(ranks)
+    lowest = max(ranks, default=0)
     if any(item.last for item in graph.items):
         inner = max((rank for item, rank in zip(graph.items, ranks, strict=True) if not item.last), default=-1)
         lowest = inner + 1

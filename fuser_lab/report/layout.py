@@ -14,14 +14,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fuser_lab.report import measure
-from fuser_lab.report.geometry import ROOM, Box, Curve, Inside, Layout, Memory
-from fuser_lab.report.layers import Graph, Item, Stand, Wire, extents, place
+from fuser_lab.report.geometry import ROOM, Box, Curve, Inside, Key, Layout, Memory, Same, Way
+from fuser_lab.report.layers import Graph, Item, Stand, Wire, place, solve
+from fuser_lab.report.parts import Parts, edges_by_segment, nodes_but, nodes_by_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from fuser_lab.report.geometry import Port, Room
-    from fuser_lab.report.layers import Placed, Point
+    from fuser_lab.report.layers import Net, Placed, Point
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
 _MARGIN = 11.0
@@ -98,7 +99,8 @@ _edge_key = attrgetter("id", "kind", "source", "target", "tensor", "bytes")
 class _Drawing:
     """A view model on its way to a layout; all sizes and points have their axes exchanged if it runs ``across``.
 
-    What a segment looks like is decided by its key: its nodes, the edges that touch it, and the width of its header.
+    What a segment looks like is decided by its key: its nodes, the edges into it, the tensors that leave it, and the
+    width of its header. Nodes and edges that are the same objects as before need not be compared.
     """
 
     def __init__(self, view: ViewModel, room: Room, *, across: bool, before: Memory | None = None) -> None:
@@ -107,33 +109,36 @@ class _Drawing:
         self._compact = view.compact
         self._home = {name: segment.index for segment in view.segments for name in segment.nodes}
         self._segments = {s.index: s for s in view.segments}
-        self._free: list[NodeView] = []
-        self._nodes: dict[int, list[NodeView]] = defaultdict(list)
-        for node in view.nodes:
-            home = self._home.get(node.id)
-            (self._free if home is None else self._nodes[home]).append(node)
-        self._touching: dict[int, list[EdgeView]] = defaultdict(list)
-        self._crossing: list[EdgeView] = []
-        for edge in view.edges:
+        self._nodes, self._into = nodes_by_segment(view.nodes), edges_by_segment(view.edges)
+        self._free = list(nodes_but(view.nodes, (s.index for s in view.segments if s.nodes)))
+        self._crossing = self._edges_between(view.edges)
+        self._entering: dict[int, list[str]] = defaultdict(list)  # edges into each segment from elsewhere
+        self._leaving: dict[int, dict[Port, None]] = defaultdict(dict)
+        for edge in self._crossing:
             home, goal = self._home.get(edge.source), self._home.get(edge.target)
             if home is not None:
-                self._touching[home].append(edge)
-            if goal is None or home != goal:
-                self._crossing.append(edge)
-                if goal is not None:
-                    self._touching[goal].append(edge)
+                self._leaving[home][_port(edge)] = None
+            if goal is not None:
+                self._entering[goal].append(edge.id)
         self._sizes = {node.id: self._size(node) for node in self._free}
         self._entrances = self._spread_entrances(self._crossing, self._sizes)
-        self._exits = self._spread_exits(self._crossing, self._sizes)
-        self._keys = {s.index: self._key(s) for s in view.segments if s.nodes}
-        self._insides = {
-            index: self._known(key) or self._inside(self._segments[index]) for index, key in self._keys.items()
-        }
+        self._exits = self._spread_exits(map(_port, self._crossing), self._sizes)
+        self._insides: dict[int, Inside] = {}
+        self._known: dict[Same, tuple[Key, Inside]] = {}
+        for segment in view.segments:
+            if segment.nodes:
+                self._place_inside(segment)
         self._number: dict[str | int, int] = {}
         self._labels: dict[Port, int] = {}
         self._legs: dict[str, list[int]] = {}
-        self._graph = self._outer_graph()
+        self._net = self._outer_net()
         self.chosen = self._choose()
+
+    def _edges_between(self, edges: Sequence[EdgeView]) -> Sequence[EdgeView]:
+        if isinstance(edges, Parts):
+            return edges.between
+        home = self._home
+        return [e for e in edges if home.get(e.target) is None or home.get(e.source) != home.get(e.target)]
 
     def _swapped(self, pair: Size) -> Size:
         return (pair[1], pair[0]) if self._across else pair
@@ -145,7 +150,7 @@ class _Drawing:
     def _choose(self) -> tuple[int, float, float]:
         """Return the number of bands, the scale at which the drawing then fits, and what it is worth."""
         most = _MOST_BANDS if self._before is None else self._before.bands
-        sizes = extents(self._graph, most, 1 if self._before is None else most)
+        sizes = self._net.extents(most, 1 if self._before is None else most)
         scored = [(bands, _fit(size, self._room)) for bands, size in sizes.items()]
         worth = [scale * _PER_BAND ** (bands - 1) * (_ACROSS if self._across else 1.0) for bands, scale in scored]
         at = max(range(len(scored)), key=worth.__getitem__)
@@ -163,32 +168,45 @@ class _Drawing:
             places |= {e.id: (n - (len(tips) - 1) / 2) * step for n, e in enumerate(tips)}
         return places
 
-    def _spread_exits(self, edges: Iterable[EdgeView], sizes: Mapping[str, Size]) -> dict[Port, float]:
+    def _spread_exits(self, ports: Iterable[Port], sizes: Mapping[str, Size]) -> dict[Port, float]:
         """Return where each tensor leaves its node, from the middle, for nodes that have a size."""
         leaving: dict[str, dict[Port, None]] = defaultdict(dict)
-        for edge in edges:
-            if edge.source in sizes:
-                leaving[edge.source][_port(edge)] = None
+        for port in ports:
+            if port[0] in sizes:
+                leaving[port[0]][port] = None
         places: dict[Port, float] = {}
-        for source, ports in leaving.items():
-            step = min(_ENTRANCES, sizes[source][0] / (len(ports) + 1))
-            places |= {port: (n - (len(ports) - 1) / 2) * step for n, port in enumerate(ports)}
+        for source, own in leaving.items():
+            step = min(_ENTRANCES, sizes[source][0] / (len(own) + 1))
+            places |= {port: (n - (len(own) - 1) / 2) * step for n, port in enumerate(own)}
         return places
 
-    def _key(self, segment: SegmentView) -> Hashable:
-        nodes, edges = self._nodes[segment.index], self._touching[segment.index]
-        return (
-            self._compact, measure.header_width(segment), segment.nodes, *map(_node_key, nodes), *map(_edge_key, edges),
+    def _place_inside(self, segment: SegmentView) -> None:
+        """Find the layout of a segment among those from before, or make it."""
+        index, before = segment.index, self._before
+        nodes, into = self._nodes[index], self._into.get(index)
+        width, leaving = measure.header_width(segment), tuple(self._leaving[index])
+        same = Same(
+            (nodes.rough, into and into.rough), self._compact, width, tuple(self._entering[index]), leaving,
         )
+        known = None if before is None else before.insides.get(same)
+        if known is None:
+            edges = () if into is None else into.finished(into.rough)
+            drawn = nodes.finished(nodes.rough)
+            key = Key((self._compact, width, segment.nodes, leaving, *map(_node_key, drawn), *map(_edge_key, edges)))
+            inside = None if before is None else before.alike.get(key)
+            known = key, inside or self._inside(segment, drawn, edges)
+        self._known[same] = known
+        self._insides[index] = known[1]
 
-    def _known(self, key: Hashable) -> Inside | None:
-        return None if self._before is None else self._before.insides.get(key)
+    def _inside(self, segment: SegmentView, nodes: Iterable[NodeView], edges: Sequence[EdgeView]) -> Inside:
+        """Lay out one segment: its nodes, doors at the top for what comes in and below for what goes out.
 
-    def _inside(self, segment: SegmentView) -> Inside:
-        """Lay out one segment: its nodes, doors at the top for what comes in and below for what goes out."""
-        names, touching = segment.nodes, self._touching[segment.index]
-        sizes = {node.id: self._size(node) for node in self._nodes[segment.index]}
-        entrances, exits = self._spread_entrances(touching, sizes), self._spread_exits(touching, sizes)
+        ``edges`` are those into its nodes.
+        """
+        names, leaving_it = segment.nodes, self._leaving[segment.index]
+        sizes = {node.id: self._size(node) for node in nodes}
+        entrances = self._spread_entrances(edges, sizes)
+        exits = self._spread_exits((*map(_port, edges), *leaving_it), sizes)
         number = {name: n for n, name in enumerate(names)}
         items = [Item(width=sizes[name][0], height=sizes[name][1]) for name in names]
         entering: dict[Port, int] = {}
@@ -197,28 +215,29 @@ class _Drawing:
         carried: list[str | Port] = []
         within: list[str] = []
         trunks: dict[Port, int] = {}
-        for edge in touching:
-            source, target, port = number.get(edge.source), number.get(edge.target), _port(edge)
-            leaves = exits[port] if source is not None else 0.0
-            if target is not None and source is None:
+        for edge in edges:
+            port = _port(edge)
+            source = number.get(edge.source)
+            if source is not None:
+                within.append(edge.id)
+            else:
                 source = entering.get(port)
                 if source is None:
                     source = entering[port] = len(items)
                     items.append(Item(width=2.0, height=0.0, first=True))
-            elif source is not None and target is None:
-                if port in leaving:
-                    continue
-                target = leaving[port] = len(items)
-                items.append(Item(width=2.0, height=0.0, last=True))
-            elif source is not None:
-                within.append(edge.id)
-            if source is None or target is None:
-                continue
-            inward = edge.target in number
-            enters = entrances[edge.id] if inward else 0.0
-            trunk = trunks.setdefault(port, len(trunks))
-            wires.append(Wire(source=source, target=target, trunk=trunk, leaves=leaves, enters=enters))
-            carried.append(edge.id if inward else port)
+            wires.append(Wire(
+                source=source, target=number[edge.target], trunk=trunks.setdefault(port, len(trunks)),
+                leaves=exits.get(port, 0.0), enters=entrances[edge.id],
+            ))
+            carried.append(edge.id)
+        for port in leaving_it:
+            leaving[port] = len(items)
+            items.append(Item(width=2.0, height=0.0, last=True))
+            wires.append(Wire(
+                source=number[port[0]], target=leaving[port], trunk=trunks.setdefault(port, len(trunks)),
+                leaves=exits[port],
+            ))
+            carried.append(port)
         whole = Graph(items=tuple(items), wires=tuple(wires), gap=_GAP, rank_gap=_RANK_GAP)
         graph, bands = self._banded(segment, whole)
         placed = place(graph, bands)
@@ -247,15 +266,15 @@ class _Drawing:
         """Return the graph of a segment with what is known of its ops from before, and its number of bands."""
         if self._before is not None:
             stood = [self._before.inner.get(name) for name in segment.nodes]
-            items = [replace(item, stood=s and Stand(s.x)) for item, s in zip(graph.items, stood, strict=False)]
+            items = [item._replace(stood=s and Stand(s.x)) for item, s in zip(graph.items, stood, strict=False)]
             graph = replace(graph, items=(*items, *graph.items[len(items) :]))
         scores = {
             bands: _fit(size, self._room, 1.0) * _PER_BAND_INSIDE ** (bands - 1)
-            for bands, size in extents(graph, _MOST_BANDS).items()
+            for bands, size in solve(graph).extents(_MOST_BANDS).items()
         }
         return graph, max(scores, key=scores.__getitem__)
 
-    def _outer_graph(self) -> Graph:
+    def _outer_net(self) -> Net:
         """Return segments, free nodes and labels as boxes, with the wires between them."""
         items, number = list[Item](), self._number
         outer = {} if self._before is None else self._before.outer
@@ -275,11 +294,9 @@ class _Drawing:
                 width, height = self._swapped(measure.edge_label_size(edge))
                 items.append(Item(width=width, height=height, stood=outer.get(_label_of(_port(edge)))))
         wires: list[Wire] = []
-        trunks: dict[Port, int] = {}
         joined: dict[tuple[Port, str | int], int] = {}
         for edge in self._crossing:
             home, goal, port = self._home.get(edge.source), self._home.get(edge.target), _port(edge)
-            trunk = trunks.setdefault(port, len(trunks))
             leaves = self._exits[port] if home is None else self._insides[home].leaving[port]
             enters = self._entrances[edge.id] if goal is None else self._insides[goal].entering[port]
             source = number[edge.source if home is None else home]
@@ -288,16 +305,17 @@ class _Drawing:
             legs[edge.id] = []
             if label is not None:
                 legs[edge.id].append(_join(joined, wires, (port, "label"), Wire(
-                    source=source, target=label, trunk=trunk, leaves=leaves,
+                    source=source, target=label, trunk=(port, "to its label"), leaves=leaves,
                 )))
                 source, leaves = label, 0.0
             legs[edge.id].append(_join(joined, wires, (port, end), Wire(
-                source=source, target=number[end], trunk=len(self._crossing) + trunk, leaves=leaves, enters=enters,
+                source=source, target=number[end], trunk=port, leaves=leaves, enters=enters,
             )))
-        origins = () if self._before is None else self._before.origins
-        return Graph(
+        origins, bends = ((), None) if self._before is None else (self._before.origins, self._before.bends)
+        graph = Graph(
             items=tuple(items), wires=tuple(wires), gap=_OUTER_GAP, rank_gap=_OUTER_RANK_GAP, origins=origins,
         )
+        return solve(graph, bends)
 
     def _known_by(self, node: NodeView) -> str:
         """Return a free node's key across plans; segments are renumbered, so their key is what they write."""
@@ -307,36 +325,21 @@ class _Drawing:
 
     def layout(self, bands: int, scale: float) -> Layout:
         """Return the layout in ``bands`` bands; ``scale`` is its initial scale."""
-        number, labels, legs = self._number, self._labels, self._legs
-        placed = place(self._graph, bands)
+        number = self._number
+        placed = self._net.placed(bands)
         corners = {}
         for index, inside in self._insides.items():
             x, y = placed.centres[number[index]]
             corners[index] = x - inside.size[0] / 2 + _MARGIN, y - inside.size[1] / 2 + _MARGIN
         before = {} if self._before is None else self._before.ways
-        ways: dict[str, tuple[tuple[Point | None, ...], Curve]] = {}
-        tips: dict[str, Point] = {}
-        unsaid = set(labels)
+        ways: dict[str, Way] = {}
+        unsaid = set(self._labels)
         for edge in self._crossing:
-            home, goal = self._home.get(edge.source), self._home.get(edge.target)
-            route: list[Point] = []
-            if home is not None:
-                route += (_moved(p, corners[home]) for p in self._insides[home].routes[_port(edge)])
-            for leg in legs[edge.id]:
-                route += (_moved(p, (_MARGIN, _MARGIN)) for p in placed.routes[leg])
-            if goal is not None:
-                route += (_moved(p, corners[goal]) for p in self._insides[goal].routes[edge.id])
             label = None
             if edge.labelled and _port(edge) in unsaid:  # one for all readers of the tensor
                 unsaid.remove(_port(edge))
-                label = _moved(placed.centres[labels[_port(edge)]], (_MARGIN, _MARGIN))
-            x, y = tips[edge.id] = route[-1]
-            bends = tuple([(round(a - x, 2), round(b - y, 2)) for a, b in route])
-            middle = label and (round(label[0] - x, 2), round(label[1] - y, 2))
-            known = before.get(edge.id)
-            if known is None or known[0] != (*bends, middle):
-                known = (*bends, middle), self._curve(bends, middle)
-            ways[edge.id] = known
+                label = placed.centres[self._labels[_port(edge)]]
+            ways[edge.id] = self._way(edge, placed, corners, label, before.get(edge.id))
         width, height = self._swapped((placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN))
         return Layout(
             width=width,
@@ -347,13 +350,35 @@ class _Drawing:
                 n.id: self._box(_moved(placed.centres[number[n.id]], (_MARGIN, _MARGIN)), self._sizes[n.id])
                 for n in self._free
             },
-            wires={name: (self._swapped(tips[name]), curve) for name, (_, curve) in ways.items()},
+            wires={name: way.wire for name, way in ways.items()},
             memory=self._memory(placed, bands, scale, ways),
         )
 
-    def _memory(
-        self, placed: Placed, bands: int, scale: float, ways: Mapping[str, tuple[tuple[Point | None, ...], Curve]],
-    ) -> Memory:
+    def _way(
+        self, edge: EdgeView, placed: Placed, corners: Mapping[int, Point], label: Point | None, known: Way | None,
+    ) -> Way:
+        """Return the way of an edge between segments: as ``known`` where its parts stand where they stood."""
+        home, goal = self._home.get(edge.source), self._home.get(edge.target)
+        ends = None if home is None else self._insides[home], None if goal is None else self._insides[goal]
+        legs = [placed.routes[leg] for leg in self._legs[edge.id]]
+        places = home if home is None else corners[home], goal if goal is None else corners[goal], label, *legs
+        if known is not None and known.ends[0] is ends[0] and known.ends[1] is ends[1] and known.places == places:
+            return known
+        route: list[Point] = []
+        if home is not None and ends[0] is not None:
+            route += (_moved(p, corners[home]) for p in ends[0].routes[_port(edge)])
+        for leg in legs:
+            route += (_moved(p, (_MARGIN, _MARGIN)) for p in leg)
+        if goal is not None and ends[1] is not None:
+            route += (_moved(p, corners[goal]) for p in ends[1].routes[edge.id])
+        x, y = tip = route[-1]
+        bends = tuple([(round(a - x, 2), round(b - y, 2)) for a, b in route])
+        middle = label and (round(label[0] + _MARGIN - x, 2), round(label[1] + _MARGIN - y, 2))
+        is_moved = known is not None and known.bends == (*bends, middle)
+        curve = known.wire[1] if known is not None and is_moved else self._curve(bends, middle)
+        return Way(ends=ends, places=places, bends=(*bends, middle), wire=(self._swapped(tip), curve))
+
+    def _memory(self, placed: Placed, bands: int, scale: float, ways: Mapping[str, Way]) -> Memory:
         number = self._number
         outer = {
             name: placed.stands[number[index]] for name, index in self._home.items()
@@ -370,7 +395,9 @@ class _Drawing:
             origins=placed.origins,
             outer=outer,
             inner=inner,
-            insides={self._keys[index]: inside for index, inside in self._insides.items()},
+            bends=self._net.bends,
+            insides=self._known,
+            alike=dict(self._known.values()),
             ways=ways,
         )
 

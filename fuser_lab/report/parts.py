@@ -6,8 +6,10 @@ segments shows few of them, so the rest are not made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Generic, TypeVar, overload
 
@@ -34,14 +36,17 @@ class Parts(Sequence[T]):
 
     def __init__(self, parts: Iterable[Part[T]]) -> None:
         self.parts: tuple[Part[T], ...] = tuple(parts)
-        self._all: tuple[T, ...] | None = None
 
-    @property
+    @cached_property
     def all(self) -> tuple[T, ...]:
         """All items."""
-        if self._all is None:
-            self._all = tuple(chain.from_iterable(part.finished(part.rough) for part in self.parts))
-        return self._all
+        return tuple(chain.from_iterable(part.finished(part.rough) for part in self.parts))
+
+    @cached_property
+    def between(self) -> tuple[T, ...]:
+        """Edges that are not inside a segment."""
+        parts = ((part, [edge for edge in part.rough if edge.kind != "inside"]) for part in self.parts)
+        return tuple(chain.from_iterable(part.finished(edges) for part, edges in parts if edges))
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -110,6 +115,29 @@ def edges_but(edges: Sequence[EdgeView], closed: Iterable[int] | None = None) ->
 
     if not isinstance(edges, Parts):
         yield from (edge for edge in edges if is_seen(edge, edge.segments[0]))
-        return
-    for part in edges.parts:
-        yield from part.finished([edge for edge in part.rough if is_seen(edge, part.segment)])
+    elif shut is None:
+        yield from edges.between
+    else:
+        for part in edges.parts:
+            yield from part.finished([edge for edge in part.rough if is_seen(edge, part.segment)])
+
+
+def nodes_by_segment(nodes: Sequence[NodeView]) -> Mapping[int | None, Part[NodeView]]:
+    """Return the nodes of each segment; parts with the same ``rough`` have the same nodes but for segment numbers."""
+    if isinstance(nodes, Parts):
+        return {part.segment: part for part in nodes.parts if part.segment is not None}
+    return _grouped(nodes, lambda node: node.segment)
+
+
+def edges_by_segment(edges: Sequence[EdgeView]) -> Mapping[int | None, Part[EdgeView]]:
+    """Return the edges into each segment."""
+    if isinstance(edges, Parts):
+        return {part.segment: part for part in edges.parts if part.segment is not None}
+    return _grouped(edges, lambda edge: edge.segments[1])
+
+
+def _grouped(items: Iterable[T], segment: Callable[[T], int | None]) -> dict[int | None, Part[T]]:
+    found: dict[int | None, list[T]] = defaultdict(list)
+    for item in items:
+        found[segment(item)].append(item)
+    return {index: Part(segment=index, rough=tuple(some)) for index, some in found.items()}

@@ -114,12 +114,14 @@ class Painter:
     """Draws the contents of each group of the picture: a segment, a header, an edge, a label, a node.
 
     ``style=False`` omits what the page's style sheet sets, and descriptions: the page itself describes the selection.
+    ``numbered=False`` writes ``#`` for the numbers of segments and of their patterns.
     """
 
     def __init__(
-        self, *, prefix: str, style: bool, compact: bool, segments: Sequence[SegmentView] = (),
+        self, *, prefix: str, style: bool, compact: bool, numbered: bool = True, segments: Sequence[SegmentView] = (),
         hints: Collection[str] = (),
     ) -> None:
+        self._numbered = numbered
         self._hints = hints
         self._prefix = prefix
         self._style = style
@@ -165,12 +167,13 @@ class Painter:
 
     def segment(self, segment: SegmentView, box: Box) -> str:
         """Return the box of a segment with its patterned strip."""
-        hue = self._hue(segment)
+        hue, title = self._hue(segment), segment_title(segment) if self._numbered else f"Segment #: {segment.scheduler}"
+        look = self._pattern_id(segment) if self._numbered else f"{self._prefix}-p#{'' if segment.ok else 'x'}"
         border = 'stroke-width="1.5"' if segment.ok else 'stroke-width="2.5" stroke-dasharray="6 4"'
         return (
-            f"{self._described(segment_title(segment), segment_text(segment))}"
+            f"{self._described(title, segment_text(segment))}"
             f'<rect class="fl-box"{_rect(box)} rx="10"{self.paint(fill=hue, stroke=hue)} fill-opacity="0.07" {border}/>'
-            f'<path class="fl-spine" d="{_spine(box)}" fill="url(#{self._pattern_id(segment)})" stroke="none"/>'
+            f'<path class="fl-spine" d="{_spine(box)}" fill="url(#{look})" stroke="none"/>'
         )
 
     def header_css(self, segment: SegmentView) -> str:
@@ -192,7 +195,7 @@ class Painter:
             f'<rect class="fl-chip" x="{_n(x)}" y="{_n(y)}" width="{_n(chip_width)}" height="{_n(height)}" rx="5"'
             f"{self.paint(fill=hue)}/>"
             + self._write(
-                chip, (x + chip_width / 2, middle), size, "fl-chip-text",
+                chip if self._numbered else "S#", (x + chip_width / 2, middle), size, "fl-chip-text",
                 more=' text-anchor="middle" font-weight="700"', fill="paper",
             )
             + self._write(scheduler, (after, middle), size, "fl-name", more=' font-weight="600"')

@@ -138,7 +138,7 @@ class ViewModel:
     @property
     def compact(self) -> bool:
         """Whether there are so many ops that each has only one line."""
-        return sum(node.kind == "op" for node in self.nodes) > COMPACT_FROM
+        return sum([node.kind == "op" for node in rough(self.nodes)]) > COMPACT_FROM
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""

@@ -74,7 +74,7 @@ class Stage:
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         self._sent: dict[str, Any] = {}
         self._handles, self._begun = False, 0.0
-        self.python_seconds = 0.0  # processor time of Python for the last event, until it sent the picture
+        self.python_seconds = 0.0  # processor time of Python for the last picture, from the event until it was sent
         self.page.expose_function("toPython", self._take)
         script = json_text(assets.script()).replace("</", "<\\/")
         allowed = f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if policy else ""
@@ -113,7 +113,7 @@ class Stage:
         self.page.context.close()
 
     def _take(self, text: str) -> str:
-        self._handles, self._begun, self.python_seconds = True, time.thread_time(), 0.0
+        self._handles, self._begun = True, time.thread_time()
         for name, value in json.loads(text).items():
             setattr(self.explorer, name, value)
         self._handles = False

@@ -37,7 +37,7 @@ def baked(
     have the steps of their kernels. ``profile`` is shown beside the source of its plan.
     """
     views = [view_plan(plan, title=title, decisions=False) for plan in plans]
-    shapes = scenes.Shapes()
+    pieces = scenes.Pieces()
     rows = () if timings is None else tuple(timings.rows)
     totals = {row.plan_hash: row for row in rows if row.segment is None and row.plan_hash}
     note = "" if timings is None else timing_note(timings)
@@ -45,20 +45,20 @@ def baked(
     timed: dict[str, Any] = {"running": False, "done": 0, "total": 0, "note": _UNTIMED}
     if timings is not None:
         timed |= {"table": timing_table(timings).to_dict(), "note": note}
+    made = [_plan(n, plans, views, amounts, rows, pieces, followed, profile) for n in range(len(plans))]
     return {
         "hint": _HINT,
         "timings": timed,
         "views": tabs.views(live=False),
         "targets": sources.offered(),
-        "plans": [_plan(n, plans, views, amounts, rows, shapes, followed, profile) for n in range(len(plans))],
-        "shapes": shapes.all(),
-        "parts": shapes.parts,
+        "plans": made,
+        "chunks": pieces.stock.chunks,
     }
 
 
 def _plan(
     n: int, plans: Sequence[EditablePlan], views: Sequence[ViewModel], amounts: Amounts, rows: Sequence[Any],
-    shapes: scenes.Shapes, most_followed: int, profile: Any,
+    pieces: scenes.Pieces, most_followed: int, profile: Any,
 ) -> dict[str, Any]:
     plan, view = plans[n], views[n]
     ids = [*(b.id for b in blocks(view)), *(x.id for x in view.nodes), *(e.id for e in view.edges)]
@@ -69,11 +69,9 @@ def _plan(
     if has_modules(view):
         details.append("modules")
         ids += [fold.id for fold in module_folds(view)]
-    drawn = {detail: scenes.scene(view, shapes, detail=detail) for detail in details}
-    heated = heat(plan, view, rows)
+    drawn = {detail: scenes.scene(view, pieces, detail=detail) for detail in details}
     for one in drawn.values():
         one["facts"] += amounts.facts(view.header)
-        one["heat"] = heated
     others = [(str(m), f"{plans[m].name}", views[m]) for m in range(len(plans)) if m != n]
     difference = plan_diff(plans[0], plan) if n and hasattr(plan, "segmented") else None
     if difference is not None:
@@ -91,6 +89,7 @@ def _plan(
         "name": plan.name,
         "detail": scenes.first_detail(view),
         "scenes": drawn,
+        "heat": heat(plan, view, rows),
         "answers": {selected: answers.answer(plan, view, selected, editable=False) for selected in ids},
         "sources": [
             {name: _source_views(segment, name, own, linked=linked, followed=followed) for name in targets.names()}

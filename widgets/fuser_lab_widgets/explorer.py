@@ -151,6 +151,7 @@ class Explorer(anywidget.AnyWidget):
     views = traitlets.List(tabs.views()).tag(sync=True)
     targets: traitlets.List[Any] = traitlets.List().tag(sync=True)  # what the source tab offers
     foreseen = traitlets.Dict().tag(sync=True)  # previews of edits at the edges of the plan on show
+    heat = traitlets.Dict().tag(sync=True)  # the values of colourings, which follow the picture
     status = traitlets.Dict().tag(sync=True)
     hides = traitlets.Unicode().tag(sync=True)  # the style sheet that hides the saved form of this explorer
 
@@ -211,8 +212,9 @@ class Explorer(anywidget.AnyWidget):
         self._unfolded: frozenset[str] = frozenset()
         self._modules: frozenset[str] = frozenset()  # paths of those that are open
         self._canvas = Canvas()
-        self._shapes = scenes.Shapes()
-        self._known = 0, 0  # how many shapes and parts the page has
+        self._pieces = scenes.Pieces()
+        self._chunks = 0, 0  # the first chunk of pieces that the page has, and the first that it lacks
+        self._heated: tuple[Any, Any] = (None, None)  # the plan and the rows of the colourings
         self._log: Any = None  # the log of decisions that the page has
         self._attempts: tuple[Attempt, ...] = ()  # in it
         self._asked: Callable[[], str] | None = None  # the selection to answer for after the picture is sent
@@ -337,14 +339,14 @@ class Explorer(anywidget.AnyWidget):
         self._keeper.start(settled, tell)
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
-        """Return the state for the page: with a picture, also the shapes and parts that the page does not have yet."""
+        """Return the state for the page: with a picture, also the chunks of pieces that the page does not have yet."""
         state: dict[str, Any] = super().get_state(key, drop_defaults)
         if "scene" in state:
-            shapes, parts = self._shapes.all(), self._shapes.parts
-            known = (0, 0) if key is None else self._known
-            state |= {f"shape{n}": shapes[n] for n in range(known[0], len(shapes))}
-            state |= {f"part{n}": parts[n] for n in range(known[1], len(parts))}
-            self._known = len(shapes), len(parts)
+            stock = self._pieces.stock
+            held, lacks = (stock.first, stock.first) if key is None else self._chunks
+            state |= {f"chunk{n}": None for n in range(held, stock.first)}  # of a stock that was given up
+            state |= {f"chunk{n}": stock.chunks[n - stock.first] for n in range(max(lacks, stock.first), stock.end)}
+            self._chunks = stock.first, stock.end
         return state
 
     # ---- events from the browser
@@ -402,6 +404,7 @@ class Explorer(anywidget.AnyWidget):
     def _work_on(self) -> None:
         """Start idle computations, not before the picture is sent, because threads share the interpreter."""
         with self._lock:
+            self._colour()
             self._foresee()
             self._look_beside()
         self._keep()
@@ -1113,11 +1116,12 @@ class Explorer(anywidget.AnyWidget):
         with self.hold_sync():
             detail = self._detail or scenes.first_detail(view)
             family = detail, self._session.state.origin.hash
+            if self._pieces.stock.is_full:
+                self._pieces = scenes.Pieces(self._pieces.stock.end)
             drawn = scenes.scene(
-                view, self._shapes, detail=detail, opened=self._opened, unfolded=self._unfolded, modules=self._modules,
+                view, self._pieces, detail=detail, opened=self._opened, unfolded=self._unfolded, modules=self._modules,
                 place=lambda v: self._canvas.lay_out(v, family), room=self._canvas.room,
             )
-            drawn["heat"] = heat(self._session.plan, view, self._rows)
             drawn["facts"] += self._amounts.facts(view.header)
             difference = self._difference()
             if difference is not None:
@@ -1134,6 +1138,13 @@ class Explorer(anywidget.AnyWidget):
             # These depend on more than the plan.
             self.panels = {name: said for name, said in self.panels.items() if name not in _OF_THE_SESSION}
             self._show_history()
+
+    def _colour(self) -> None:
+        """Send the values of colourings, unless they are those of this plan and these times."""
+        of = self._session.plan, self._rows
+        if not _are_same(of, self._heated) and not self._runner.running:
+            self._heated = of
+            self.heat = {"plan": self._number, **heat(self._session.plan, self._current(), self._rows)}
 
     def _show_history(self) -> None:
         """Send the history, the possible actions, and the switches."""

@@ -2,99 +2,159 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fuser_lab.report import theme
 from fuser_lab.report.collapse import collapsed, is_large
 from fuser_lab.report.geometry import ROOM
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.modules import by_modules, has_modules, module_folds
-from fuser_lab.report.pieces import inside_pieces, view_pieces
+from fuser_lab.report.parts import edges_but, edges_by_segment, nodes_but, nodes_by_segment
+from fuser_lab.report.pieces import box_pieces, inside_pieces, node_piece, painter_of, wire_pieces
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import describe, hints_of
 from fuser_lab.report.tables import segment_table
 from fuser_lab.report.units import bytes_label
+from fuser_lab_widgets.stock import Stock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Sequence
 
     from fuser_lab.report.diff import PlanDiff
     from fuser_lab.report.geometry import Box, Inside, Layout, Room
-    from fuser_lab.report.pieces import Piece, Wire
-    from fuser_lab.report.view_model import EdgeView, NodeView, ViewModel
+    from fuser_lab.report.pieces import Piece
+    from fuser_lab.report.svg import Painter
+    from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
 Detail = Literal["ops", "segments", "blocks", "modules"]
 
 
-class Shapes:
-    """The markup of drawn shapes by number: equal shapes have one number.
+class _Wire(NamedTuple):
+    """An edge as it was drawn last: its tip and curve, what else decides its looks, and the number of its row."""
 
-    ``parts`` holds the insides of segments by number, as lists of their nodes and edges. After an edit, segments that
-    it did not change are sent as these numbers alone.
+    wire: object
+    look: tuple[object, ...]
+    row: int
+
+
+class _Node(NamedTuple):
+    """A node outside of segments as it was drawn last, and the number of its row."""
+
+    node: NodeView
+    box: Box
+    row: int
+
+
+class Pieces:
+    """The pieces of one page's pictures, with those of the last picture, most of which are in the next one, too.
+
+    A row ends with the classes of the drawn thing and the number of its shape. A row of a box has its size and corner,
+    then classes and shapes of box and header. A row of a node has its id, kind, the names of its tensors, its search
+    text, its size and middle; one of an edge its id, ends, tensor, its extent around its tip (left, top, right,
+    bottom), its kind, and its tip; and then, after the shape, None or the middle of its label and that one's shape. A
+    part has the rows of a segment's nodes and edges, from the corner of its box.
     """
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._parts: dict[str, int] = {}
-        self._known: dict[Hashable, tuple[Inside, int]] = {}
-        self.parts: list[dict[str, Any]] = []  # by number
-        self.wires: Mapping[str, Wire] = {}  # of the last picture
+    def __init__(self, first: int = 0) -> None:
+        self.stock = Stock(first)
+        self._wires: dict[str, _Wire] = {}
+        self._nodes: dict[str, _Node] = {}
+        self._insides: dict[Hashable, tuple[Inside, int]] = {}
 
-    def number(self, markup: str) -> int:
-        """Return the number of a piece of markup, the same each time."""
-        return self._numbers.setdefault(markup, len(self._numbers))
+    def boxes(self, view: ViewModel, layout: Layout) -> list[list[int | None]]:
+        """Return each segment with a box: its number, that of its look, its row, and the part with its ops."""
+        painter = painter_of(view)
+        insides = self._inside_numbers(view, layout)
+        return [
+            [
+                segment.index, theme.look(segment.index),
+                self._box(painter, segment, layout.segments[segment.index]), insides.get(segment.index),
+            ]
+            for segment in view.segments if segment.index in layout.segments
+        ]
 
-    def all(self) -> list[str]:
-        """Return all markup in the order of the numbers."""
-        return list(self._numbers)
+    def _box(self, painter: Painter, segment: SegmentView, box: Box) -> int:
+        drawn, header = box_pieces(painter, segment, box)
+        return self.stock.number("rows", (
+            round(box.width), round(box.height), drawn.x, drawn.y, *self._looks(drawn), *self._looks(header),
+        ))
 
-    def insides(self, view: ViewModel, layout: Layout) -> list[list[int]]:
-        """Return each segment that is drawn with its ops, and the number of its inside."""
+    def wires(self, view: ViewModel, layout: Layout) -> list[list[int | None]]:
+        """Return each edge that is not inside a segment: its row, and the segments on both sides."""
+        painter, hints, before, drawn = painter_of(view), hints_of(view), self._wires, dict[str, _Wire]()
+        found: list[list[int | None]] = []
+        for edge in edges_but(view.edges):
+            wire = layout.wires[edge.id]
+            look = edge.kind, edge.bytes, edge.tensor in hints, edge.source, edge.target
+            known = before.get(edge.id)
+            if known is None or known.wire is not wire or known.look != look:
+                known = _Wire(wire, look, self._wire(painter, edge, layout))
+            drawn[edge.id] = known
+            found.append([known.row, *edge.segments])
+        self._wires = drawn
+        return found
+
+    def _wire(self, painter: Painter, edge: EdgeView, layout: Layout) -> int:
+        tip, curve = layout.wires[edge.id]
+        drawn, label = wire_pieces(painter, edge, tip, curve)
+        return self.stock.number("rows", (
+            edge.id, edge.source, edge.target, edge.tensor, *curve.extent, edge.kind, drawn.x, drawn.y,
+            *self._looks(drawn), label and (label.x, label.y, *self._looks(label)),
+        ))
+
+    def nodes(self, view: ViewModel, layout: Layout) -> list[list[int | None]]:
+        """Return each node that is not inside a segment's box: its row, and the segment that it stands for."""
+        painter, before, drawn = painter_of(view), self._nodes, dict[str, _Node]()
+        found: list[list[int | None]] = []
+        for node in nodes_but(view.nodes, layout.insides):
+            box, known = layout.free[node.id], before.get(node.id)
+            if known is None or known.box != box or known.node != node:
+                row = self._node(node, box, node_piece(painter, node, box, compact=view.compact))
+                known = _Node(node, box, self.stock.number("rows", row))
+            drawn[node.id] = known
+            found.append([known.row, node.segment])
+        self._nodes = drawn
+        return found
+
+    def _node(self, node: NodeView, box: Box, drawn: Piece) -> tuple[Hashable, ...]:
+        words = (node.label, node.text) if node.kind == "segment" else (node.text, node.dtype, *node.called)
+        return (
+            node.id, node.kind, node.tensors, " ".join(words), round(box.width), round(box.height), drawn.x, drawn.y,
+            *self._looks(drawn),
+        )
+
+    def _looks(self, drawn: Piece) -> tuple[str, int]:
+        return drawn.css, self.stock.number("shapes", drawn.markup)
+
+    def _inside_numbers(self, view: ViewModel, layout: Layout) -> dict[int, int]:
+        """Return the number of the part of each segment that is drawn with its ops."""
         hints = hints_of(view)
-        keys = {
-            s.index: (id(layout.insides[s.index]), s.ok, hints) for s in view.segments if s.index in layout.insides
-        }
-        new = {index for index, key in keys.items() if key not in self._known}
-        if new:
-            nodes: dict[int, list[NodeView]] = {index: [] for index in new}
-            for node in view.nodes:
-                if node.segment in new and node.id in layout.insides[node.segment].nodes:
-                    nodes[node.segment].append(node)
-            edges: dict[int, list[EdgeView]] = {index: [] for index in new}
-            for edge in view.edges:
-                if edge.segments[0] in new and edge.id not in layout.wires:
-                    edges[edge.segments[0]].append(edge)
-            for index in new:
-                inside = layout.insides[index]
-                number = self._part(view, inside, nodes[index], edges[index])
-                self._known[keys[index]] = inside, number  # its id is of no other while it is held here
-        return [[index, self._known[key][1]] for index, key in keys.items()]
+        keys = {s.index: (id(inside), s.ok, hints) for s in view.segments if (inside := layout.insides.get(s.index))}
+        new = {index for index, key in keys.items() if key not in self._insides}
+        nodes, edges = (nodes_by_segment(view.nodes), edges_by_segment(view.edges)) if new else ({}, {})
+        for index in new:
+            inside = layout.insides[index]
+            ops, into = nodes[index], edges.get(index)
+            wires = () if into is None else into.finished([edge for edge in into.rough if edge.kind == "inside"])
+            number = self._part(view, inside, ops.finished(ops.rough), wires)
+            self._insides[keys[index]] = inside, number  # its id is of no other while it is held here
+        return {index: self._insides[key][1] for index, key in keys.items()}
 
     def _part(self, view: ViewModel, inside: Inside, nodes: Sequence[NodeView], edges: Sequence[EdgeView]) -> int:
         drawn, wired = inside_pieces(view, inside, nodes, edges)
-        part = {
-            "nodes": [_node_row(node, inside.nodes[node.id], self._placed(drawn[node.id])) for node in nodes],
-            "edges": [
-                [e.id, e.source, e.target, e.tensor, *inside.edges[e.id].extent, *self._placed(wired[e.id])]
-                for e in edges
-            ],
-        }
-        number = self._parts.setdefault(repr(part), len(self._parts))
-        if number == len(self.parts):
-            self.parts.append(part)
-        return number
-
-    def _placed(self, piece: Piece) -> tuple[float, float, str, int]:
-        return piece.x, piece.y, piece.css, self.number(piece.markup)
-
-    def placed(self, piece: Piece) -> tuple[float, float, str, int | None, int]:
-        """Return where a piece of the picture stands, its classes, its hue and the number of its shape."""
-        hue = None if piece.hue is None else piece.hue % len(theme.HUES_LIGHT)
-        return piece.x, piece.y, piece.css, hue, self.number(piece.markup)
+        ops = tuple([self._node(node, inside.nodes[node.id], drawn[node.id]) for node in nodes])
+        wires = tuple([
+            (
+                e.id, e.source, e.target, e.tensor, *inside.edges[e.id].extent, e.kind, wired[e.id].x, wired[e.id].y,
+                *self._looks(wired[e.id]), None,
+            )
+            for e in edges
+        ])
+        return self.stock.number("parts", (ops, wires))
 
 
 def scene(
-    view: ViewModel, shapes: Shapes, *, detail: Detail = "ops", opened: Collection[int] = (),
+    view: ViewModel, pieces: Pieces, *, detail: Detail = "ops", opened: Collection[int] = (),
     unfolded: Collection[str] = (), modules: Collection[str] = (), place: Callable[[ViewModel], Layout] = lay_out,
     room: Room = ROOM,
 ) -> dict[str, Any]:
@@ -103,12 +163,7 @@ def scene(
     ``detail="blocks"`` draws one node for each run of segments that repeat, unless its id is among the ``unfolded``.
     ``detail="modules"`` draws one node for each module in a segment, unless its path is among the open ``modules``.
 
-    Each drawn item ends with its position, its classes, its hue and the number of its shape. Before these, a node has
-    its id, kind, the names of its tensors, its search text, width, height and segment; an edge its id, ends, tensor,
-    its extent around its tip (left, top, right, bottom), its kind, and the segments on both sides; the header of a
-    segment its number, and its box also width and height; a label the id of its edge. ``insides`` gives each segment
-    with ops the number of its part. Nodes and edges in a part are relative to the corner of the segment's box, and
-    have neither hue nor segments, because these follow from the box.
+    What is drawn is given by numbers of ``pieces``, which are in the chunks from the first to the last of ``chunks``.
     """
     found = blocks(view)
     folded = [block for block in found if detail == "blocks" and block.id not in unfolded]
@@ -117,32 +172,22 @@ def scene(
     else:
         shown = view if detail == "ops" else collapsed(view, opened, folded)
     layout = place(shown)
-    pieces = view_pieces(shown, layout, shapes.wires)
-    placed, shapes.wires = shapes.placed, pieces.wires
+    drawn = {
+        "boxes": pieces.boxes(shown, layout),
+        "wires": pieces.wires(shown, layout),
+        "nodes": pieces.nodes(shown, layout),
+    }
+    pieces.stock.shut()
     return {
         "hash": view.header.hash,
         "title": view.header.title,
         "about": describe(view),
         "size": [round(layout.width), round(layout.height)],
-        "patterns": pieces.patterns,
+        "patterns": painter_of(shown).patterns(s for s in shown.segments if s.index in layout.segments),
+        "hues": len(theme.HUES_LIGHT),
         "room": [room.width, room.height],
-        "boxes": [
-            [index, *_size(layout.segments[index]), *placed(piece)] for index, piece in pieces.boxes.items()
-        ],
-        "edges": [
-            [
-                e.id, e.source, e.target, e.tensor, *pieces.wires[e.id].extent, e.kind, *e.segments,
-                *placed(pieces.edges[e.id]),
-            ]
-            for e in shown.edges if e.id in pieces.edges
-        ],
-        "headers": [[index, *placed(piece)] for index, piece in pieces.headers.items()],
-        "labels": [[edge, *placed(piece)] for edge, piece in pieces.labels.items()],
-        "nodes": [
-            _node_row(n, layout.free[n.id], (n.segment, *placed(pieces.nodes[n.id])))
-            for n in shown.nodes if n.id in pieces.nodes
-        ],
-        "insides": shapes.insides(shown, layout),
+        "chunks": [pieces.stock.first, pieces.stock.end],
+        **drawn,
         "facts": facts(view),
         "segments": segment_table(view.segments).to_dict(),
         "detail": detail,
@@ -156,15 +201,6 @@ def first_detail(view: ViewModel) -> Detail:
     if not is_large(view):
         return "ops"
     return "blocks" if blocks(view) else "segments"
-
-
-def _node_row(node: NodeView, box: Box, more: Iterable[Any]) -> list[Any]:
-    text = f"{node.label} {node.text}" if node.kind == "segment" else " ".join((node.text, node.dtype, *node.called))
-    return [node.id, node.kind, node.tensors, text, *_size(box), *more]
-
-
-def _size(box: Box) -> tuple[int, int]:
-    return round(box.width), round(box.height)
 
 
 def facts(view: ViewModel) -> list[list[str]]:

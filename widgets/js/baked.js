@@ -8,8 +8,7 @@ export class Baked {
     this.at = Math.max(this.indexOf(link.plan), 0); // the number of the shown plan
     this.detail = this.plan.scenes[link.detail] ? link.detail : this.plan.detail;
     this.state = { events: [], acked: 0, answer: {}, source: {}, code: {}, certificate: {}, foreseen: {}, views: data.views, targets: data.targets, status: { text: data.hint, kind: "info" }, times: data.timings };
-    data.shapes.forEach((shape, n) => (this.state[`shape${n}`] = shape));
-    data.parts.forEach((part, n) => (this.state[`part${n}`] = part));
+    data.chunks.forEach((chunk, n) => (this.state[`chunk${n}`] = chunk));
     this.show();
   }
 
@@ -69,7 +68,8 @@ export class Baked {
     this.state.panels = this.plan.panels;
     this.tell("decisions", { log: this.at, ...this.plan.decisions });
     this.tell("history", { fixed: true, profiled: this.plan.profiled, undo: false, redo: false, edits: [], runnable: false, searching: "", plan: this.plan.name, strategy: String(this.at), controls: [["Strategy", "", plans.map((p, n) => [String(n), p.name, n === this.at, true, "", { type: "strategy", strategy: String(n) }])]] });
-    this.tell("scene", { ...this.plan.scenes[this.detail], rev: (this.state.scene?.rev || 0) + 1 });
+    this.state.heat = { ...this.plan.heat, plan: this.at };
+    this.tell("scene", { ...this.plan.scenes[this.detail], plan: this.at, rev: (this.state.scene?.rev || 0) + 1 });
   }
 
   answer(event) {

@@ -200,10 +200,10 @@ export class Decisions {
       return node?.kind === "op" ? node.names.map((n) => homes.get(n)).find(Boolean) : null;
     };
     flag(graph.canvas, "stepping", on);
-    const hues = new Map([...graph.nodes.values()].flatMap((n) => n.names.map((name) => [name, n.hue])));
+    const hues = new Map(graph.nodes.flatMap((n) => n.names.map((name) => [name, n.hue])));
     for (const one of graph.items) {
       const { id } = one.dataset;
-      const [edge, node] = [graph.edges.get(id), graph.node(id)];
+      const [edge, node] = [graph.edge(id), graph.node(id)];
       const joined = edge ? home(edge.source) && home(edge.source) === home(edge.target) : home(id)?.size > 1;
       const about = Boolean(row && node?.kind === "op" && node.names.some((n) => row.names.includes(n)));
       flag(one, "joined", joined);

@@ -1,46 +1,113 @@
-// All that a picture shows, as data: by layer and id, with where it is. What of it is in the page is decided by `Graph`.
+// All that a picture shows, as data: boxes, what is in them, and what is around them. What of it is in the page is decided
+// by `Graph`.
 
-/** Pieces of a scene; those inside segments come from its parts (`part(n)`) and stand at the corners of their boxes. */
+import { node, wire } from "./stock.js";
+
+const rank = ({ kind, segment }) => ({ input: -1, output: Infinity }[kind] ?? segment);
+const byRank = (a, b) => (rank(a) === rank(b) ? 0 : rank(a) - rank(b));
+const length = ({ left, top, right, bottom }) => Math.max(right, -left) + Math.max(bottom, -top);
+const byLength = (a, b) => length(b) - length(a); // short edges on top: they have the least to click
+
+/** The pieces of a scene, taken from a stock. Those inside segments are made when somebody asks for them. */
 export class Drawn {
-  constructor(scene, part) {
-    const free = ([id, kind, names, text, w, height, segment, x, y, css, hue, shape]) => ({ id, kind, names, text, w, h: height, segment, x, y, css, hue, shape });
-    const wire = ([id, source, target, tensor, left, top, right, bottom, kind, from, to, x, y, css, hue, shape]) =>
-      ({ id, source, target, tensor, left, top, right, bottom, kind, from, to, x, y, css, hue, shape, hint: css.includes("hinted") });
-    this.boxes = new Map(scene.boxes.map(([index, w, height, x, y, css, hue, shape]) => [index, { id: index, w, h: height, x, y, css, hue, shape }]));
-    this.headers = new Map(scene.headers.map(([index, x, y, css, hue, shape]) => [index, { id: index, x, y, css, hue, shape }]));
-    this.labels = new Map(scene.labels.map(([id, x, y, css, hue, shape]) => [id, { id, x, y, css, hue, shape }]));
-    const nodes = scene.nodes.map(free);
-    const edges = scene.edges.map(wire);
-    this.inner = new Map(); // of each segment that is drawn with its ops, these
-    for (const [segment, number] of scene.insides) {
-      const { x: left, y: top, hue } = this.boxes.get(segment);
-      const inside = part(number);
-      const ops = inside.nodes.map(([id, kind, names, text, w, height, x, y, css, shape]) => ({ id, kind, names, text, w, h: height, segment, x: left + x, y: top + y, css, hue, shape }));
-      for (const [id, source, target, tensor, l, t, r, b, x, y, css, shape] of inside.edges) {
-        edges.push({ id, source, target, tensor, left: l, top: t, right: r, bottom: b, kind: "inside", from: segment, to: segment, x: left + x, y: top + y, css, hue, shape, hint: css.includes("hinted") });
-      }
-      nodes.push(...ops);
-      this.inner.set(segment, ops);
+  constructor({ boxes, nodes, wires, hues }, { rows, parts }) {
+    this.boxes = new Map(boxes.map(([id, look, row, part]) => {
+      const [w, h, x, y, css, shape, headCss, headShape] = rows[row];
+      return [id, { id, look, hue: id % hues, w, h, x, y, css, shape, headCss, headShape, part: parts[part], made: new Map() }];
+    }));
+    this.free = new Map(nodes.map(([row, segment]) => [rows[row][0], { ...node(rows[row]), segment, hue: segment == null ? null : segment % hues }]));
+    this.wires = new Map(wires.map(([row, from, to]) => [rows[row][0], { ...wire(rows[row]), from, to }]));
+  }
+
+  /** The number of nodes and edges. */
+  get count() {
+    let inside = 0;
+    for (const { part } of this.boxes.values()) inside += part ? part.nodes.size + part.edges.size : 0;
+    return this.free.size + this.wires.size + inside;
+  }
+
+  /** The box around each node and edge that is in one. */
+  get homes() {
+    if (!this.known) {
+      this.known = new Map();
+      for (const box of this.boxes.values()) if (box.part) for (const layer of [box.part.nodes, box.part.edges]) for (const id of layer.keys()) this.known.set(id, box);
     }
-    const rank = ({ kind, segment }) => ({ input: -1, output: Infinity }[kind] ?? segment);
-    this.nodes = new Map(nodes.sort((a, b) => (rank(a) === rank(b) ? 0 : rank(a) - rank(b))).map((node) => [node.id, node]));
-    const length = ({ left, top, right, bottom }) => Math.max(right, -left) + Math.max(bottom, -top);
-    this.edges = new Map(edges.sort((a, b) => length(b) - length(a)).map((edge) => [edge.id, edge])); // short ones on top: they have the least to click
-    this.count = nodes.length + edges.length;
+    return this.known;
+  }
+
+  node(id) {
+    const box = this.free.has(id) ? null : this.homes.get(id);
+    return box?.part.nodes.has(id) ? op(box, id) : this.free.get(id);
+  }
+
+  edge(id) {
+    const box = this.wires.has(id) ? null : this.homes.get(id);
+    return box?.part.edges.has(id) ? within(box, id) : this.wires.get(id);
+  }
+
+  /** All nodes, in the order of the keyboard. */
+  get nodes() {
+    this.everyNode ??= [...this.free.values(), ...this.inside("nodes", op)].sort(byRank);
+    return this.everyNode;
+  }
+
+  /** All edges, in the order of the keyboard. */
+  get edges() {
+    this.everyEdge ??= [...this.wires.values(), ...this.inside("edges", within)].sort(byLength);
+    return this.everyEdge;
+  }
+
+  inside(layer, made) {
+    return [...this.boxes.values()].flatMap((box) => (box.part ? [...box.part[layer].keys()].map((id) => made(box, id)) : []));
   }
 
   /** The pieces of each layer in a part of the picture (null: everywhere), and `kept` ones wherever they are.
    *  Without `ops`, boxes stand for what is in them; without `labels`, wires have none. */
   in(view, { ops = true, labels = true, kept = new Set() } = {}) {
     const meets = (left, top, right, bottom) => !view || (right >= view.x && left <= view.x + view.w && bottom >= view.y && top <= view.y + view.h);
-    const those = (all, test) => [...all.values()].filter(test);
-    const boxes = those(this.boxes, ({ x, y, w, h }) => meets(x, y, x + w, y + h));
+    const meetsNode = ({ x, y, w, h }, left = 0, top = 0) => meets(left + x - w / 2, top + y - h / 2, left + x + w / 2, top + y + h / 2);
+    const meetsEdge = (e, x = 0, y = 0) => meets(x + e.x + e.left, y + e.y + e.top, x + e.x + e.right, y + e.y + e.bottom);
+    const boxes = [...this.boxes.values()].filter(({ x, y, w, h }) => meets(x, y, x + w, y + h));
+    const nodes = new Map();
+    const edges = new Map();
+    const tags = [];
+    for (const one of this.free.values()) if (meetsNode(one)) nodes.set(one.id, one);
+    for (const one of this.wires.values()) {
+      if (meetsEdge(one)) edges.set(one.id, one);
+      const [x, y, css, shape] = (labels && one.label) || [];
+      if (css && meets(x, y, x, y)) tags.push({ id: one.id, x, y, css, hue: null, shape });
+    }
+    for (const box of ops ? boxes : []) {
+      if (!box.part) continue;
+      for (const one of box.part.nodes.values()) if (meetsNode(one, box.x, box.y)) nodes.set(one.id, op(box, one.id));
+      for (const one of box.part.edges.values()) if (meetsEdge(one, box.x, box.y)) edges.set(one.id, within(box, one.id));
+    }
+    for (const id of kept) {
+      const [one, edge] = [this.node(id), this.edge(id)];
+      if (one) nodes.set(id, one);
+      if (edge) edges.set(id, edge);
+    }
     return {
       boxes,
-      headers: boxes.map(({ id }) => this.headers.get(id)),
-      labels: labels ? those(this.labels, ({ x, y }) => meets(x, y, x, y)) : [],
-      nodes: those(this.nodes, (n) => kept.has(n.id) || ((ops || !this.inner.has(n.segment)) && meets(n.x - n.w / 2, n.y - n.h / 2, n.x + n.w / 2, n.y + n.h / 2))),
-      edges: those(this.edges, (e) => kept.has(e.id) || ((ops || e.kind !== "inside") && meets(e.x + e.left, e.y + e.top, e.x + e.right, e.y + e.bottom))),
+      headers: boxes.map(({ id, x, y, look, hue, headCss, headShape }) => ({ id, x, y, look, hue, css: headCss, shape: headShape })),
+      labels: tags,
+      nodes: [...nodes.values()].sort(byRank),
+      edges: [...edges.values()].sort(byLength),
     };
   }
+}
+
+/** A node in a box, in the picture. */
+function op(box, id) {
+  return made(box, id, box.part.nodes.get(id), { segment: box.id });
+}
+
+/** An edge in a box, in the picture. */
+function within(box, id) {
+  return made(box, id, box.part.edges.get(id), { from: box.id, to: box.id });
+}
+
+function made(box, id, piece, more) {
+  if (!box.made.has(id)) box.made.set(id, { ...piece, ...more, x: box.x + piece.x, y: box.y + piece.y, hue: box.hue });
+  return box.made.get(id);
 }

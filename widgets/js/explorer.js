@@ -67,6 +67,7 @@ export class Explorer {
     channel.on("decisions", () => soon(() => this.decisions.draw()));
     channel.on("source", () => tabs.draw());
     channel.on("panels", () => tabs.draw());
+    channel.on("heat", () => this.graph.drawHeat());
     channel.on("foreseen", () => this.previews.draw());
     channel.on("times", () => this.header.drawTimes());
     channel.on("status", () => this.status.draw(channel));

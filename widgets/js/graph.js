@@ -5,6 +5,7 @@ import { Drawn } from "./drawn.js";
 import { Heat } from "./heat.js";
 import { Overview } from "./overview.js";
 import { Picture } from "./picture.js";
+import { Stock } from "./stock.js";
 import { Viewport } from "./viewport.js";
 import { Words } from "./words.js";
 
@@ -23,6 +24,7 @@ export class Graph {
   /** Of the explorer it uses the channel, the selection, the modes of clicks and the previews. */
   constructor(explorer) {
     this.explorer = explorer;
+    this.stock = new Stock((n) => explorer.channel.get(`chunk${n}`));
     this.drawn = null; // all that the picture shows
     this.items = []; // the edges and nodes that are in the page
     this.found = new Set(); // ids of nodes that a search has found
@@ -46,12 +48,14 @@ export class Graph {
     cancelAnimationFrame(this.filling);
   }
 
+  /** All nodes. */
   get nodes() {
-    return this.drawn?.nodes || new Map();
+    return this.drawn?.nodes || [];
   }
 
+  /** All edges. */
   get edges() {
-    return this.drawn?.edges || new Map();
+    return this.drawn?.edges || [];
   }
 
   get boxes() {
@@ -67,21 +71,26 @@ export class Graph {
   }
 
   node(id) {
-    return this.nodes.get(id);
+    return this.drawn?.node(id);
+  }
+
+  edge(id) {
+    return this.drawn?.edge(id);
   }
 
   // ---- drawing
 
   /** Draw a scene; the selected and the focused element keep their place if they still exist. */
   draw(scene) {
-    const { channel, selected, previews } = this.explorer;
+    const { selected, previews } = this.explorer;
     previews.hide();
-    const before = this.drawn?.nodes;
+    const before = this.drawn;
     const anchor = before && this.locate(selected);
     const focused = this.canvas.contains(document.activeElement) ? document.activeElement.dataset.id : null;
     this.picture ??= new Picture(this.canvas);
     this.picture.draw(scene);
-    this.drawn = new Drawn(scene, (n) => channel.get(`part${n}`));
+    this.stock.take(scene.chunks);
+    this.drawn = new Drawn(scene, this.stock);
     this.marks = Object.entries(scene.marks || {});
     this.viewport.look(this.svg, scene.size);
     this.seen = null;
@@ -137,11 +146,11 @@ export class Graph {
     const { all, box, ops, labels } = this.wanted;
     if (!all && !box) return; // until the canvas has a size
     const area = all ? null : { x: box.x - MARGIN * box.w, y: box.y - MARGIN * box.h, w: (1 + 2 * MARGIN) * box.w, h: (1 + 2 * MARGIN) * box.h };
-    const { selected, channel, previews } = this.explorer;
+    const { selected, previews } = this.explorer;
     const marked = [selected, ...this.found, ...this.marks.flatMap(([, ids]) => ids)];
     this.seen = { all, area, ops, labels };
-    this.picture.hold(this.drawn.in(area, { ops, labels, kept: new Set(marked.slice(0, MOST_KEPT)) }), (n) => channel.get(`shape${n}`));
-    this.picture.sketch(ops ? new Map() : this.drawn.inner);
+    this.picture.hold(this.drawn.in(area, { ops, labels, kept: new Set(marked.slice(0, MOST_KEPT)) }), this.stock.shapes);
+    this.picture.sketch(ops ? new Map() : this.boxes);
     this.prepare();
     if (box) this.words.draw(this, this.viewport.scale, true);
     this.drawHeat();
@@ -152,7 +161,9 @@ export class Graph {
   }
 
   drawHeat() {
-    this.heat.draw(this.explorer.root, this, this.explorer.channel.get("scene").heat);
+    const { channel, root } = this.explorer;
+    const heat = channel.get("heat");
+    if (heat.plan === channel.get("scene").plan) this.heat.draw(root, this, heat); // otherwise they come in a moment
   }
 
   /** Make edges and nodes reachable by keyboard and named for screen readers. */
@@ -161,7 +172,7 @@ export class Graph {
     this.items = [...edges.values(), ...nodes.values()].map((one) => one.element);
     this.byId = new Map(this.items.map((item) => [item.dataset.id, item]));
     for (const [id, { element }] of edges) {
-      const { tensor, kind, from, to, hint } = this.edges.get(id);
+      const { tensor, kind, from, to, hint } = this.edge(id);
       const where = { inside: ` inside segment ${from}`, boundary: ` from segment ${from} to segment ${to}` }[kind] || `, a fusion ${kind}`;
       element.setAttribute("aria-label", (hint ? "annotated " : "") + tensor + where);
       element.removeAttribute("aria-description");
@@ -184,7 +195,8 @@ export class Graph {
     this.gliding = setTimeout(() => this.canvas.classList.remove("fx-gliding"), GLIDE);
     for (const layer of this.picture.placed) {
       for (const [id, { element, from, x, y }] of layer) {
-        const old = from || (before.has(id) && [before.get(id).x, before.get(id).y]);
+        const node = from ? null : before.node(id);
+        const old = from || (node && [node.x, node.y]);
         if (!old) element.animate([{ opacity: 0 }, {}], { duration: GLIDE, easing: "ease-in" });
         else if (Math.abs(old[0] - x) + Math.abs(old[1] - y) > 1) {
           element.animate([{ transform: `translate(${old[0] - x}px,${old[1] - y}px)` }, { transform: "translate(0px,0px)" }], { duration: GLIDE, easing: "ease-out", composite: "add" });
@@ -214,25 +226,29 @@ export class Graph {
 
   /** The centre of an item in the picture; asking the browser for its box would lay out everything. */
   locate(id) {
-    const edge = this.edges.get(id);
-    const index = id?.startsWith("segment:") ? Number(id.slice(8)) : null; // its box, its node, or the block that it is in
-    const ends = edge ? [this.nodes.get(edge.source), this.nodes.get(edge.target)] : [...this.nodes.values()].filter((n) => n.id === id || n.segment === (index ?? -1));
-    if (!ends.length) return null;
-    const mean = (axis) => ends.reduce((sum, n) => sum + n[axis], 0) / ends.length;
-    return { x: mean("x"), y: mean("y") };
+    if (id == null || !this.drawn) return null;
+    const edge = this.edge(id);
+    if (edge) {
+      const [a, b] = [this.node(edge.source), this.node(edge.target)];
+      return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
+    }
+    const index = id.startsWith("segment:") ? Number(id.slice(8)) : null; // its box, its node, or the block that it is in
+    const box = this.boxes.get(index);
+    if (box) return { x: box.x + box.w / 2, y: box.y + box.h / 2 };
+    return this.node(id) || [...this.drawn.free.values()].find(({ segment }) => segment === (index ?? -1)) || null;
   }
 
   /** Move the picture so that something is seen, closer where it would be too small to be drawn. */
   reveal(id) {
     const at = this.locate(id);
-    const isSmall = !this.wanted.ops && (this.edges.get(id)?.kind === "inside" || this.drawn.inner.has(this.nodes.get(id)?.segment));
+    const isSmall = !this.wanted.ops && (this.edge(id)?.kind === "inside" || this.boxes.get(this.node(id)?.segment)?.part);
     if (at && isSmall) this.viewport.approach(at, READABLE);
     else this.viewport.reveal(at);
   }
 
   /** Give something in the picture the focus, wherever it is. */
   focus(id) {
-    if (!this.item(id) && (this.nodes.has(id) || this.edges.has(id))) {
+    if (!this.item(id) && (this.node(id) || this.edge(id))) {
       this.reveal(id);
       this.refill();
     }
@@ -243,8 +259,7 @@ export class Graph {
 
   /** The names of the tensors of something. */
   names(id) {
-    const edge = this.edges.get(id);
-    return edge ? [edge.tensor] : this.nodes.get(id)?.names || [];
+    return this.edge(id) ? [this.edge(id).tensor] : this.node(id)?.names || [];
   }
 
   /** Mark what is selected, and the ends of an edge. */
@@ -254,7 +269,7 @@ export class Graph {
     for (const old of this.svg.querySelectorAll(".fx-selected, .fx-near")) old.classList.remove("fx-selected", "fx-near");
     if (selected == null) return;
     for (const item of this.svg.querySelectorAll(`[data-id="${CSS.escape(selected)}"]`)) item.classList.add("fx-selected");
-    const edge = this.edges.get(selected);
+    const edge = this.edge(selected);
     if (edge) [edge.source, edge.target].forEach((id) => this.item(id)?.classList.add("fx-near"));
   }
 
@@ -273,7 +288,7 @@ export class Graph {
 
   /** Handle a click on an item; `lookOnly` only selects it. */
   act(id, lookOnly = false) {
-    const edge = this.edges.get(id);
+    const edge = this.edge(id);
     this.explorer.channel.send(ACTS[this.explorer.modes.at(edge, lookOnly)], { id, kind: edge?.kind }); // Python works while the page draws
     this.explorer.setSelected(id);
   }
@@ -281,7 +296,7 @@ export class Graph {
   /** Expand a box, or collapse the one around an item; return whether there is such a box. */
   open(id) {
     const { channel } = this.explorer;
-    const node = this.nodes.get(id);
+    const node = this.node(id);
     if (!channel.editable || !node) return false;
     const { detail, plan } = channel.get("scene");
     const inside = channel.get("answer").id === id && channel.get("answer").actions?.find(({ module }) => module);
@@ -297,7 +312,7 @@ export class Graph {
   onHover(event) {
     const { previews, modes } = this.explorer;
     const item = event.target.closest?.(".fl-edge, .fl-label");
-    const edge = item && this.edges.get(item.dataset.id);
+    const edge = item && this.edge(item.dataset.id);
     if (!edge || event.buttons) previews.hide();
     else previews.show(edge, modes.at(edge, event.shiftKey), event);
   }
@@ -307,7 +322,7 @@ export class Graph {
     const item = event.target.closest("[data-id]");
     if (!item || this.item(item.dataset.id) !== item) return;
     const { id } = item.dataset;
-    const edge = this.edges.get(id);
+    const edge = this.edge(id);
     const mode = modes.at(edge);
     if (edge && mode < 2 && item.matches(":focus-visible")) previews.showFocused(item, edge, mode);
     this.svg.querySelector("[tabindex='0']")?.setAttribute("tabindex", "-1");
@@ -322,15 +337,15 @@ export class Graph {
 
   /** Follow edges (down, up) or move to neighbours. */
   walk(id, down, side) {
-    const edge = this.edges.get(id);
+    const edge = this.edge(id);
     let next = null;
     if (down) {
       if (edge) next = down > 0 ? edge.target : edge.source;
-      else next = [...this.edges.values()].find((e) => (down > 0 ? e.source : e.target) === id)?.id;
+      else next = this.edges.find((e) => (down > 0 ? e.source : e.target) === id)?.id;
     } else {
-      const beside = [...(edge ? this.edges : this.nodes).keys()];
-      const at = beside.indexOf(id);
-      next = beside[(at + side + beside.length) % beside.length];
+      const beside = edge ? this.edges : this.nodes;
+      const at = beside.findIndex((one) => one.id === id);
+      next = beside[(at + side + beside.length) % beside.length]?.id;
     }
     if (next) this.focus(next);
   }

@@ -33,6 +33,6 @@ export class Heat {
       else element.style.setProperty("--fx-heat", `${Math.round(8 + 80 * part)}%`);
     };
     for (const [index, { element }] of graph.picture.layer("boxes")) paint(element, index);
-    for (const [id, { element }] of graph.picture.layer("nodes")) paint(element, graph.nodes.get(id).segment);
+    for (const [id, { element }] of graph.picture.layer("nodes")) paint(element, graph.node(id).segment);
   }
 }

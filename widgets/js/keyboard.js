@@ -81,7 +81,7 @@ export class Keyboard {
   /** Edit at the selected edge. */
   edit(type) {
     const { channel, graph, selected, status } = this.explorer;
-    const edge = graph.edges.get(selected);
+    const edge = graph.edge(selected);
     if (edge) channel.send(type, { id: edge.id });
     else status.tell("Select an edge first: Tab into the graph, then ↓.");
   }

@@ -14,8 +14,8 @@ export class Overview {
     const { size } = this.viewport;
     const rect = ({ x, y, w, h: height }, css) => `<rect class="${css}" x="${x}" y="${y}" width="${w}" height="${height}" rx="4"/>`;
     const parts = [...graph.boxes.values()].map((b) => rect(b, `fx-area fl-h${b.hue}`));
-    if (graph.nodes.size <= MOST_DOTS) {
-      for (const n of graph.nodes.values()) parts.push(rect({ ...n, x: n.x - n.w / 2, y: n.y - n.h / 2 }, `fx-dot ${n.hue == null ? "" : `fl-h${n.hue}`}`));
+    if (graph.drawn.count <= 2 * MOST_DOTS && graph.nodes.length <= MOST_DOTS) {
+      for (const n of graph.nodes) parts.push(rect({ ...n, x: n.x - n.w / 2, y: n.y - n.h / 2 }, `fx-dot ${n.hue == null ? "" : `fl-h${n.hue}`}`));
     }
     this.element.innerHTML = `<svg class="fl-svg" viewBox="0 0 ${size.w} ${size.h}" aria-hidden="true">${parts.join("")}<rect class="fx-frame"/></svg>`; // numbers alone
     this.frame = this.element.querySelector(".fx-frame");

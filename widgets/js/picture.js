@@ -1,7 +1,7 @@
 // The picture: pieces that stay in the page if an edit only moves them.
 
 const LAYERS = ["boxes", "edges", "headers", "labels", "nodes"]; // the lowest first, so that nothing hides text
-const [BOXES, EDGES, , , NODES] = LAYERS.keys();
+const [, EDGES, , , NODES] = LAYERS.keys();
 
 export class Picture {
   constructor(canvas) {
@@ -22,8 +22,8 @@ export class Picture {
   }
 
   /** Have these pieces of each layer in the page, and no others. */
-  hold(pieces, shape) {
-    LAYERS.forEach((layer, n) => this.put(n, pieces[layer], shape));
+  hold(pieces, shapes) {
+    LAYERS.forEach((layer, n) => this.put(n, pieces[layer], shapes));
   }
 
   /** The items of a layer, by id. */
@@ -32,7 +32,7 @@ export class Picture {
   }
 
   /** Show these pieces in a layer: existing ones with the same shape are moved, only the others are created. */
-  put(layer, pieces, shape) {
+  put(layer, pieces, shapes) {
     const [group, old, placed, spare] = [this.groups[layer], this.placed[layer], new Map(), new Map()];
     for (const { id, shape: number } of pieces) {
       const one = old.get(id);
@@ -49,43 +49,52 @@ export class Picture {
     for (const ones of spare.values()) for (const one of ones) one.element.remove();
     const role = layer === EDGES || layer === NODES ? `role="button" tabindex="-1"` : "";
     const holder = group.cloneNode();
-    holder.innerHTML = made.map((piece) => `<g ${role}>${shape(piece.shape)}</g>`).join("");
+    holder.innerHTML = made.map((piece) => `<g ${role}>${shapes[piece.shape]}</g>`).join("");
     [...holder.children].forEach((element, n) => {
       element.remove();
       this.finish(element, layer);
       placed.set(made[n].id, { element, shape: made[n].shape, hue: null });
     });
     let next = null;
-    for (const { id, x, y, css, hue } of [...pieces].reverse()) {
+    for (const { id, x, y, css, hue, look } of [...pieces].reverse()) {
       const one = placed.get(id);
       const { element } = one;
       if (one.x !== x || one.y !== y) element.setAttribute("transform", `translate(${x} ${y})`);
       if (element.getAttribute("class") !== css) element.setAttribute("class", css);
-      element.dataset.id = typeof id === "number" ? `segment:${id}` : id;
+      if (look == null) element.dataset.id = id;
+      else if (one.id !== id) this.number(element, id, look);
       if (one.hue !== hue) for (const part of element.querySelectorAll("rect, path")) part.classList.replace(`fl-h${one.hue}`, `fl-h${hue}`) || part.classList.add(`fl-h${hue}`);
-      Object.assign(one, { x, y, hue, from: one.x == null ? null : [one.x, one.y] });
+      Object.assign(one, { id, x, y, hue, from: one.x == null ? null : [one.x, one.y] });
       if (!element.parentNode) group.insertBefore(element, next); // kept items are never reinserted, because the browser would lay them out again
       next = element;
     }
     this.placed[layer] = placed;
   }
 
-  /** Draw the outlines of ops in their boxes, by segment, as one shape each: for a picture in which they are specks. */
-  sketch(inner) {
-    for (const [segment, { element, x, y }] of this.layer("boxes")) {
-      const ops = inner.get(segment);
+  /** Draw the outlines of ops in these boxes as one shape each: for a picture in which they are specks. */
+  sketch(boxes) {
+    for (const [segment, { element, hue }] of this.layer("boxes")) {
+      const part = boxes.get(segment)?.part;
       let drawn = element.querySelector(".fx-sketch");
-      if (!ops && drawn) drawn.remove();
-      if (!ops) continue;
-      const path = ops.map((n) => `M${Math.round(n.x - x - n.w / 2)} ${Math.round(n.y - y - n.h / 2)}h${n.w}v${n.h}h${-n.w}z`).join("");
+      if (!part && drawn) drawn.remove();
+      if (!part) continue;
       if (!drawn) element.append((drawn = element.firstChild.ownerDocument.createElementNS(this.svg.namespaceURI, "path")));
-      drawn.setAttribute("class", `fx-sketch fl-h${this.layer("boxes").get(segment).hue}`);
-      drawn.setAttribute("d", path);
+      drawn.setAttribute("class", `fx-sketch fl-h${hue}`);
+      if (drawn.getAttribute("d") !== part.outlines) drawn.setAttribute("d", part.outlines);
+    }
+  }
+
+  /** Write the number of a segment, and its pattern, where the shape of its box or header has the sign #. */
+  number(element, id, look) {
+    element.dataset.id = `segment:${id}`;
+    for (const part of element.querySelectorAll("title, .fl-chip-text, .fl-spine")) {
+      const { dataset } = part;
+      if (part.matches(".fl-spine")) part.setAttribute("fill", (dataset.form ??= part.getAttribute("fill")).replace("#-p#", `#${this.name}-p${look}`));
+      else part.textContent = (dataset.form ??= part.textContent).replace("#", id);
     }
   }
 
   finish(element, layer) {
-    if (layer === BOXES) element.lastChild.setAttribute("fill", `url(#${this.name}${element.lastChild.getAttribute("fill").slice(5)}`);
     if (layer !== EDGES) return;
     const hit = element.firstChild.cloneNode(); // wide and invisible, for the pointer
     hit.setAttribute("class", "fl-hit");

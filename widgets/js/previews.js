@@ -79,7 +79,7 @@ export class Previews {
     const { graph } = this.explorer;
     this.colourEdges();
     const { edge, mode, place } = this.shown || {};
-    if (!edge || !graph.edges.has(edge.id)) return;
+    if (!edge || !graph.edge(edge.id)) return;
     this.show(edge, mode, place);
     const item = graph.item(edge.id);
     if (item?.hasAttribute("aria-description")) item.setAttribute("aria-description", `Enter: ${this.clickText(edge, mode)}.`);
@@ -93,7 +93,7 @@ export class Previews {
     if (!this.channel.editable) return;
     for (const item of graph.items) {
       const { id } = item.dataset;
-      const said = graph.edges.get(id)?.kind === "boundary" && this.known(id);
+      const said = graph.edge(id)?.kind === "boundary" && this.known(id);
       if (!said || (said[0] && !said[1])) continue;
       item.classList.add(said[0] ? SAVES[said[1]] : CANNOT);
       this.coloured.push(item);

@@ -32,7 +32,7 @@ export class Search {
 
   find() {
     const text = this.input.value.trim().toLowerCase();
-    this.found = text ? [...this.graph.nodes.values()].filter((n) => `${n.text} ${n.names.join(" ")}`.toLowerCase().includes(text)) : [];
+    this.found = text ? this.graph.nodes.filter((n) => `${n.text} ${n.names.join(" ")}`.toLowerCase().includes(text)) : [];
     const exact = (n) => n.names.some((name) => name.toLowerCase() === text);
     this.found.sort((a, b) => exact(b) - exact(a));
     const found = new Set(this.found.map((n) => n.id));

@@ -99,7 +99,7 @@ export class Tabs {
       return;
     }
     const line = event.target.closest("[data-name]");
-    const nodes = line ? [...graph.nodes.values()].filter((n) => n.names.includes(line.dataset.name)) : [];
+    const nodes = line ? graph.nodes.filter((n) => n.names.includes(line.dataset.name)) : [];
     const node = nodes.find((n) => n.segment === segment) || nodes[0];
     if (node) this.explorer.select(node.id);
   }

@@ -39,7 +39,7 @@ export class Words {
     flag(this.canvas, "unlabelled", LEAST_TEXT / scale > LABEL * GROWN);
     let readable = 0;
     const nodes = graph.picture.layer("nodes");
-    for (const [id, { element }] of nodes) readable += drawName(element, graph.nodes.get(id), near, size);
+    for (const [id, { element }] of nodes) readable += drawName(element, graph.node(id), near, size);
     const alone = size > HEADER && readable <= nodes.size / 2; // no text on ops, so that segment names can be there
     flag(this.canvas, "tiny", alone);
     for (const [index, { element }] of graph.picture.layer("headers")) drawHeader(element, graph.boxes.get(index), { near, alone, scale });

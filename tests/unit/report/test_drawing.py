@@ -13,6 +13,7 @@ from fuser_lab import examples
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.report.collapse import collapsed
 from fuser_lab.report.drawing import Drawing, Drawn
+from fuser_lab.report.layout import lay_out
 from fuser_lab.report.parts import Parts
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.view_model import view_plan
@@ -85,9 +86,10 @@ def test_what_is_folded_is_not_made_for_another_number(monkeypatch):
     plan, drawn, completed = PLANS["layers"], Drawn(), []
     view_plan(plan, decisions=False, drawn=drawn)
     after = view_plan(plan.cut(plan.segments[0].exprs[0].outputs[0].name), decisions=False, drawn=drawn)
-    all_of = Parts.all.fget
+    all_of = Parts.all.func
     monkeypatch.setattr(Parts, "all", property(lambda self: completed.append(self) or all_of(self)))
     folded = collapsed(after, {0}, blocks(after))
+    lay_out(after)
     op = next(node for node in reversed(after.nodes.parts[-2].rough) if node.kind == "op")
     assert after.node(op.id).segment == after.segments[-1].index
     assert completed == []

@@ -1,42 +1,49 @@
-"""The nodes and edges of an explorer's picture as rows: those of the scene, and those of its parts."""
+"""The nodes and edges of an explorer's picture as rows: those around the boxes, and those in them."""
 
 
 def nodes(explorer, scene=None):
     """Return id, kind, segment, names, text, width, height, x, y, classes, hue and shape of each node."""
+    scene, rows, parts = _of(explorer, scene)
+
+    def made(row, at, x=0, y=0):
+        name, kind, names, text, w, h, left, top, css, shape = row
+        hue = None if at is None else at % scene["hues"]
+        return [name, kind, at, names, text, w, h, x + left, y + top, css, hue, shape]
+
     return [
-        *(
-            [i, kind, at, names, text, w, h, *rest]
-            for i, kind, names, text, w, h, at, *rest in _scene(explorer, scene)["nodes"]
-        ),
-        *(
-            [i, kind, segment, names, text, w, h, left + x, top + y, css, hue, shape]
-            for segment, left, top, hue, part in _insides(explorer, scene)
-            for i, kind, names, text, w, h, x, y, css, shape in part["nodes"]
-        ),
+        *(made(rows[row], segment) for row, segment in scene["nodes"]),
+        *(made(row, segment, x, y) for segment, x, y, part in _boxes(scene, rows, parts) for row in part[0]),
     ]
 
 
 def edges(explorer, scene=None):
-    """Return id, kind, source, target, tensor, both segments, x, y, classes, hue and shape of each edge."""
+    """Return id, kind, source, target, tensor, both segments, x, y, classes, hue, shape and label of each edge."""
+    scene, rows, parts = _of(explorer, scene)
+
+    def made(row, a, b, x=0, y=0):
+        name, source, target, tensor, *_, kind, left, top, css, shape, label = row
+        hue = a % scene["hues"] if kind == "inside" else None
+        return [name, kind, source, target, tensor, a, b, x + left, y + top, css, hue, shape, label]
+
     return [
-        *(
-            [i, kind, source, target, tensor, a, b, *rest]
-            for i, source, target, tensor, *_, kind, a, b, x, y, css, hue, shape in _scene(explorer, scene)["edges"]
-            for rest in ([x, y, css, hue, shape],)
-        ),
-        *(
-            [i, "inside", source, target, tensor, segment, segment, left + x, top + y, css, hue, shape]
-            for segment, left, top, hue, part in _insides(explorer, scene)
-            for i, source, target, tensor, *_, x, y, css, shape in part["edges"]
-        ),
+        *(made(rows[row], a, b) for row, a, b in scene["wires"]),
+        *(made(row, segment, segment, x, y) for segment, x, y, part in _boxes(scene, rows, parts) for row in part[1]),
     ]
 
 
-def _scene(explorer, scene):
-    return explorer.scene if scene is None else scene
+def shapes(explorer, scene=None):
+    """Return the numbers of all shapes in the picture."""
+    scene, rows, _ = _of(explorer, scene)
+    made = {shape for _, _, row, _ in scene["boxes"] for shape in (rows[row][5], rows[row][7])}
+    made |= {edge[-1][-1] for edge in edges(explorer, scene) if edge[-1]}
+    return made | {node[-1] for node in nodes(explorer, scene)} | {edge[-2] for edge in edges(explorer, scene)}
 
 
-def _insides(explorer, scene):
-    scene = _scene(explorer, scene)
-    corners = {index: (x, y, hue) for index, _, _, x, y, _, hue, _ in scene["boxes"]}
-    return [(index, *corners[index], explorer._shapes.parts[number]) for index, number in scene["insides"]]
+def _of(explorer, scene):
+    scene = explorer.scene if scene is None else scene
+    chunks = explorer._pieces.stock.chunks[: scene["chunks"][1] - scene["chunks"][0]]
+    return scene, *([piece for chunk in chunks for piece in chunk[kind]] for kind in ("rows", "parts"))
+
+
+def _boxes(scene, rows, parts):
+    return [(index, *rows[row][2:4], parts[part]) for index, _, row, part in scene["boxes"] if part is not None]

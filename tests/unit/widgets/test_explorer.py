@@ -267,27 +267,44 @@ def test_closing_frees_it_and_leaves_others_alone(stubs, timer):
     two.close()
 
 
-def test_a_change_is_sent_with_the_shapes_that_the_page_lacks_and_the_whole_state_with_all(page, monkeypatch):
+def test_a_change_is_sent_with_the_pieces_that_the_page_lacks_and_the_whole_state_with_all(page, monkeypatch):
     explorer, sent = page.explorer, []
     state_of = explorer.get_state
     monkeypatch.setattr(explorer, "get_state", lambda key=None: sent.append(state_of(key)) or sent[-1])
 
-    def shapes(*states):
-        return {key for state in states for key in state if key.startswith(("shape", "part"))}
+    def chunks(*states):
+        return {key for state in states for key in state if key.startswith("chunk")}
 
-    had = shapes(state_of())
+    had = chunks(state_of())
     page.send("select", id=page.edge("T3"))
-    assert not shapes(*sent)
+    assert not chunks(*sent)
     for ask in (lambda: page.send("act", id=page.edge("T3")), lambda: page.send("undo")):
         sent.clear()
         ask()
-        assert not shapes(*sent) & had
-        had |= shapes(*sent)
-        rows = [row for layer in ("boxes", "headers", "labels") for row in explorer.scene[layer]]
-        needed = {f"shape{row[-1]}" for row in (*rows, *drawn.nodes(explorer), *drawn.edges(explorer))}
-        assert needed | {f"part{number}" for _, number in explorer.scene["insides"]} <= had
-    assert not shapes(*sent)  # after the undo the page shows what it had
-    assert shapes(state_of()) == had
+        assert not chunks(*sent) & had
+        had |= chunks(*sent)
+        assert {f"chunk{n}" for n in range(*explorer.scene["chunks"])} == had
+        shapes = sum(len(chunk["shapes"]) for chunk in explorer._pieces.stock.chunks)
+        assert drawn.shapes(explorer) <= set(range(shapes))
+    assert not chunks(*sent)  # after the undo the page shows what it had
+    assert chunks(state_of()) == had
+
+
+def test_pieces_of_earlier_pictures_are_given_up_when_there_are_many(page, monkeypatch):
+    explorer = page.explorer
+    state_of, sent = explorer.get_state, []
+    had = {key for key in state_of() if key.startswith("chunk")}
+    monkeypatch.setattr("fuser_lab_widgets.stock.MOST", 1)
+    monkeypatch.setattr(explorer, "get_state", lambda key=None: sent.append(state_of(key)) or sent[-1])
+    before = sorted(drawn.nodes(explorer))
+    page.send("act", id=page.edge("T3"))
+    page.send("undo")
+    gone = {key for state in sent for key, value in state.items() if key.startswith("chunk") and value is None}
+    assert had <= gone
+    assert [node[:10] for node in sorted(drawn.nodes(explorer))] == [node[:10] for node in before]
+    whole = {key for key in state_of() if key.startswith("chunk")}
+    assert whole == {f"chunk{n}" for n in range(*explorer.scene["chunks"])}
+    assert not whole & gone
 
 
 def test_the_picture_is_sent_before_edits_are_foreseen(page, monkeypatch):
@@ -332,7 +349,7 @@ def test_what_is_sent_is_small(stubs):
 def test_a_hostile_name_stays_text(stubs):
     plan = stubs.sum_broadcast_add(("<script>alert(1)</script>", "T1", "T2", "<b>T3</b>", "T4"))
     explorer = Explorer(plan)
-    shapes = [markup for key, markup in explorer.get_state().items() if key.startswith("shape")]
+    shapes = [markup for chunk in explorer._pieces.stock.chunks for markup in chunk["shapes"]]
     assert any("&lt;b&gt;T3" in markup for markup in shapes)
     assert not any("<script" in markup or "<b>" in markup for markup in shapes)
     page = Page(explorer)

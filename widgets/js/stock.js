@@ -1,0 +1,47 @@
+// The pieces that pictures are made of, by the numbers that scenes have of them. Python sends each of them once.
+
+/** Pieces of a chunk: `shapes` are markup, `rows` the data of drawn things, `parts` the insides of segments. */
+export class Stock {
+  /** `chunk(n)` returns what Python sent. */
+  constructor(chunk) {
+    this.chunk = chunk;
+    this.begin(0);
+  }
+
+  begin(first) {
+    Object.assign(this, { first, end: first, shapes: [], rows: [], parts: [] });
+  }
+
+  /** Take the chunks of a scene that are not here yet. */
+  take([first, end]) {
+    if (first !== this.first) this.begin(first);
+    for (; this.end < end; this.end++) {
+      const { shapes, rows, parts } = this.chunk(this.end);
+      for (const shape of shapes) this.shapes.push(shape);
+      for (const row of rows) this.rows.push(row);
+      for (const part of parts) this.parts.push(new Part(...part));
+    }
+  }
+}
+
+export function wire([id, source, target, tensor, left, top, right, bottom, kind, x, y, css, shape, label]) {
+  return { id, source, target, tensor, left, top, right, bottom, kind, x, y, css, hue: null, shape, label, hint: css.includes("hinted") };
+}
+
+export function node([id, kind, names, text, w, h, x, y, css, shape]) {
+  return { id, kind, names, text, w, h, x, y, css, shape };
+}
+
+/** The ops and edges of a segment, from the corner of its box. */
+class Part {
+  constructor(nodes, edges) {
+    this.nodes = new Map(nodes.map((row) => [row[0], node(row)]));
+    this.edges = new Map(edges.map((row) => [row[0], wire(row)]));
+  }
+
+  /** The outlines of the ops as one path. */
+  get outlines() {
+    this.path ??= [...this.nodes.values()].map((n) => `M${Math.round(n.x - n.w / 2)} ${Math.round(n.y - n.h / 2)}h${n.w}v${n.h}h${-n.w}z`).join("");
+    return this.path;
+  }
+}
