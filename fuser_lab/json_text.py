@@ -3,7 +3,9 @@
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+_PLAIN: Final = frozenset({str, int, bool})  # most of what there is
 
 
 def json_text(data: Any, *, indent: int | None = None) -> str:
@@ -14,6 +16,8 @@ def json_text(data: Any, *, indent: int | None = None) -> str:
 
 def plain(value: Any) -> Any:
     """Return data with lists for tuples, strings as keys of mappings, and None for floats that are not finite."""
+    if value is None or type(value) in _PLAIN:
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.ir import TensorView
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView, view_verdicts, word
+from fuser_lab.report.keeping import kept
 from fuser_lab.report.parts import Part, Parts
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
 from fuser_lab.segmentation.origins import source_of
@@ -62,7 +65,9 @@ class _Edges:
 
     def fit(self, ops: _Ops, places: tuple[_Place | None, ...]) -> bool:
         """Whether edges into ops from places differ from these only in segment numbers."""
-        return self.ops is ops and list(map(_side, self.places)) == list(map(_side, places))
+        return self.ops is ops and (
+            self.places == places or list(map(_side, self.places)) == list(map(_side, places))
+        )
 
     def part(self, segment: int, places: tuple[_Place | None, ...]) -> Part[EdgeView]:
         """Return the edges for another segment number and other sources."""
@@ -300,11 +305,12 @@ def _edge_id(tensor: str, source: str, target: str) -> str:
 
 def _row(segment: SegmentLike, ops: _Ops, known: _Row | None) -> _Row:
     """Return the view of a segment: the previous one, renumbered if necessary, if its objects are the same."""
-    verdicts = getattr(segment, "verdicts", None)
-    of = ops, segment.scheduler, segment.inputs, segment.outputs, verdicts
+    group = getattr(segment, "group", None)  # which decides the rest
+    verdicts = None if group is not None else getattr(segment, "verdicts", None)
+    of = (ops, group) if group is not None else (ops, segment.scheduler, segment.inputs, segment.outputs, verdicts)
     crossing = getattr(segment, "bytes_crossing", 0)
-    if known is None or not all(x is y for x, y in zip(known.of, of, strict=True)):
-        return _Row(of=of, view=_segment(segment, ops, crossing, verdicts))
+    if known is None or len(of) != len(known.of) or not all(map(is_, known.of, of)):
+        return _Row(of=of, view=_segment(segment, ops, crossing, getattr(segment, "verdicts", None)))
     old = known.view
     if (old.index, old.bytes_crossing) == (segment.index, crossing):
         return known
@@ -358,12 +364,19 @@ def _edge(tensor: TensorView, source: _Place, target: _Place, *, labelled: bool)
 
 def _copies(segments: Sequence[SegmentLike], replicas: Mapping[str, str]) -> dict[str, int]:
     """Return how many segments compute an expression, if several do; replicas are separate expressions."""
-    names = [replicas.get(expr.name, expr.name) for segment in segments for expr in segment.exprs]
+    names = list(chain.from_iterable(_names(tuple(segment.exprs)) for segment in segments))
+    if replicas:
+        names = [replicas.get(name, name) for name in names]
     if len(set(names)) == len(names):
         return {}
     counts = Counter(names)
     counts.update({name: counts[original] for name, original in replicas.items()})
     return {name: count for name, count in counts.items() if count > 1}
+
+
+@kept
+def _names(exprs: tuple[Expr, ...]) -> tuple[str, ...]:
+    return tuple([expr.name for expr in exprs])
 
 
 def _edge_kind(source: int | None, target: _Place) -> EdgeKind:

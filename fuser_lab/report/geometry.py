@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from fuser_lab.report.layers import Bends, Graph, Point, Stand
 
     Port = tuple[str, str]  # a node, and the tensor that leaves it there
+    # The centre of an edge's label, the corners of the segments at its ends, and the routes between them.
+    Places = tuple[Point | None, Point, Point, tuple[tuple[Point, ...], ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,22 +91,20 @@ class Inside:
 class Same:
     """A key of objects, compared by identity, and of values, compared as such."""
 
-    __slots__ = ("_hash", "_objects", "_values")
+    __slots__ = ("_hash", "_key", "_objects")
 
     def __init__(self, objects: tuple[object, ...], *values: Hashable) -> None:
-        self._objects, self._values = objects, values
-        self._hash = hash((*map(id, objects), *values))
+        self._objects = objects  # held, so that no other object gets its id
+        self._key = (*map(id, objects), *values)
+        self._hash = hash(self._key)
 
     def __hash__(self) -> int:
         """Return the hash, which is computed once."""
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        """Compare objects by identity, which holds them, so that no other gets their ids."""
-        return (
-            isinstance(other, Same) and self._values == other._values
-            and all(a is b for a, b in zip(self._objects, other._objects, strict=True))
-        )
+        """Compare objects by identity."""
+        return isinstance(other, Same) and self._key == other._key
 
 
 class Key:
@@ -125,14 +125,14 @@ class Key:
 
 
 class Way(NamedTuple):
-    """An edge between segments: the segments at its ends, where these and its parts stand, and the result.
+    """An edge between segments: the segments at its ends, what else decides where it runs, and the result.
 
-    ``places`` are the corners of the segments, the label's centre and the routes between; ``bends`` its corners and the
-    label's centre, from the tip on; ``wire`` the tip and the curve from there.
+    ``bends`` are its corners and its label's centre, from the tip on; ``wire`` is the tip, and the curve from there.
     """
 
-    ends: tuple[Inside | None, Inside | None]
-    places: tuple[object, ...]
+    start: Inside | None
+    end: Inside | None
+    places: Places
     bends: tuple[Point | None, ...]
     wire: tuple[Point, Curve]
 

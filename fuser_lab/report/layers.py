@@ -14,9 +14,9 @@ and so do the bends of a rank whose items stood side by side before.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -148,18 +148,16 @@ def _in_order(net: Net) -> Net:
     return net
 
 
-@dataclass(slots=True, kw_only=True)
 class _Bend:
     """A trunk's point on a rank, or (``item`` given) a box of the graph."""
 
-    rank: int
-    width: float
-    item: int | None = None
-    trunk: Hashable = None
-    above: list[tuple[int, float, float, float]] = field(default_factory=list)  # (bend, own offset, its offset, weight)
-    below: list[tuple[int, float, float, float]] = field(default_factory=list)
-    at: int = 0
-    x: float = 0.0
+    __slots__ = ("above", "at", "below", "item", "rank", "trunk", "width", "x")
+
+    def __init__(self, rank: int, width: float, item: int | None = None, trunk: Hashable = None) -> None:
+        self.rank, self.width, self.item, self.trunk = rank, width, item, trunk
+        self.above: list[tuple[int, float, float, float]] = []  # (bend, own offset, its offset, weight)
+        self.below: list[tuple[int, float, float, float]] = []
+        self.at, self.x = 0, 0.0
 
 
 class Net:
@@ -170,13 +168,13 @@ class Net:
         self._has_stood = any(item.stood is not None for item in graph.items)
         ranks = _ranks(graph)
         self._bends = [
-            _Bend(rank=rank, width=item.width, item=n)
+            _Bend(rank, item.width, n)
             for n, (item, rank) in enumerate(zip(graph.items, ranks, strict=True))
         ]
         self._paths: list[list[int]] = []
         self._thread(ranks)
         self._ranks: list[list[int]] = [[] for _ in range(max(ranks, default=-1) + 1)]
-        for n in self._walk():
+        for n in range(len(self._bends)) if self._has_stood else self._walk():
             bend = self._bends[n]
             bend.at = len(self._ranks[bend.rank])
             self._ranks[bend.rank].append(n)
@@ -189,18 +187,18 @@ class Net:
         """Give every wire a bend on each rank that it passes; a trunk's wires share bends."""
         bends: dict[tuple[Hashable, int], int] = {}
         linked: set[tuple[int, int, float]] = set()
-        for wire in self._graph.wires:
-            path, offset = [wire.source], wire.leaves
-            for rank in range(ranks[wire.source] + 1, ranks[wire.target]):
-                bend = bends.get((wire.trunk, rank))
+        for source, target, trunk, leaves, enters in self._graph.wires:
+            path, offset = [source], leaves
+            for rank in range(ranks[source] + 1, ranks[target]):
+                bend = bends.get((trunk, rank))
                 if bend is None:
-                    bend = bends[wire.trunk, rank] = len(self._bends)
-                    self._bends.append(_Bend(rank=rank, width=_BEND_WIDTH, trunk=wire.trunk))
+                    bend = bends[trunk, rank] = len(self._bends)
+                    self._bends.append(_Bend(rank, _BEND_WIDTH, trunk=trunk))
                 self._link(path[-1], bend, offset, 0.0, linked)
                 path.append(bend)
                 offset = 0.0
-            self._link(path[-1], wire.target, offset, wire.enters, linked)
-            path.append(wire.target)
+            self._link(path[-1], target, offset, enters, linked)
+            path.append(target)
             self._paths.append(path)
 
     def _link(self, upper: int, lower: int, leaves: float, enters: float, linked: set[tuple[int, int, float]]) -> None:
@@ -259,10 +257,10 @@ class Net:
         """Leave bends where they were, in the ranks where items were that stand in one rank again."""
         count = len(self._graph.items)
         for rank in self._ranks:
-            numbers = Counter([s.rank for n in rank if (s := self._stands[n]) is not None and s.rank is not None])
-            before = max(numbers, key=numbers.__getitem__, default=None)
-            if before is None:
+            numbers = [s.rank for n in rank if (s := self._stands[n]) is not None and s.rank is not None]
+            if not numbers:
                 continue
+            before = numbers[0] if numbers.count(numbers[0]) == len(numbers) else max(numbers, key=numbers.count)
             for n in rank:
                 if n >= count and (x := known.get((self._bends[n].trunk, before))) is not None:
                     self._stands[n] = Stand(x)
@@ -409,8 +407,9 @@ class Net:
                 run = self._run(n, seen)
                 if len(run) > 1:
                     self._align(run)
-        for bend in self._bends:
-            bend.x = round(bend.x, _DIGITS)
+        for bend, stand in zip(self._bends, self._stands, strict=True):
+            if stand is None:
+                bend.x = round(bend.x, _DIGITS)
 
     def _run(self, n: int, seen: set[int]) -> list[tuple[int, float]]:
         """Return the bends of an unbranched path from ``n`` down, with their positions if it is straight."""
@@ -531,22 +530,23 @@ class Net:
             centres.append((across[n], tops[bend.rank] + room + item.height / 2))
         routes = []
         for wire, path in zip(self._graph.wires, self._paths, strict=True):
-            source, target = centres[wire.source], centres[wire.target]
-            corners = [(source[0] + wire.leaves, source[1] + items[wire.source].height / 2)]
-            end = target[0] + wire.enters, target[1] - items[wire.target].height / 2
+            first, last, _, leaves, enters = wire
+            source, target = centres[first], centres[last]
+            corners = [(source[0] + leaves, source[1] + items[first].height / 2)]
+            end = target[0] + enters, target[1] - items[last].height / 2
             for at, (above, n) in enumerate(pairwise(path)):
-                x, ahead = corners[-1][0], end[0] if n == wire.target else across[n]
-                band, rank = frame.bands[bends[above].rank], bends[n].rank
-                start = x, tops[bends[above].rank] + heights[bends[above].rank]
+                x, ahead = corners[-1][0], end[0] if n == last else across[n]
+                upper, rank = bends[above].rank, bends[n].rank
+                band, start = frame.bands[upper], (x, tops[upper] + heights[upper])
                 if band != frame.bands[rank]:
-                    lane = frame.lanes[band][above, 0.0 if at else wire.leaves]
+                    lane = frame.lanes[band][above, 0.0 if at else leaves]
                     below, aside = frame.foot + (lane + 1) * _LANE, frame.edges[band] + self._graph.gap + lane * _LANE
                     over = frame.head - self._graph.gap / 2 - (lane + 0.5) * _LANE
                     corners += (start, (x, below), (aside, below), (aside, over), (ahead, over), (ahead, tops[rank]))
                 elif abs(ahead - x) >= _STEP:
                     corners += (start, (ahead, tops[rank]))
             corners.append(end)
-            routes.append(tuple(point for point, _ in groupby(corners)))
+            routes.append(tuple([a for a, b in pairwise(corners) if a != b] + [end]))
         return Placed(
             width=frame.edges[-1], height=frame.foot + frame.head, centres=tuple(centres), routes=tuple(routes),
             stands=tuple([

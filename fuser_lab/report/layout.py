@@ -21,11 +21,12 @@ from fuser_lab.report.parts import Parts, edges_by_segment, nodes_but, nodes_by_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from fuser_lab.report.geometry import Port, Room
+    from fuser_lab.report.geometry import Places, Port, Room
     from fuser_lab.report.layers import Net, Placed, Point
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
 
 _MARGIN = 11.0
+_MARGINS = _MARGIN, _MARGIN
 _PADDING = 16.0
 _GAP = 18.0
 _RANK_GAP = 26.0
@@ -111,18 +112,18 @@ class _Drawing:
         self._segments = {s.index: s for s in view.segments}
         self._nodes, self._into = nodes_by_segment(view.nodes), edges_by_segment(view.edges)
         self._free = list(nodes_but(view.nodes, (s.index for s in view.segments if s.nodes)))
-        self._crossing = self._edges_between(view.edges)
+        between = self._edges_between(view.edges)
+        self._crossing = [(e, _port(e), self._home.get(e.source), self._home.get(e.target)) for e in between]
         self._entering: dict[int, list[str]] = defaultdict(list)  # edges into each segment from elsewhere
         self._leaving: dict[int, dict[Port, None]] = defaultdict(dict)
-        for edge in self._crossing:
-            home, goal = self._home.get(edge.source), self._home.get(edge.target)
+        for edge, port, home, goal in self._crossing:
             if home is not None:
-                self._leaving[home][_port(edge)] = None
+                self._leaving[home][port] = None
             if goal is not None:
                 self._entering[goal].append(edge.id)
         self._sizes = {node.id: self._size(node) for node in self._free}
-        self._entrances = self._spread_entrances(self._crossing, self._sizes)
-        self._exits = self._spread_exits(map(_port, self._crossing), self._sizes)
+        self._entrances = self._spread_entrances(between, self._sizes)
+        self._exits = self._spread_exits((port for _, port, *_ in self._crossing), self._sizes)
         self._insides: dict[int, Inside] = {}
         self._known: dict[Same, tuple[Key, Inside]] = {}
         for segment in view.segments:
@@ -288,15 +289,14 @@ class _Drawing:
             low = node.kind == "input"
             items.append(Item(width=width, height=height, low=low, stood=outer.get(self._known_by(node))))
         labels, legs = self._labels, self._legs
-        for edge in self._crossing:
-            if edge.labelled and _port(edge) not in labels:
-                labels[_port(edge)] = len(items)
+        for edge, port, *_ in self._crossing:
+            if edge.labelled and port not in labels:
+                labels[port] = len(items)
                 width, height = self._swapped(measure.edge_label_size(edge))
-                items.append(Item(width=width, height=height, stood=outer.get(_label_of(_port(edge)))))
+                items.append(Item(width=width, height=height, stood=outer.get(_label_of(port))))
         wires: list[Wire] = []
         joined: dict[tuple[Port, str | int], int] = {}
-        for edge in self._crossing:
-            home, goal, port = self._home.get(edge.source), self._home.get(edge.target), _port(edge)
+        for edge, port, home, goal in self._crossing:
             leaves = self._exits[port] if home is None else self._insides[home].leaving[port]
             enters = self._entrances[edge.id] if goal is None else self._insides[goal].entering[port]
             source = number[edge.source if home is None else home]
@@ -331,15 +331,7 @@ class _Drawing:
         for index, inside in self._insides.items():
             x, y = placed.centres[number[index]]
             corners[index] = x - inside.size[0] / 2 + _MARGIN, y - inside.size[1] / 2 + _MARGIN
-        before = {} if self._before is None else self._before.ways
-        ways: dict[str, Way] = {}
-        unsaid = set(self._labels)
-        for edge in self._crossing:
-            label = None
-            if edge.labelled and _port(edge) in unsaid:  # one for all readers of the tensor
-                unsaid.remove(_port(edge))
-                label = placed.centres[self._labels[_port(edge)]]
-            ways[edge.id] = self._way(edge, placed, corners, label, before.get(edge.id))
+        ways = self._ways(placed, corners)
         width, height = self._swapped((placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN))
         return Layout(
             width=width,
@@ -347,36 +339,47 @@ class _Drawing:
             segments={i: _box(self._swapped(at), self._swapped(self._insides[i].size)) for i, at in corners.items()},
             insides=self._insides,
             free={
-                n.id: self._box(_moved(placed.centres[number[n.id]], (_MARGIN, _MARGIN)), self._sizes[n.id])
+                n.id: self._box(_moved(placed.centres[number[n.id]], _MARGINS), self._sizes[n.id])
                 for n in self._free
             },
             wires={name: way.wire for name, way in ways.items()},
             memory=self._memory(placed, bands, scale, ways),
         )
 
-    def _way(
-        self, edge: EdgeView, placed: Placed, corners: Mapping[int, Point], label: Point | None, known: Way | None,
-    ) -> Way:
-        """Return the way of an edge between segments: as ``known`` where its parts stand where they stood."""
-        home, goal = self._home.get(edge.source), self._home.get(edge.target)
-        ends = None if home is None else self._insides[home], None if goal is None else self._insides[goal]
-        legs = [placed.routes[leg] for leg in self._legs[edge.id]]
-        places = home if home is None else corners[home], goal if goal is None else corners[goal], label, *legs
-        if known is not None and known.ends[0] is ends[0] and known.ends[1] is ends[1] and known.places == places:
-            return known
+    def _ways(self, placed: Placed, corners: Mapping[int, Point]) -> dict[str, Way]:
+        """Return the ways of the edges between segments: as before where their parts stand where they stood."""
+        before = {} if self._before is None else self._before.ways
+        insides, routes, unsaid = self._insides, placed.routes, set(self._labels)
+        ways: dict[str, Way] = {}
+        for edge, port, home, goal in self._crossing:
+            label = None
+            if edge.labelled and port in unsaid:  # one for all readers of the tensor
+                unsaid.remove(port)
+                label = placed.centres[self._labels[port]]
+            start = (None, _MARGINS) if home is None else (insides[home], corners[home])
+            end = (None, _MARGINS) if goal is None else (insides[goal], corners[goal])
+            places = label, start[1], end[1], tuple([routes[leg] for leg in self._legs[edge.id]])
+            way = before.get(edge.id)
+            if way is None or way.places != places or way.start is not start[0] or way.end is not end[0]:
+                way = self._way(edge, start[0], end[0], places, way)
+            ways[edge.id] = way
+        return ways
+
+    def _way(self, edge: EdgeView, start: Inside | None, end: Inside | None, places: Places, known: Way | None) -> Way:
+        label, corner, goal, legs = places
         route: list[Point] = []
-        if home is not None and ends[0] is not None:
-            route += (_moved(p, corners[home]) for p in ends[0].routes[_port(edge)])
+        if start is not None:
+            route += (_moved(p, corner) for p in start.routes[_port(edge)])
         for leg in legs:
-            route += (_moved(p, (_MARGIN, _MARGIN)) for p in leg)
-        if goal is not None and ends[1] is not None:
-            route += (_moved(p, corners[goal]) for p in ends[1].routes[edge.id])
+            route += (_moved(p, _MARGINS) for p in leg)
+        if end is not None:
+            route += (_moved(p, goal) for p in end.routes[edge.id])
         x, y = tip = route[-1]
         bends = tuple([(round(a - x, 2), round(b - y, 2)) for a, b in route])
         middle = label and (round(label[0] + _MARGIN - x, 2), round(label[1] + _MARGIN - y, 2))
         is_moved = known is not None and known.bends == (*bends, middle)
         curve = known.wire[1] if known is not None and is_moved else self._curve(bends, middle)
-        return Way(ends=ends, places=places, bends=(*bends, middle), wire=(self._swapped(tip), curve))
+        return Way(start, end, places, (*bends, middle), (self._swapped(tip), curve))
 
     def _memory(self, placed: Placed, bands: int, scale: float, ways: Mapping[str, Way]) -> Memory:
         number = self._number

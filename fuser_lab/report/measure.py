@@ -71,14 +71,21 @@ def _with_aside(name: str, aside: str, width: float) -> float:
 
 def segment_label(segment: SegmentView) -> tuple[str, str, str]:
     """Return the three parts of a segment's header: number, scheduler, and traffic."""
-    ops = plural(len(segment.ops), "op")
-    moved = f"{ops} · in {bytes_label(segment.bytes_in)} · out {bytes_label(segment.bytes_out)}"
-    return f"S{segment.index}", segment.scheduler, moved
+    return f"S{segment.index}", segment.scheduler, _traffic(len(segment.ops), segment.bytes_in, segment.bytes_out)
+
+
+@lru_cache(maxsize=1 << 12)
+def _traffic(ops: int, bytes_in: int, bytes_out: int) -> str:
+    return f"{plural(ops, 'op')} · in {bytes_label(bytes_in)} · out {bytes_label(bytes_out)}"
 
 
 def header_width(segment: SegmentView) -> float:
     """Return the width of a segment's header."""
-    chip, scheduler, moved = segment_label(segment)
+    return _header_width(*segment_label(segment))
+
+
+@lru_cache(maxsize=1 << 12)
+def _header_width(chip: str, scheduler: str, moved: str) -> float:
     return chip_width(chip) + 8 + sans_width(scheduler, LABEL_SIZE + 1) + 8 + sans_width(moved, LABEL_SIZE) + 4
 
 

@@ -65,23 +65,22 @@ def wire_pieces(painter: Painter, edge: EdgeView, tip: Point, curve: Curve) -> t
     return wire, Piece(x=x, y=y, css="fl-label", markup=painter.label(edge, (0.0, 0.0)))
 
 
-def node_piece(painter: Painter, node: NodeView, box: Box, *, compact: bool) -> Piece:
+def node_piece(painter: Painter, node: NodeView, box: Box) -> Piece:
     """Return a node, around its middle."""
     x, y = round(box.x + box.width / 2, 1), round(box.y + box.height / 2, 1)
     markup = _node_markup(
         node.kind, node.label, node.tensor, node.tensors, node.dtype, node.shape, node.bytes, node.replica,
-        node.copies, node.text, node.detail, compact,
+        node.copies, node.text, node.detail, painter.compact,
     )
     return Piece(x=x, y=y, css=painter.node_css(node), markup=markup)
 
 
 def inside_pieces(
-    view: ViewModel, inside: Inside, nodes: Iterable[NodeView], edges: Iterable[EdgeView],
+    painter: Painter, inside: Inside, nodes: Iterable[NodeView], edges: Iterable[EdgeView],
 ) -> tuple[dict[str, Piece], dict[str, Piece]]:
     """Return the pieces of nodes and edges inside a segment, from its corner on."""
-    painter, compact = painter_of(view), view.compact
     return (
-        {node.id: node_piece(painter, node, inside.nodes[node.id], compact=compact) for node in nodes},
+        {node.id: node_piece(painter, node, inside.nodes[node.id]) for node in nodes},
         {edge.id: _edge_piece(painter, edge, inside.edges[edge.id]) for edge in edges},
     )
 

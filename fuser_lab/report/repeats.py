@@ -50,11 +50,12 @@ def blocks(view: ViewModel) -> tuple[Block, ...]:
     signatures = [numbers.setdefault((s.scheduler, s.ops), len(numbers)) for s in view.segments]
     found, at = list[Block](), 0
     while at < len(signatures):
+        periods = [n for n, other in enumerate(signatures[at + 1 : at + 1 + _LONGEST], 1) if other == signatures[at]]
         best = max(
-            (Block(first=at, period=period, count=_count(signatures, at, period)) for period in range(1, _LONGEST + 1)),
-            key=lambda block: (block.count >= _FEWEST) * block.period * block.count,
+            (Block(first=at, period=period, count=_count(signatures, at, period)) for period in periods),
+            key=lambda block: (block.count >= _FEWEST) * block.period * block.count, default=None,
         )
-        if best.count >= _FEWEST:
+        if best is not None and best.count >= _FEWEST:
             found.append(best)
             at += best.period * best.count
         else:
@@ -64,8 +65,6 @@ def blocks(view: ViewModel) -> tuple[Block, ...]:
 
 def _count(signatures: Sequence[int], first: int, period: int) -> int:
     """Return how often the segments from ``first`` on repeat with this period."""
-    if first + period >= len(signatures) or signatures[first + period] != signatures[first]:
-        return 1
     count = 1
     pattern = signatures[first : first + period]
     while len(pattern) == period and signatures[first + count * period : first + (count + 1) * period] == pattern:

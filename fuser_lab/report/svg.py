@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _XMLNS: Final = "http://www.w3.org/2000/svg"
 _SPINE: Final = 7.0
 _MARK_AT: Final = 9.0  # from the start of a wire
+_MOST_SAID: Final = 60  # segments in the description of a picture
 _TEXT_DROP: Final = 0.35  # of the font size: from the middle of a line to its baseline
 
 
@@ -125,7 +126,7 @@ class Painter:
         self._hints = hints
         self._prefix = prefix
         self._style = style
-        self._compact = compact
+        self.compact = compact
         self._refused = {s.index for s in segments if not s.ok}
         self._schedulers = {s.index: s.scheduler for s in segments}
 
@@ -211,7 +212,7 @@ class Painter:
 
     def edge(self, edge: EdgeView, curve: Curve) -> str:
         """Return the wire of an edge and its tip."""
-        width = edge_width(edge.bytes) * (0.6 if self._compact else 1.0)
+        width = edge_width(edge.bytes) * (0.6 if self.compact else 1.0)
         path, tip = _arrow(curve, width)
         mark = self._mark(curve) if edge.tensor in self._hints else ""
         if not self._style:  # a title would show a second tooltip beside the page's own
@@ -280,7 +281,7 @@ class Painter:
         )
 
     def _node_lines(self, node: NodeView, box: Box) -> str:
-        lines = measure.node_text(node, compact=self._compact)
+        lines = measure.node_text(node, compact=self.compact)
         middle = box.x + box.width / 2
         name_y = box.y + (box.height / 2 if not lines.detail else box.height * 0.34) + measure.NAME_SIZE * _TEXT_DROP
         mono = f' font-family="monospace" font-size="{_n(measure.DETAIL_SIZE)}"' if self._style else ""
@@ -319,7 +320,10 @@ _PATTERN_PATHS: Final = {
 def describe(view: ViewModel) -> str:
     """Return a sentence that describes the plan, for screen readers."""
     header = view.header
-    kernels = "; ".join(f"S{s.index} {s.scheduler} with {plural(len(s.ops), 'op')}" for s in view.segments)
+    said = view.segments[:_MOST_SAID]
+    kernels = "; ".join([f"S{s.index} {s.scheduler} with {plural(len(s.ops), 'op')}" for s in said])
+    if len(view.segments) > _MOST_SAID:
+        kernels += f"; and {len(view.segments) - _MOST_SAID} more"
     return (
         f"{plural(header.ops, 'op')} in {plural(header.segments, 'segment')}, one kernel each: {kernels}. "
         f"{bytes_label(header.bytes_moved)} moved; a single kernel would move {bytes_label(header.bytes_ideal)}."

@@ -49,6 +49,11 @@ class SegmentedGroup:
         return self.answer.verdicts
 
     @cached_property
+    def moved(self) -> int:
+        """Bytes that it reads and writes."""
+        return sum(tv.nbytes for tv in (*self.tensor_inputs, *self.outputs))
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the expressions in order."""
         return tuple([expr.name for expr in self.exprs])

@@ -136,7 +136,7 @@ class Previews:
         self._oracle = oracle
         self._model = model
         self._meaning = meaning
-        self._moved = [_bytes(group.tensor_inputs, group.outputs) for group in segmented.groups]
+        self._moved = [group.moved for group in segmented.groups]
         self._known: dict[_Edit, EditPreview] = {}
         self.before = self._amount(len(segmented.groups), sum(self._moved))
 
@@ -267,7 +267,7 @@ class Previews:
             moved = self.before.moved - sum(self._moved[index] for index in regrouping.gone) + parts
             return self._amount(self.before.segments - len(regrouping.gone) + len(regrouping.parts), moved)
         made = edits.rebuilt(self._segmented, regrouping, self._oracle, log)
-        return self._amount(len(made.groups), sum(_bytes(group.tensor_inputs, group.outputs) for group in made.groups))
+        return self._amount(len(made.groups), sum(group.moved for group in made.groups))
 
     def _is_plain(self, regrouping: Regrouping) -> bool:
         """Whether the edit leaves alone what segments recompute or repeat."""

@@ -61,10 +61,9 @@ class Pieces:
         self._nodes: dict[str, _Node] = {}
         self._insides: dict[Hashable, tuple[Inside, int]] = {}
 
-    def boxes(self, view: ViewModel, layout: Layout) -> list[list[int | None]]:
+    def boxes(self, painter: Painter, view: ViewModel, layout: Layout) -> list[list[int | None]]:
         """Return each segment with a box: its number, that of its look, its row, and the part with its ops."""
-        painter = painter_of(view)
-        insides = self._inside_numbers(view, layout)
+        insides = self._inside_numbers(painter, view, layout)
         return [
             [
                 segment.index, theme.look(segment.index),
@@ -79,9 +78,9 @@ class Pieces:
             round(box.width), round(box.height), drawn.x, drawn.y, *self._looks(drawn), *self._looks(header),
         ))
 
-    def wires(self, view: ViewModel, layout: Layout) -> list[list[int | None]]:
+    def wires(self, painter: Painter, view: ViewModel, layout: Layout) -> list[list[int | None]]:
         """Return each edge that is not inside a segment: its row, and the segments on both sides."""
-        painter, hints, before, drawn = painter_of(view), hints_of(view), self._wires, dict[str, _Wire]()
+        hints, before, drawn = hints_of(view), self._wires, dict[str, _Wire]()
         found: list[list[int | None]] = []
         for edge in edges_but(view.edges):
             wire = layout.wires[edge.id]
@@ -102,14 +101,14 @@ class Pieces:
             *self._looks(drawn), label and (label.x, label.y, *self._looks(label)),
         ))
 
-    def nodes(self, view: ViewModel, layout: Layout) -> list[list[int | None]]:
+    def nodes(self, painter: Painter, view: ViewModel, layout: Layout) -> list[list[int | None]]:
         """Return each node that is not inside a segment's box: its row, and the segment that it stands for."""
-        painter, before, drawn = painter_of(view), self._nodes, dict[str, _Node]()
+        before, drawn = self._nodes, dict[str, _Node]()
         found: list[list[int | None]] = []
         for node in nodes_but(view.nodes, layout.insides):
             box, known = layout.free[node.id], before.get(node.id)
             if known is None or known.box != box or known.node != node:
-                row = self._node(node, box, node_piece(painter, node, box, compact=view.compact))
+                row = self._node(node, box, node_piece(painter, node, box))
                 known = _Node(node, box, self.stock.number("rows", row))
             drawn[node.id] = known
             found.append([known.row, node.segment])
@@ -126,7 +125,7 @@ class Pieces:
     def _looks(self, drawn: Piece) -> tuple[str, int]:
         return drawn.css, self.stock.number("shapes", drawn.markup)
 
-    def _inside_numbers(self, view: ViewModel, layout: Layout) -> dict[int, int]:
+    def _inside_numbers(self, painter: Painter, view: ViewModel, layout: Layout) -> dict[int, int]:
         """Return the number of the part of each segment that is drawn with its ops."""
         hints = hints_of(view)
         keys = {s.index: (id(inside), s.ok, hints) for s in view.segments if (inside := layout.insides.get(s.index))}
@@ -136,12 +135,12 @@ class Pieces:
             inside = layout.insides[index]
             ops, into = nodes[index], edges.get(index)
             wires = () if into is None else into.finished([edge for edge in into.rough if edge.kind == "inside"])
-            number = self._part(view, inside, ops.finished(ops.rough), wires)
+            number = self._part(painter, inside, ops.finished(ops.rough), wires)
             self._insides[keys[index]] = inside, number  # its id is of no other while it is held here
         return {index: self._insides[key][1] for index, key in keys.items()}
 
-    def _part(self, view: ViewModel, inside: Inside, nodes: Sequence[NodeView], edges: Sequence[EdgeView]) -> int:
-        drawn, wired = inside_pieces(view, inside, nodes, edges)
+    def _part(self, painter: Painter, inside: Inside, nodes: Sequence[NodeView], edges: Sequence[EdgeView]) -> int:
+        drawn, wired = inside_pieces(painter, inside, nodes, edges)
         ops = tuple([self._node(node, inside.nodes[node.id], drawn[node.id]) for node in nodes])
         wires = tuple([
             (
@@ -171,11 +170,11 @@ def scene(
         shown = by_modules(view, module_folds(view, modules))
     else:
         shown = view if detail == "ops" else collapsed(view, opened, folded)
-    layout = place(shown)
+    layout, painter = place(shown), painter_of(shown)
     drawn = {
-        "boxes": pieces.boxes(shown, layout),
-        "wires": pieces.wires(shown, layout),
-        "nodes": pieces.nodes(shown, layout),
+        "boxes": pieces.boxes(painter, shown, layout),
+        "wires": pieces.wires(painter, shown, layout),
+        "nodes": pieces.nodes(painter, shown, layout),
     }
     pieces.stock.shut()
     return {
@@ -183,7 +182,7 @@ def scene(
         "title": view.header.title,
         "about": describe(view),
         "size": [round(layout.width), round(layout.height)],
-        "patterns": painter_of(shown).patterns(s for s in shown.segments if s.index in layout.segments),
+        "patterns": painter.patterns(s for s in shown.segments if s.index in layout.segments),
         "hues": len(theme.HUES_LIGHT),
         "room": [room.width, room.height],
         "chunks": [pieces.stock.first, pieces.stock.end],

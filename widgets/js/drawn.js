@@ -1,8 +1,6 @@
 // All that a picture shows, as data: boxes, what is in them, and what is around them. What of it is in the page is decided
 // by `Graph`.
 
-import { node, wire } from "./stock.js";
-
 const rank = ({ kind, segment }) => ({ input: -1, output: Infinity }[kind] ?? segment);
 const byRank = (a, b) => (rank(a) === rank(b) ? 0 : rank(a) - rank(b));
 const length = ({ left, top, right, bottom }) => Math.max(right, -left) + Math.max(bottom, -top);
@@ -10,13 +8,20 @@ const byLength = (a, b) => length(b) - length(a); // short edges on top: they ha
 
 /** The pieces of a scene, taken from a stock. Those inside segments are made when somebody asks for them. */
 export class Drawn {
-  constructor({ boxes, nodes, wires, hues }, { rows, parts }) {
+  constructor({ boxes, nodes, wires, hues }, stock) {
+    const { rows, parts } = stock;
     this.boxes = new Map(boxes.map(([id, look, row, part]) => {
       const [w, h, x, y, css, shape, headCss, headShape] = rows[row];
       return [id, { id, look, hue: id % hues, w, h, x, y, css, shape, headCss, headShape, part: parts[part], made: new Map() }];
     }));
-    this.free = new Map(nodes.map(([row, segment]) => [rows[row][0], { ...node(rows[row]), segment, hue: segment == null ? null : segment % hues }]));
-    this.wires = new Map(wires.map(([row, from, to]) => [rows[row][0], { ...wire(rows[row]), from, to }]));
+    this.free = new Map(nodes.map(([row, segment]) => {
+      const one = stock.node(row);
+      return [one.id, { ...one, segment, hue: segment == null ? null : segment % hues }];
+    }));
+    this.wires = new Map(wires.map(([row, from, to]) => {
+      const one = stock.wire(row);
+      return [one.id, { one, from, to }];
+    }));
   }
 
   /** The number of nodes and edges. */
@@ -42,7 +47,14 @@ export class Drawn {
 
   edge(id) {
     const box = this.wires.has(id) ? null : this.homes.get(id);
-    return box?.part.edges.has(id) ? within(box, id) : this.wires.get(id);
+    return box?.part.edges.has(id) ? within(box, id) : this.between(id);
+  }
+
+  /** An edge that is in no box. */
+  between(id) {
+    const wire = this.wires.get(id);
+    if (wire) wire.made ??= { ...wire.one, from: wire.from, to: wire.to };
+    return wire?.made;
   }
 
   /** All nodes, in the order of the keyboard. */
@@ -53,7 +65,7 @@ export class Drawn {
 
   /** All edges, in the order of the keyboard. */
   get edges() {
-    this.everyEdge ??= [...this.wires.values(), ...this.inside("edges", within)].sort(byLength);
+    this.everyEdge ??= [...[...this.wires.keys()].map((id) => this.between(id)), ...this.inside("edges", within)].sort(byLength);
     return this.everyEdge;
   }
 
@@ -72,8 +84,8 @@ export class Drawn {
     const edges = new Map();
     const tags = [];
     for (const one of this.free.values()) if (meetsNode(one)) nodes.set(one.id, one);
-    for (const one of this.wires.values()) {
-      if (meetsEdge(one)) edges.set(one.id, one);
+    for (const { one } of this.wires.values()) {
+      if (meetsEdge(one)) edges.set(one.id, this.between(one.id));
       const [x, y, css, shape] = (labels && one.label) || [];
       if (css && meets(x, y, x, y)) tags.push({ id: one.id, x, y, css, hue: null, shape });
     }

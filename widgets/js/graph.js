@@ -1,6 +1,6 @@
 // The graph on the canvas: draws scenes, marks the selection, and handles clicks and keys in the picture.
 
-import { enter, flag, h, isStill, mayEnter } from "./dom.js";
+import { enter, flag, h, isStill, mayEnter, soon } from "./dom.js";
 import { Drawn } from "./drawn.js";
 import { Heat } from "./heat.js";
 import { Overview } from "./overview.js";
@@ -98,7 +98,8 @@ export class Graph {
     this.detail = scene.detail;
     if (this.viewport.fitted || !anchor || !this.viewport.hold(anchor, this.locate(selected))) this.viewport.fit();
     this.fill();
-    this.overview.draw(this);
+    if (this.items.length === this.drawn.count) this.overview.draw(this);
+    else soon(() => this.overview.draw(this));
     this.tellRoom();
     if (String(this.drawnRoom) === String(scene.room)) this.animate(before);
     this.drawnRoom = scene.room;

@@ -9,7 +9,7 @@ export class Stock {
   }
 
   begin(first) {
-    Object.assign(this, { first, end: first, shapes: [], rows: [], parts: [] });
+    Object.assign(this, { first, end: first, shapes: [], rows: [], parts: [], made: new Map() });
   }
 
   /** Take the chunks of a scene that are not here yet. */
@@ -22,14 +22,30 @@ export class Stock {
       for (const part of parts) this.parts.push(new Part(...part));
     }
   }
+
+  /** A row as a node or an edge, which is of no segment. */
+  node(row) {
+    return this.read(row, node);
+  }
+
+  wire(row) {
+    return this.read(row, wire);
+  }
+
+  read(row, make) {
+    if (!this.made.has(row)) this.made.set(row, make(this.rows[row]));
+    return this.made.get(row);
+  }
 }
 
-export function wire([id, source, target, tensor, left, top, right, bottom, kind, x, y, css, shape, label]) {
+/** An edge, from its row. */
+function wire([id, source, target, tensor, left, top, right, bottom, kind, x, y, css, shape, label]) {
   return { id, source, target, tensor, left, top, right, bottom, kind, x, y, css, hue: null, shape, label, hint: css.includes("hinted") };
 }
 
-export function node([id, kind, names, text, w, h, x, y, css, shape]) {
-  return { id, kind, names, text, w, h, x, y, css, shape };
+/** A node, from its row. */
+function node([id, kind, names, text, w, h, x, y, css, shape]) {
+  return { id, kind, names, text, w, h, x, y, css, hue: null, shape };
 }
 
 /** The ops and edges of a segment, from the corner of its box. */
