@@ -2,10 +2,12 @@
 
 *Open* runs from ``Explorer(plan)``, which is what the cell that displays a plan does, to the painted picture;
 segmenting the fusion comes before. *Click* runs from a click on an edge, which cuts there, to the frame with the new
-picture, *select* from a click on a node to its answer. The page is a bare one with the explorer's script, and Python
-answers in this process: what a kernel adds, some milliseconds for each message, is not in the numbers. *CPU* is the
-processor time in it, of Python and of the page's main thread: it counts on a machine with other work. *Memory* is the
-page's heap; *sent* is what Python sends to open.
+picture, *select* from a click on a node to its answer. A graph that opens folded has a second row: *open* is from a
+click on *Ops* to the picture of all ops, and the clicks are on what is seen around an op in its middle. The page is a
+bare one with the explorer's script, and Python answers in this process: what a kernel adds, some milliseconds for each
+message, is not in the numbers. Each click comes when all that the last one started has ended. *CPU* is the processor
+time in it, of Python and of the page's main thread: it counts on a machine with other work. *Memory* is the page's
+heap; *sent* is what Python sends to open.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from tests.browser_path import HOW, find_browser
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from playwright.sync_api import Browser, CDPSession
+    from playwright.sync_api import Browser, CDPSession, Locator
 
     from fuser_lab.plan import Plan
 
@@ -47,7 +49,7 @@ def plan_of(ops: int) -> Plan:
 
 @dataclass
 class Measured:
-    """Times in milliseconds, and the page's heap and what was sent in MB."""
+    """Times in milliseconds, the page's heap and what was sent in MB; ``unfolded`` is with all ops in the picture."""
 
     opened: list[float] = field(default_factory=list)
     open_cpu: list[float] = field(default_factory=list)
@@ -56,6 +58,7 @@ class Measured:
     selected: list[float] = field(default_factory=list)
     heap: float = 0.0
     sent: float = 0.0
+    unfolded: Measured | None = None
 
     @property
     def medians(self) -> list[float]:
@@ -69,40 +72,88 @@ def metrics(session: CDPSession) -> dict[str, float]:
     return {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
 
 
+class Page:
+    """A fresh page with the explorer of a plan, and what it took to open it."""
+
+    def __init__(self, browser: Browser, plan: Plan, found: Measured) -> None:
+        self.stage = Stage(browser)
+        self._session = self.stage.page.context.new_cdp_session(self.stage.page)
+        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        before, start, begun = self._busy(), time.perf_counter(), time.thread_time()
+        self.explorer = Explorer(plan, [])
+        made = time.thread_time() - begun
+        self.stage.show(self.explorer)
+        found.opened.append(1e3 * (time.perf_counter() - start))
+        found.open_cpu.append(1e3 * (made + self._busy() - before))
+        found.sent = len(self.stage.page.evaluate("() => JSON.stringify(window.model.state)")) / 1e6
+        self.stage.settle()
+
+    def _busy(self) -> float:
+        return metrics(self._session)["TaskDuration"]
+
+    def _rest(self) -> None:
+        """Wait for what Python and the page still have to do."""
+        self.explorer.wait(60)
+        self.stage.page.evaluate("() => new Promise((done) => requestIdleCallback(done, { timeout: 1000 }))")
+
+    def click(self, item: Locator, wall: list[float], cpu: list[float]) -> None:
+        """Click something that has another picture made, and add what it took."""
+        item.wait_for(state="attached")
+        self._rest()
+        before = self._busy()
+        wall.append(self.stage.click(item))
+        cpu.append(1e3 * (self.stage.python_seconds + self._busy() - before))
+
+    def cut_and_select(self, found: Measured) -> None:
+        """Cut three times at what is seen, and select an op."""
+        inside = self.stage.root.locator(".fl-edge.fl-inside .fl-hit")
+        for _ in range(3):
+            if inside.count():
+                self.click(inside.last, found.clicked, found.click_cpu)
+        self._rest()
+        found.selected.append(float(self.stage.root.locator(".fl-node").last.evaluate(_SELECTED)))
+        self._session.send("HeapProfiler.collectGarbage")
+        found.heap = metrics(self._session)["JSHeapUsedSize"] / 1e6
+
+    def open_segment(self, found: Measured) -> None:
+        """Show the ops of one segment, because what is folded has no edge to cut."""
+        self.stage.root.locator(".fl-whole").first.click()
+        self.click(self.stage.root.get_by_role("button", name="Show or hide its ops"), found.clicked, found.click_cpu)
+
+    def unfold(self, found: Measured) -> None:
+        """Show all ops, and then what is around one in the middle."""
+        self.click(self.stage.root.get_by_role("button", name="Ops", exact=True), found.opened, found.open_cpu)
+        found.sent = len(self.stage.page.evaluate("() => JSON.stringify(window.model.state)")) / 1e6
+        self.stage.settle()
+        plan = self.explorer.plan
+        search = self.stage.root.get_by_label("Search the graph")
+        search.fill(plan.segments[len(plan.segments) // 2].exprs[1].outputs[0].name)
+        search.press("Enter")
+        self.stage.root.locator(".fl-node.fx-selected").wait_for()
+        search.fill("")
+
+    def close(self) -> None:
+        """Close the page and the explorer."""
+        self.stage.close()
+        self.explorer.close()
+
+
 def measure(browser: Browser, plan: Plan, times: int = 3) -> Measured:
     """Return what a plan costs, measured in fresh pages."""
     found = Measured()
     for _ in range(times):
-        stage = Stage(browser)
-        session = stage.page.context.new_cdp_session(stage.page)
-        session.send("Performance.enable", {"timeDomain": "threadTicks"})
-        before, start, begun = metrics(session), time.perf_counter(), time.thread_time()
-        explorer = Explorer(plan, [])
-        made = time.thread_time() - begun
-        stage.show(explorer)
-        found.opened.append(1e3 * (time.perf_counter() - start))
-        found.open_cpu.append(1e3 * (made + metrics(session)["TaskDuration"] - before["TaskDuration"]))
-        found.sent = len(stage.page.evaluate("() => JSON.stringify(window.model.state)")) / 1e6
-        stage.settle()
-        inside = stage.root.locator(".fl-edge.fl-inside .fl-hit")
-        wanted = []
-        if explorer.scene["detail"] != "ops":  # what is folded has no edge to cut
-            stage.root.locator(".fl-whole").first.click()
-            wanted.append(stage.root.get_by_role("button", name="Show or hide its ops"))
-            wanted[0].wait_for()
-        wanted += [inside.last] * 3
-        for item in wanted:
-            if not item.count():
-                break
-            before = metrics(session)
-            found.clicked.append(stage.click(item))
-            page = metrics(session)["TaskDuration"] - before["TaskDuration"]
-            found.click_cpu.append(1e3 * (stage.python_seconds + page))
-        found.selected.append(float(stage.root.locator(".fl-node").last.evaluate(_SELECTED)))
-        session.send("HeapProfiler.collectGarbage")
-        found.heap = metrics(session)["JSHeapUsedSize"] / 1e6
-        stage.close()
-        explorer.close()
+        page = Page(browser, plan, found)
+        folded = page.explorer.scene["detail"] != "ops"
+        if folded:
+            page.open_segment(found)
+        page.cut_and_select(found)
+        page.close()
+        if folded:
+            found.unfolded = found.unfolded or Measured()
+            page = Page(browser, plan, Measured())
+            page.unfold(found.unfolded)
+            page.cut_and_select(found.unfolded)
+            page.close()
     return found
 
 
@@ -115,17 +166,20 @@ def main(sizes: Sequence[int] = SIZES) -> int:
     over = False
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        print("   ops  segments   open ms    (CPU)  click ms    (CPU) select ms  memory MB  sent MB")
+        print("          ops  segments   open ms    (CPU)  click ms    (CPU) select ms  memory MB  sent MB")
         for size in sizes:
             plan = plan_of(size)
             found = measure(browser, plan)
-            opened, _, clicked, *_ = found.medians
-            over |= opened > MOST_OPEN or clicked > MOST_CLICK
-            ops = len(plan.fusion.tensor_exprs)
-            times = "".join(f"{f'({ms:.0f})':>9}" if n % 2 else f"{ms:10.0f}" for n, ms in enumerate(found.medians))
-            print(f"{ops:6}{len(plan.segments):10}{times}{found.heap:11.1f}{found.sent:9.2f}", flush=True)
+            for what, one in (("", found), ("all", found.unfolded)):
+                if one is None:
+                    continue
+                opened, _, clicked, _, selected = one.medians
+                over |= opened > MOST_OPEN or max(clicked, selected) > MOST_CLICK
+                times = "".join(f"{f'({ms:.0f})':>9}" if n % 2 else f"{ms:10.0f}" for n, ms in enumerate(one.medians))
+                name = f"{what} {len(plan.fusion.tensor_exprs)}"
+                print(f"{name:>13}{len(plan.segments):10}{times}{one.heap:11.1f}{one.sent:9.2f}", flush=True)
         browser.close()
-    print(f"bars: open {MOST_OPEN:.0f} ms, click {MOST_CLICK:.0f} ms: {'missed' if over else 'met'}")
+    print(f"bars: open {MOST_OPEN:.0f} ms, click and select {MOST_CLICK:.0f} ms: {'missed' if over else 'met'}")
     return int(over)
 
 
