@@ -4,6 +4,7 @@ Only cells before the first question have them, because the output of a later on
 times are left out. ``python -m tests.notebooks.light_outputs [NAME ...]`` runs these cells and writes their outputs.
 """
 
+import base64
 import html
 import re
 import sys
@@ -16,6 +17,7 @@ from nbformat import NotebookNode
 FOLDER = Path(__file__).parents[2] / "notebooks"
 KINDS = ("image/svg+xml", "text/html")
 WIDGET = "application/vnd.jupyter.widget-view+json"
+SAVED = re.compile(r'class="fl-saved".*?src="data:image/svg\+xml;base64,([^"]*)"', re.DOTALL)
 MEASURED = re.compile(r"\d\s*(?:ns|µs|us|ms|s|GB/s)\b")
 
 
@@ -34,7 +36,7 @@ def light(cell: NotebookNode) -> list[NotebookNode]:
     """Return the pictures and tables among the outputs of a cell, without what is measured."""
     found = []
     for output in cell.outputs:
-        data = output.get("data", {})
+        data = pictured(output.get("data", {}))
         kind = next((kind for kind in KINDS if kind in data), None)
         if kind is None or WIDGET in data or MEASURED.search(words(data[kind])):
             continue
@@ -42,6 +44,12 @@ def light(cell: NotebookNode) -> list[NotebookNode]:
             continue
         found.append(nbformat.v4.new_output("display_data", data={kind: data[kind].strip()}))
     return found
+
+
+def pictured(data: NotebookNode) -> NotebookNode:
+    """Return the data of an output, or of the saved form of an explorer the picture alone."""
+    found = SAVED.search(data.get("text/html", ""))
+    return data if found is None else nbformat.from_dict({"image/svg+xml": base64.b64decode(found[1]).decode()})
 
 
 def words(markup: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.report.collapse import collapsed, is_large
+from fuser_lab.report.markup import to_html
 from fuser_lab.report.page import packed_page
 from fuser_lab.report.svg import view_svg
+from fuser_lab.report.tables import segment_table, table_element
 from fuser_lab.report.view_model import view_plan
 from fuser_lab_widgets import assets
 from fuser_lab_widgets.baked import baked
@@ -17,16 +20,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuser_lab.cost.traffic import CostModel
+    from fuser_lab.report.view_model import ViewModel
     from fuser_lab_widgets.session import EditablePlan
 
 MOST_CHARACTERS: Final = 300_000
 _MOST_FOLLOWED: Final = 1  # segments of a plan whose steps are saved; more would delay the explorer
 _MOST_DRAWN: Final = 60_000  # characters of a picture of ops; a larger one has one box per segment
+_MOST_LISTED: Final = 40  # segments in the table
 # While the live explorer is in the page, it hides this (`hidden_by`). It waits a moment, so that running a cell does
 # not show it first. JupyterLab shows a sentence in place of a widget without a kernel; the report replaces it.
 _STYLE: Final = """
 .fl-saved{animation:fl-saved .01s 1.2s backwards}
-.fl-saved>img{display:none}
+.fl-saved>table{display:none}
+.fl-saved>img{max-width:100%}
+.fl-saved:has(iframe)>img{display:none}
 .fl-saved>iframe{width:100%;height:780px;border:0;resize:vertical}
 @keyframes fl-saved{from{max-height:0;overflow:hidden;visibility:hidden}}
 .jp-OutputArea:has(.fl-saved) .jupyter-widgets:not(:has(*)){display:none}
@@ -45,8 +52,9 @@ def saved(
     """Return HTML of the first plan, at most 300,000 characters unless the picture alone is larger.
 
     A page in an ``iframe`` shows the plans, as `fuser_lab.report` does. In a notebook that is not trusted, and on pages
-    that run no script, sanitizers remove the frame and the style sheet and leave the picture of the first plan. Large
-    fusions, and plans that would not fit, have only the picture.
+    that run no script, sanitizers remove the frame and the style sheet and leave the picture of the first plan and the
+    table of its segments; some remove pictures that are data, too, and leave the table. Large fusions, and plans that
+    would not fit, have no frame.
 
     Parameters
     ----------
@@ -69,7 +77,7 @@ def saved(
         drawing = view_svg(collapsed(view))
     picture = base64.b64encode(drawing.encode()).decode()
     name = escape(title or plans[0].name)
-    image = f'<img alt="{name}: the segments of the plan" src="data:image/svg+xml;base64,{picture}">'
+    still = f'<img alt="{name}: the segments of the plan" src="data:image/svg+xml;base64,{picture}">{_table(view)}'
     if not is_large(view):
         counts = range(len(plans), 0, -1)
         for count, one in (*((n, profile) for n in counts if profile is not None), *((n, None) for n in counts)):
@@ -78,10 +86,19 @@ def saved(
                 script=assets.report_script(), style=assets.style(), title=title or plans[0].name,
             )
             frame = f'<iframe title="{name}" sandbox="allow-scripts" loading="lazy" srcdoc="{escape(page)}"></iframe>'
-            if len(image) + len(frame) < MOST_CHARACTERS:
-                return _framed(key, image + frame, _STYLE)
-    return _framed(key, image, _STYLE.replace(".fl-saved>img{display:none}\n", ".fl-saved>img{max-width:100%}\n"))
+            whole = _framed(key, still + frame)
+            if len(whole) < MOST_CHARACTERS:
+                return whole
+    return _framed(key, still)
 
 
-def _framed(key: str, content: str, style: str) -> str:
-    return f'<div class="fl-saved" data-explorer="{key}"><style>{style}</style>{content}</div>'
+def _table(view: ViewModel) -> str:
+    """Return the table of the segments, without columns that may be wide."""
+    table, more = segment_table(view.segments[:_MOST_LISTED]), len(view.segments) - _MOST_LISTED
+    short = replace(table, columns=table.columns[:-2], rows=tuple(row[:-2] for row in table.rows))
+    said = f"{view.header.title}: the segments of the plan" + (f"; {more} more are not listed" if more > 0 else "")
+    return to_html(table_element(short, caption=said))
+
+
+def _framed(key: str, content: str) -> str:
+    return f'<div class="fl-saved" data-explorer="{key}"><style>{_STYLE}</style>{content}</div>'

@@ -28,6 +28,7 @@ export class Graph {
     this.drawn = null; // all that the picture shows
     this.items = []; // the edges and nodes that are in the page
     this.found = new Set(); // ids of nodes that a search has found
+    this.lit = []; // elements of the selection, and those beside it
     this.byId = new Map();
     const { previews } = explorer;
     this.canvas = h("div.fx-canvas", { role: "group", "aria-label": "Graph of the plan", onclick: (e) => this.onClick(e), ondblclick: (e) => this.open(e.target.closest("[data-id]")?.dataset.id),
@@ -172,11 +173,11 @@ export class Graph {
     const [edges, nodes] = ["edges", "nodes"].map((layer) => this.picture.layer(layer));
     this.items = [...edges.values(), ...nodes.values()].map((one) => one.element);
     this.byId = new Map(this.items.map((item) => [item.dataset.id, item]));
-    for (const [id, { element }] of edges) {
+    for (const [id, one] of edges) {
       const { tensor, kind, from, to, hint } = this.edge(id);
       const where = { inside: ` inside segment ${from}`, boundary: ` from segment ${from} to segment ${to}` }[kind] || `, a fusion ${kind}`;
-      element.setAttribute("aria-label", (hint ? "annotated " : "") + tensor + where);
-      element.removeAttribute("aria-description");
+      const label = (hint ? "annotated " : "") + tensor + where;
+      if (one.label !== label) one.element.setAttribute("aria-label", (one.label = label));
     }
     if (!this.svg.querySelector("[tabindex='0']")) nodes.values().next().value?.element.setAttribute("tabindex", "0");
   }
@@ -267,11 +268,13 @@ export class Graph {
   mark() {
     if (!this.svg) return;
     const { selected } = this.explorer;
-    for (const old of this.svg.querySelectorAll(".fx-selected, .fx-near")) old.classList.remove("fx-selected", "fx-near");
+    for (const old of this.lit) old.classList.remove("fx-selected", "fx-near");
+    this.lit = [];
     if (selected == null) return;
-    for (const item of this.svg.querySelectorAll(`[data-id="${CSS.escape(selected)}"]`)) item.classList.add("fx-selected");
+    const light = (id, css) => this.picture.elements(id).forEach((element) => this.lit.push(element) && element.classList.add(css));
+    light(selected, "fx-selected");
     const edge = this.edge(selected);
-    if (edge) [edge.source, edge.target].forEach((id) => this.item(id)?.classList.add("fx-near"));
+    if (edge) [edge.source, edge.target].forEach((id) => light(id, "fx-near"));
   }
 
   // ---- pointer and keys

@@ -31,12 +31,18 @@ export class Picture {
     return this.placed[LAYERS.indexOf(name)];
   }
 
+  /** The elements of something, in all layers. */
+  elements(id) {
+    const number = id.startsWith("segment:") ? Number(id.slice(8)) : null;
+    return this.placed.flatMap((layer) => layer.get(id) || layer.get(number) || []).map((one) => one.element);
+  }
+
   /** Show these pieces in a layer: existing ones with the same shape are moved, only the others are created. */
   put(layer, pieces, shapes) {
     const [group, old, placed, spare] = [this.groups[layer], this.placed[layer], new Map(), new Map()];
     for (const { id, shape: number } of pieces) {
       const one = old.get(id);
-      if (one?.shape !== number) continue;
+      if (!one || (one.shape !== number && !this.refill(one, layer, number, shapes))) continue;
       placed.set(id, one);
       old.delete(id);
     }
@@ -61,7 +67,7 @@ export class Picture {
       const { element } = one;
       if (one.x !== x || one.y !== y) element.setAttribute("transform", `translate(${x} ${y})`);
       if (element.getAttribute("class") !== css) element.setAttribute("class", css);
-      if (look == null) element.dataset.id = id;
+      if (one.id !== id && look == null) element.dataset.id = id;
       else if (one.id !== id) this.number(element, id, look);
       if (one.hue !== hue) for (const part of element.querySelectorAll("rect, path")) part.classList.replace(`fl-h${one.hue}`, `fl-h${hue}`) || part.classList.add(`fl-h${hue}`);
       Object.assign(one, { id, x, y, hue, from: one.x == null ? null : [one.x, one.y] });
@@ -69,6 +75,15 @@ export class Picture {
       next = element;
     }
     this.placed[layer] = placed;
+  }
+
+  /** Draw another shape in the element that has the focus, which would lose it if it were replaced. */
+  refill(one, layer, shape, shapes) {
+    if (one.element !== document.activeElement) return false;
+    one.element.innerHTML = shapes[shape];
+    this.finish(one.element, layer);
+    Object.assign(one, { shape, hue: null, words: null });
+    return true;
   }
 
   /** Draw the outlines of ops in these boxes as one shape each: for a picture in which they are specks. */

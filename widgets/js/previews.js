@@ -57,12 +57,14 @@ export class Previews {
   showFocused(item, edge, mode) {
     const { left, top, width, height } = item.getBoundingClientRect();
     this.show(edge, mode, { clientX: left + width / 2, clientY: top + height / 2 });
+    this.described = item;
     item.setAttribute("aria-description", `Enter: ${this.clickText(edge, mode)}.`);
   }
 
   hide() {
     flag(this.hint, "on", false);
-    this.shown = null;
+    this.described?.removeAttribute("aria-description"); // which another plan would make untrue
+    this.shown = this.described = null;
   }
 
   showHint(text, { clientX, clientY }) {

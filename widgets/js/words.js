@@ -39,16 +39,17 @@ export class Words {
     flag(this.canvas, "unlabelled", LEAST_TEXT / scale > LABEL * GROWN);
     let readable = 0;
     const nodes = graph.picture.layer("nodes");
-    for (const [id, { element }] of nodes) readable += drawName(element, graph.node(id), near, size);
+    for (const [id, one] of nodes) readable += drawName(one, graph.node(id), near, size);
     const alone = size > HEADER && readable <= nodes.size / 2; // no text on ops, so that segment names can be there
     flag(this.canvas, "tiny", alone);
-    for (const [index, { element }] of graph.picture.layer("headers")) drawHeader(element, graph.boxes.get(index), { near, alone, scale });
+    for (const [index, one] of graph.picture.layer("headers")) drawHeader(one, graph.boxes.get(index), { near, alone, scale });
   }
 }
 
 /** Draw the name of a node and return whether it is readable. */
-function drawName(element, node, near, size) {
-  const text = element.querySelector(".fl-name");
+function drawName(one, node, near, size) {
+  if (one.words?.near === near && one.words.size === size) return one.words.readable;
+  const text = one.element.querySelector(".fl-name");
   const { dataset } = text;
   dataset.y ??= text.getAttribute("y");
   dataset.words ??= text.firstChild.data;
@@ -59,7 +60,8 @@ function drawName(element, node, near, size) {
   if (text.firstChild.data !== words) text.firstChild.data = words;
   text.style.fontSize = near ? "" : `${size}px`;
   text.setAttribute("y", near ? dataset.y : size * 0.35);
-  return Boolean(words);
+  one.words = { near, size, readable: Boolean(words) };
+  return one.words.readable;
 }
 
 /** The longest prefix of a name that fits, or nothing if it is too short to identify an op. */
@@ -68,13 +70,17 @@ function shortened(words, fits) {
   return "";
 }
 
-function drawHeader(head, box, { near, alone, scale }) {
+function drawHeader(one, box, { near, alone, scale }) {
+  const head = one.element;
+  const looks = near ? "near" : [alone, scale, box.id, box.w, box.h].join();
+  flag(head, "plain", !near);
+  if (one.words === looks) return;
+  one.words = looks;
   let label = head.querySelector(".fx-label");
   const words = [...head.querySelectorAll("text")].slice(0, 2).map((one) => one.textContent);
   const size = Math.max(12, LEAST_TEXT / scale);
   const said = [words.join(" "), words[0]].find((text) => measured(text, size) <= box.w - 10);
   const room = alone ? box.h : HEADER;
-  flag(head, "plain", !near);
   if (near) {
     label?.remove();
     return;

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("anywidget")
 
+from browser.sizes import layers
 from fuser_lab_widgets import Explorer
 from machine import allowed
 from unit.widgets import drawn
@@ -288,6 +289,27 @@ def test_a_change_is_sent_with_the_pieces_that_the_page_lacks_and_the_whole_stat
         assert drawn.shapes(explorer) <= set(range(shapes))
     assert not chunks(*sent)  # after the undo the page shows what it had
     assert chunks(state_of()) == had
+
+
+def test_a_cut_in_a_large_graph_sends_little():
+    explorer = Explorer(layers(40), [])
+    page, sent = Page(explorer), []
+    page.send("detail", detail="ops")
+    explorer.send_state = lambda key=None: sent.append(json.dumps(explorer.get_state(key)))
+    whole = len(json.dumps(explorer.get_state()))
+
+    def cut_in_the_middle():
+        inside = [edge[0] for edge in drawn.edges(explorer) if edge[1] == "inside"]
+        assert page.send("act", id=inside[len(inside) // 2]).startswith("Cut at ")
+
+    cut_in_the_middle()  # the first one takes the room that is left for it
+    sent.clear()
+    cut_in_the_middle()
+    assert max(map(len, sent)) < whole / 5
+    chunks = explorer._pieces.stock.chunks
+    rows = [len(chunk["rows"]) for chunk in chunks]
+    assert 0 < rows[-1] < rows[1] / 4
+    explorer.close()
 
 
 def test_pieces_of_earlier_pictures_are_given_up_when_there_are_many(page, monkeypatch):
