@@ -2,7 +2,8 @@
 
 Both are optional: ``pip install liger-kernel quack-kernels "nvidia-cutlass-dsl[cu13]"``. A function takes the arrays of
 the workload and returns its results, in the workload's order and dtypes. What a library wants in another form (weights
-in Float, half of a rotation's table) is made before the call is measured, so that only its own kernels count.
+in Float) is made before the call is measured, so that only its own kernels count. QuACK's rotation takes a table whose
+halves are equal, which the workload's is not.
 """
 
 from collections.abc import Callable, Sequence
@@ -104,12 +105,6 @@ def liger_silu_mul(gate: Any, up: Any) -> Call:
     return lambda: forward(gate, up)[-1]
 
 
-def quack_rope(x: Any, cos: Any, sin: Any) -> Call:
-    rotate, half = _quack("rotary", "apply_rotary"), cos.shape[-1] // 2
-    cos, sin = cos[:, :half].contiguous(), sin[:, :half].contiguous()
-    return lambda: rotate(x.transpose(1, 2), cos, sin).transpose(1, 2)
-
-
 def quack_cross_entropy(x: Any, target: Any) -> Call:
     forward = _quack("cross_entropy", "cross_entropy_fwd")
     return lambda: forward(x, target)
@@ -126,8 +121,9 @@ KERNELS: Final[dict[str, dict[str, Made]]] = {
     "quack": {
         **dict.fromkeys(("softmax_1k", "softmax_8k", "softmax_32k", "softmax_128k"), quack_softmax),
         "rmsnorm_fwd": quack_rms, "add_rmsnorm_fwd": quack_add_rms, "layernorm_fwd": quack_layer_norm,
-        "rmsnorm_bwd": quack_rms_bwd, "layernorm_bwd": quack_layer_norm_bwd, "rope_fwd": quack_rope,
-        "softmax_32": quack_softmax, "tiny_softmax": quack_softmax, "layer_norm_768": quack_layer_norm,
+        "rmsnorm_bwd": quack_rms_bwd, "layernorm_bwd": quack_layer_norm_bwd,
+        "softmax_32": quack_softmax, "softmax_256k": quack_softmax, "tiny_softmax": quack_softmax,
+        "layer_norm_768": quack_layer_norm,
         "tiny_layer_norm": quack_layer_norm, "cross_entropy": quack_cross_entropy,
     },
 }
