@@ -663,7 +663,7 @@ SECOND: tuple[Written, ...] = (
             torch=torch_channel_moments),
     Written(name="apart_sum", kind="axes apart", sizes=images(128, 128), record=apart_sum,
             torch=lambda x: x.float().sum((0, 2))),
-    Written(name="col_softmax", kind="axes apart", sizes=same(16384, 4096), dtypes=(F,),
+    Written(name="column_softmax", kind="axes apart", sizes=same(16384, 4096), dtypes=(F,),
             record=lambda fd, x: fd.ops.softmax(x, 0), torch=lambda x: x.softmax(0)),
     Written(name="middle_softmax", kind="axes apart", sizes=same(64, 512, 2048), record=partial(softmax, dim=1),
             torch=partial(torch_softmax, dim=1)),
