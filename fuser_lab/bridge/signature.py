@@ -20,6 +20,7 @@ from fuser_lab.definition.strides import describe_strides
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.passes import AllocationDomain
 from fuser_lab.plan import Plan
+from fuser_lab.plan.kept_results import tuned_state
 from fuser_lab.plan.planning import segment
 from fuser_lab.segmentation import SegmenterOptions, Strategy
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
@@ -100,7 +101,7 @@ class Recorded:
         return self.plan.prepared_with(self.shared, target, evaluate_refused=True)
 
 
-_RECORDED: OrderedDict[Signature, Recorded] = OrderedDict()
+_RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also by the kept parameters in use
 _LOCK = threading.Lock()
 
 
@@ -112,14 +113,15 @@ def recorded(signature: Signature) -> Recorded:
     FuserLabError
         If a call cannot be recorded.
     """
+    key = (signature, tuned_state())
     with _LOCK:
-        found = _RECORDED.get(signature)
+        found = _RECORDED.get(key)
         if found is not None:
-            _RECORDED.move_to_end(signature)
+            _RECORDED.move_to_end(key)
             return found
     made = _recorded(signature)
     with _LOCK:
-        found = _RECORDED.setdefault(signature, made)
+        found = _RECORDED.setdefault(key, made)
         while len(_RECORDED) > _KEPT:
             _RECORDED.popitem(last=False)
     return found

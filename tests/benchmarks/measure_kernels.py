@@ -450,7 +450,7 @@ def collected(
         process.kill()
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command."""
     begun = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -460,7 +460,7 @@ def main() -> None:
     text = "of each segment beside the heuristics' choice, at random; 1000 for all"
     parser.add_argument("--candidates", type=int, default=CANDIDATES, help=text)
     parser.add_argument("--processes", type=int, default=max(processors() - 2, 1), help="that compile")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     until, target, count = begun + options.seconds - LAST, options.device, options.candidates
     device = this_gpu() if target == "cuda" else DEFAULT
     context = multiprocessing.get_context("spawn")

@@ -27,9 +27,10 @@ from fuser_lab.cost.device import DEVICES, Device
 from fuser_lab.cost.kernel_time import KernelFeatures, columns, kernel_model, predicted_seconds
 from fuser_lab.cost.measurements import Measurement, Measurements, load, save
 from fuser_lab.errors import CodegenError, InputError
+from tests.benchmarks import candidates as command
 
 ROOT = Path(__file__).parents[2]
-A100, H100, H200 = (next(one for one in DEVICES if one.name == name) for name in ("A100", "H100", "H200"))
+A100, H200 = (next(one for one in DEVICES if one.name == name) for name in ("A100", "H200"))
 THIN = 3
 
 
@@ -54,41 +55,34 @@ def measured(device: Device) -> tuple[Measurement, ...]:
 # Against the measurements in the repository
 
 
-def table() -> list[str]:
-    """Rows of Markdown with the agreement that was stored with the weights."""
-    lines = [
-        "| | H100 | H200 |", "|---|---|---|",
-    ]
-    first, second = sorted(kept_record()["agreement"], key=lambda one: one["device"])
-    for name, text in {
-        "kernels": "measured kernels", "segments": "segments",
-    }.items():
-        lines.append(f"| {text} | {first[name]:,} | {second[name]:,} |")
-    for name, text in {
-        "concordant": "pairs in order", "plain_concordant": "by the predicted time of each kernel alone",
-    }.items():
-        lines.append(f"| {text} | {first[name]:.1%} | {second[name]:.1%} |")
-    for name, text in {"rank": "rank correlation", "plain_rank": "by the predicted time of each kernel alone"}.items():
-        lines.append(f"| {text} | {first[name]:.2f} | {second[name]:.2f} |")
-    for name, text in {
-        "heuristics": "over the fastest: the heuristics' choice", "best": "the candidate predicted to be the fastest",
-        "guarded": "this candidate only if by 1.1 times",
-    }.items():
-        lines.append(f"| {text} | {first[name] - 1:.1%} | {second[name] - 1:.1%} |")
-    for name, text in {"slower": "the last: slower by 5 % or more", "faster": "faster by 5 % or more"}.items():
-        lines.append(f"| {text} | {first[name]:.1%} | {second[name]:.1%} |")
-    for place, count in enumerate((1, 2, 4)):
-        cells = (f"{one['after'][place] - 1:.1%} ({one['at_random'][place] - 1:.1%})" for one in (first, second))
-        lines.append(f"| after measuring {count} in this order (in a random one) | {' | '.join(cells)} |")
-    return lines
+def test_the_table_of_the_docs_is_what_the_fit_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = command.PAGE.read_text(encoding="utf-8")
+    found = command.table(kept_record()["agreement"])
+    assert f"\n\n{found}\n\n" in page
+    assert command.written(page, found) == page
+    copy = tmp_path / "page.md"
+    copy.write_text(command.written(page, "| measured kernels | 1 |"), encoding="utf-8")
+    monkeypatch.setattr(command, "PAGE", copy)
+    given: list[str] = []
+    monkeypatch.setattr(command.cli, "main", lambda arguments: given.extend(arguments) or 0)
+    assert command.main(["--fit"]) == 0
+    assert copy.read_text(encoding="utf-8") == page
+    assert given == ["fit", "--candidates", "--write", *map(str, command.files())]
 
 
-def test_the_table_of_the_docs_is_what_the_fit_stored() -> None:
-    assert "\n".join(table()) in (ROOT / "docs" / "cost_model.md").read_text(encoding="utf-8")
+def test_the_command_measures_all_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[str]] = []
+    monkeypatch.setattr(command.measure_kernels, "main", given.append)
+    assert command.main(["--out", "x.csv.gz", "--seconds", "5"]) == 0
+    assert given == [["--out", "x.csv.gz", "--seconds", "5.0", "--candidates", "1000"]]
 
 
 def test_the_weights_of_the_package_are_fitted_to_the_measurements_of_the_repository() -> None:
-    found = fitted_model([(device, measured(device)) for device in (H100, H200)])
+    runs = [load(file) for file in command.files()]
+    devices = {one.name: one for one in DEVICES}
+    found = fitted_model([(devices[run.facts["name"]], run.rows) for run in runs])
     shipped = candidate_model()
     assert found.source == shipped.source
     assert set(found.weights) == set(shipped.weights) == {"elements", "rows", "columns", "tiles"}
