@@ -167,7 +167,7 @@ def test_the_fastest_plan_reads_rows_and_columns_once():
             fd.add_output(fd.ops.sum(wide, dims=[dim]))
     plan = fl.segment(fd, strategy="fastest")
     assert [segment.scheduler for segment in plan.segments] == [SchedulerType.INNER_OUTER_PERSISTENT]
-    assert plan.predicted_time().seconds < 0.8 * fl.segment(fd).predicted_time().seconds
+    assert plan.predicted_time().seconds < 0.85 * fl.segment(fd).predicted_time().seconds
 
 
 def test_random_fusions_have_right_kernels():
