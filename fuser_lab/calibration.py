@@ -4,26 +4,31 @@
 """
 
 import functools
-import random
+import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from fuser_lab.arguments import number, takes, whole
+from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.codegen.host_features import host_features
 from fuser_lab.cost.device import THIS_CPU
 from fuser_lab.cost.host_fitting import FEWEST, HostFit, HostSample, fitted_host
+from fuser_lab.cost.host_time import HostCaches
 from fuser_lab.cost.traffic import CostModel
-from fuser_lab.cost.work import repeated_work
-from fuser_lab.definition.spec import spec
+from fuser_lab.definition.spec import TensorSpec, spec
 from fuser_lab.dtypes import DataType
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan.accepted import TARGET
+from fuser_lab.plan.plan import Plan
 from fuser_lab.plan.planning import segment
+from fuser_lab.runtime.ahead import compile_ahead
 from fuser_lab.runtime.clocks import HostClock
-from fuser_lab.runtime.this_cpu import keep
+from fuser_lab.runtime.this_cpu import caches_here, keep
 from fuser_lab.targets import CPU, labelled, target_of
 
 _SAMPLES = 7
@@ -88,7 +93,8 @@ def _seconds(elements: int) -> float:
 
 # The rates of this CPU
 
-Form = Callable[[Any, list[Any]], Any]
+Shape = tuple[int, ...]
+Computation = Callable[[Any, list[Any], Shape], Any]  # of ops, inputs and their shape; a list for several outputs
 
 
 def _softmax(o: Any, given: list[Any], dim: int) -> Any:
@@ -96,98 +102,182 @@ def _softmax(o: Any, given: list[Any], dim: int) -> Any:
     return o.div(powers, o.sum(powers, [dim], keepdim=True))
 
 
-def _layer_norm(o: Any, given: list[Any]) -> Any:
+def _layer_norm(o: Any, given: list[Any], _: Shape) -> Any:
     variance, mean = o.var_mean(given[0], [1], 0, keepdim=True)
     return o.mul(o.sub(given[0], mean), o.rsqrt(o.add(variance, 1e-5)))
 
 
-def _many(o: Any, given: list[Any]) -> Any:
+def _many(o: Any, given: list[Any], _: Shape) -> Any:
     value = given[0]
     for step in range(12):
         value = o.add(o.mul(value, given[1]), 0.5 + step)
     return value
 
 
-# Number of inputs and the computation; together these cover many proportions of bytes and arithmetic.
-_FORMS: Final[dict[str, tuple[int, Form]]] = {
-    "copy": (1, lambda o, g: o.neg(g[0])),
-    "add": (2, lambda o, g: o.add(g[0], g[1])),
-    "three": (3, lambda o, g: o.add(o.mul(g[0], g[1]), g[2])),
-    "many": (2, _many),
-    "quotient": (2, lambda o, g: o.div(g[0], o.sqrt(o.add(o.abs(g[1]), 1.0)))),
-    "exp": (1, lambda o, g: o.exp(g[0])),
-    "gelu": (1, lambda o, g: o.mul(g[0], o.add(o.tanh(o.mul(g[0], 0.797)), 1.0))),
-    "silu": (1, lambda o, g: o.div(g[0], o.add(o.exp(o.neg(g[0])), 1.0))),
-    "functions": (1, lambda o, g: o.sin(o.log(o.add(o.exp(g[0]), 1.0)))),
-    "row sum": (1, lambda o, g: o.sum(g[0], [1])),
-    "row products": (2, lambda o, g: o.sum(o.mul(g[0], g[1]), [1])),
-    "column sum": (1, lambda o, g: o.sum(g[0], [0])),
-    "softmax": (1, lambda o, g: _softmax(o, g, 1)),
-    "column softmax": (1, lambda o, g: _softmax(o, g, 0)),
-    "layer norm": (1, _layer_norm),
-    "column mean": (1, lambda o, g: o.sub(g[0], o.mul(o.sum(g[0], [0], keepdim=True), 0.001))),
-    "transpose": (1, lambda o, g: o.permute(g[0], [1, 0])),
-    "direct and transposed": (1, lambda o, g: o.add(g[0], o.permute(g[0], [1, 0]))),
+def _functions(o: Any, given: list[Any], _: Shape) -> Any:
+    return o.mul(o.log(o.add(o.exp(given[0]), 1.0)), o.tanh(given[0]))
+
+
+def _moved_and_summed(o: Any, given: list[Any], shape: Shape) -> Any:
+    outer, inner, points = shape
+    rows = o.reshape(o.permute(given[0], [0, 2, 1]), [outer * points, inner])
+    return [rows, o.sum(rows, [0])]
+
+
+def _halves_turned(o: Any, given: list[Any], shape: Shape) -> Any:
+    rows, columns = shape
+    low, high = (o.slice(given[0], [0, start], [rows, start + columns // 2]) for start in (0, columns // 2))
+    return o.add(o.mul(given[0], given[1]), o.cat([o.neg(high), low], dim=1))
+
+
+def _left_columns(o: Any, given: list[Any], shape: Shape) -> Any:
+    rows, columns = shape
+    return o.neg(o.slice(given[0], [0, 0], [rows, columns // 32]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """A computation of ``inputs`` tensors of one of several shapes.
+
+    Shapes that differ in the first size alone often share a compiled kernel.
+    """
+
+    compute: Computation
+    shapes: tuple[Shape, ...]
+    inputs: int = 1
+    dtype: DataType = DataType.Float
+    strategy: str = "bottom_up"
+
+
+_FLAT: Final = ((64, 256), (1024, 256), (4096, 1024))
+_ALL: Final = (*_FLAT, (256, 256), (16384, 1024))
+_ROWS: Final = ((1024, 1024), (4096, 1024), (64, 1024))
+# The first ones are measured first: each third is compiled together.
+_FORMS: Final[dict[str, _Form]] = {
+    "copy": _Form(compute=lambda o, g, _: o.neg(g[0]), shapes=(*_ALL, (8, 8))),
+    "many": _Form(compute=_many, inputs=2, shapes=_FLAT),
+    "gelu": _Form(compute=lambda o, g, _: o.mul(g[0], o.add(o.tanh(o.mul(g[0], 0.797)), 1.0)), shapes=_FLAT),
+    "bfloat16": _Form(
+        compute=lambda o, g, _: o.cast(o.add(o.mul(g[0], g[1]), 1.0), dtype=DataType.BFloat16), inputs=2,
+        dtype=DataType.BFloat16, shapes=_ALL,
+    ),
+    "softmax": _Form(compute=lambda o, g, _: _softmax(o, g, 1), shapes=_ROWS),
+    "layer norm": _Form(compute=_layer_norm, shapes=((1024, 768), (8192, 768), (64, 768))),
+    "column sum": _Form(compute=lambda o, g, _: o.sum(g[0], [0]), shapes=((1024, 1024), (8192, 1024), (64, 1024))),
+    "transpose": _Form(
+        compute=lambda o, g, _: o.neg(o.permute(g[0], [1, 0])), shapes=((512, 1000), (2048, 2048), (64, 256)),
+    ),
+    "halves turned": _Form(compute=_halves_turned, inputs=2, shapes=((4096, 128), (65536, 128), (256, 128))),
+    "add": _Form(compute=lambda o, g, _: o.add(g[0], g[1]), inputs=2, shapes=_ALL),
+    "quotient": _Form(compute=lambda o, g, _: o.div(g[0], o.sqrt(o.add(o.abs(g[1]), 1.0))), inputs=2, shapes=_FLAT),
+    "row sum": _Form(compute=lambda o, g, _: o.sum(g[0], [1]), shapes=_ROWS),
+    "softmax of short rows": _Form(
+        compute=lambda o, g, _: _softmax(o, g, 1), shapes=((16384, 16), (131072, 16), (1024, 16)),
+    ),
+    "moved and summed": _Form(compute=_moved_and_summed, shapes=((16, 192, 49), (64, 192, 49))),
+    "direct and transposed": _Form(
+        compute=lambda o, g, _: o.add(g[0], o.permute(g[0], [1, 0])), shapes=((512, 512), (2048, 2048)),
+    ),
+    "transposed factor": _Form(
+        compute=lambda o, g, _: o.sum(o.mul(g[0], o.permute(g[1], [0, 2, 1])), [0, 2]), inputs=2,
+        shapes=((32, 192, 192), (8, 192, 192)),
+    ),
+    "column softmax": _Form(compute=lambda o, g, _: _softmax(o, g, 0), shapes=((512, 1024), (64, 256))),
+    "one after another": _Form(
+        compute=lambda o, g, _: o.mul(o.add(o.neg(g[0]), g[1]), g[0]), inputs=2, strategy="unfused", shapes=_FLAT,
+    ),
+    "after a large one": _Form(
+        compute=lambda o, g, _: o.neg(o.sum(g[0], [1])), strategy="unfused", shapes=((16384, 1024),),
+    ),
+    "three": _Form(compute=lambda o, g, _: o.add(o.mul(g[0], g[1]), g[2]), inputs=3, shapes=_ALL),
+    "exp": _Form(compute=lambda o, g, _: o.exp(g[0]), shapes=_FLAT),
+    "functions": _Form(compute=_functions, shapes=_FLAT),
+    "library": _Form(compute=lambda o, g, _: o.tan(o.atan(g[0])), shapes=((64, 256), (1024, 256))),
+    "half": _Form(
+        compute=lambda o, g, _: o.cast(o.mul(o.cast(g[0], dtype=DataType.Float), 3.0), dtype=DataType.Half),
+        dtype=DataType.Half, shapes=_FLAT,
+    ),
+    "short row sums": _Form(
+        compute=lambda o, g, _: o.sum(o.mul(g[0], g[1]), [1]), inputs=2, shapes=((16384, 49), (1024, 49)),
+    ),
+    "softmax of odd rows": _Form(compute=lambda o, g, _: _softmax(o, g, 1), shapes=((8192, 100), (512, 100))),
+    "left columns": _Form(compute=_left_columns, shapes=((4096, 1024), (16384, 1024))),
+    "scan": _Form(compute=lambda o, g, _: o.neg(o.cumsum(o.abs(g[0]), 1)), shapes=((512, 1024), (64, 1024))),
 }
-_SIZES: Final = (16, 64, 192, 512, 1024, 2048)  # rows, and columns
-_NARROW: Final = ("copy", "gelu", "softmax", "column sum")  # forms that are also measured in 16 bits
-_LARGE: Final = ("copy", "add", "three", "gelu", "row sum", "column sum", "softmax")  # beyond the caches
-_LARGE_SIZE: Final = 4096
+_TOGETHER: Final = 9  # forms that are compiled together
 _PRODUCT: Final = 768  # rows and columns of the matrices that are multiplied
-_RUNS: Final = 15  # runs of each kernel; the fastest counts, because other programs only add time
+_RUNS: Final = 15  # runs of each kernel at least; the fastest counts, because other programs only add time
+_SECONDS: Final = 0.05  # for which short kernels run more often
 
 
 @takes(seconds=number(above=0))
 def fit_this_cpu(seconds: float = 20.0) -> HostFit:
     """Measure kernels on this CPU, fit its rates, and store them for ``target="this CPU"``.
 
-    Pointwise, row, column and transpose kernels of several sizes are compiled and measured in a random order that is
-    the same in every run, until the time limit.
+    Kernels of several forms and sizes are compiled and measured in a fixed order until the time limit.
 
     Parameters
     ----------
     seconds
-        Time after which no further kernel is measured, once there are twenty.
+        Time after which no further kernel is compiled or measured, once there are twenty.
 
     Returns
     -------
     HostFit
         The rates, and how well each kernel is predicted from those of other forms.
     """
-    begun = time.monotonic()
-    order = [(form, DataType.Float, size) for form in _FORMS for size in _SIZES]
-    order += [(form, dtype, 512) for form in _NARROW for dtype in (DataType.BFloat16, DataType.Half)]
-    order += [(form, DataType.Float, _LARGE_SIZE) for form in _LARGE]
-    random.Random(0).shuffle(order)  # noqa: S311 - an order that can be repeated, no secret
-    product, samples = _product_rate(), list[HostSample]()
-    for form, dtype, size in order:
-        if time.monotonic() - begun > seconds and len(samples) >= FEWEST:
-            break
-        samples += _samples(form, dtype, size)
-    found = fitted_host(samples, product)
+    until = time.monotonic() + seconds
+    names = list(_FORMS)
+    product, samples, caches = _product_rate(), list[HostSample](), caches_here()
+    for first in range(0, len(names), _TOGETHER):
+        forms = [(name, _FORMS[name]) for name in names[first : first + _TOGETHER]]
+        plans = [(name, _plan(form, shape)) for name, form in forms for shape in form.shapes]
+        if time.monotonic() < until:
+            compile_ahead([kernel for _, plan in plans for kernel in _kernels(plan)], None, progress=False)
+        for name, plan in plans:
+            count = sum(len(sample.kernels) for sample in samples)
+            if time.monotonic() > until and count >= FEWEST:
+                break
+            samples.append(_sample(name, plan, caches))
+    found = fitted_host(samples, caches, product)
     keep(found.rates)
     return found
 
 
-def _samples(form: str, dtype: DataType, size: int) -> Iterator[HostSample]:
-    """Yield a sample of a form with a single kernel; nothing if it has several."""
-    count, compute = _FORMS[form]
-    wide = dtype is DataType.Float
+def _plan(form: _Form, shape: Shape) -> Plan:
     with FusionDefinition() as fd:
-        given = [fd.define_tensor([-1, -1], contiguity=True, dtype=dtype) for _ in range(count)]
-        value = compute(fd.ops, given if wide else [fd.ops.cast(one, dtype=DataType.Float) for one in given])
-        fd.add_output(value if wide else fd.ops.cast(value, dtype=dtype))
-    described = [spec((size, size), dtype) for _ in range(count)]
-    plan = segment(fd, described)
-    if len(plan.segments) == 1:
-        arrays = [one.materialize() for one in described]
-        bound = plan.prepared(CPU.name).bind(arrays)
-        clock = HostClock().measured(bound.steps[0])
-        exprs = plan.segments[0].exprs
-        yield HostSample(
-            form=form, moved=plan.segments[0].bytes, work=repeated_work(exprs),
-            seconds=min(clock() for _ in range(_RUNS)),
-        )
+        given = [fd.define_tensor(list(shape), contiguity=True, dtype=form.dtype) for _ in range(form.inputs)]
+        found = form.compute(fd.ops, given, shape)
+        for output in found if isinstance(found, list) else [found]:
+            fd.add_output(output)
+    return segment(fd, strategy=form.strategy)
+
+
+def _kernels(plan: Plan) -> Sequence[GeneratedKernel]:
+    """Return the kernels of a plan that are not compiled yet."""
+    return plan.prepared(CPU.name).generated([one.strides for one in plan.inputs if isinstance(one, TensorSpec)])
+
+
+def _sample(form: str, plan: Plan, caches: HostCaches) -> HostSample:
+    """Return the kernels of a plan with their features and measured seconds."""
+    prepared = plan.prepared(CPU.name)
+    arrays = [one.materialize() if isinstance(one, TensorSpec) else one for one in plan.inputs]
+    clock, bound = HostClock(), prepared.bind(arrays)
+    alone = len(bound.steps) == 1
+    calls = [clock.measured(bound.steps[0])] if alone else clock.measured_in_order(bound.steps)
+    taken: list[list[float]] = []
+    until = time.monotonic() + _SECONDS
+    while len(taken) < _RUNS or time.monotonic() < until:
+        taken.append([call() for call in calls])
+    kernels = tuple(
+        host_features(step.generated.kernel_ir, caches).phases if step.runs and step.generated else ()
+        for step in prepared.steps()
+    )
+    least = map(min, zip(*taken, strict=True))
+    return HostSample(
+        form=form, kernels=kernels,
+        seconds=tuple(seconds if kernel else math.nan for kernel, seconds in zip(kernels, least, strict=True)),
+    )
 
 
 def _product_rate() -> float:

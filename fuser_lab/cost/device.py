@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from fuser_lab.arguments import TEXT, instance, is_whole, number, optional, take_fields, whole
+from fuser_lab.cost.host_time import HostRates
 
 KIB = 1024
 PORTABLE_CLUSTER = 8  # blocks, supported by every GPU with clusters
@@ -14,41 +15,6 @@ CAPABILITY = instance(tuple, accepted=_PAIR).but(
 _COUNT = whole(1, _MOST)
 _BYTES = whole(0, _MOST)
 _RATE = number(above=0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostRates:
-    """Rates of a CPU that were fitted to measurements; see `fuser_lab.cost.predicted_times.TimeModel`.
-
-    Attributes
-    ----------
-    launch
-        Seconds of a call that does nothing.
-    bandwidth, cache_bandwidth
-        Bytes per second of memory, and of the caches if a kernel accesses at most ``cache`` bytes.
-    simple, dividing, special, reducing, product
-        Operations per second of each class of `fuser_lab.cost.work.Work`, and of matrix products.
-    overlaps
-        Whether memory and arithmetic overlap.
-    low, high
-        Factors on a prediction between which 80 % of measured times are expected.
-    source
-        Where they come from, such as ``"95 measurements"``.
-    """
-
-    launch: float
-    bandwidth: float
-    cache: int
-    cache_bandwidth: float
-    simple: float
-    dividing: float
-    special: float
-    reducing: float
-    product: float
-    overlaps: bool
-    low: float
-    high: float
-    source: str
 
 
 _FIELDS = {
@@ -146,7 +112,8 @@ THIS_CPU = "this CPU"
 
 def host_device(rates: HostRates) -> Device:
     """Return a device that predicts times for this machine's CPU; schedulers decide as for the default GPU."""
+    vectors = rates.caches.threads / (4 * rates.simple)
     return replace(
-        DEFAULT, name=THIS_CPU, bandwidth=rates.bandwidth / 1e9, fp32=2 * rates.simple / 1e12,
-        bf16=rates.product / 1e12, host=rates,
+        DEFAULT, name=THIS_CPU, bandwidth=rates.bandwidth / 1e9, fp32=2 * vectors / 1e12, bf16=rates.product / 1e12,
+        host=rates,
     )

@@ -1,38 +1,55 @@
-"""Rates of a CPU, fitted by least squares to the times of kernels that move known bytes and do known arithmetic."""
+"""Rates of a CPU, fitted by least squares to the times of kernels whose features are known.
+
+The residuals are logarithms of predicted over measured times, with a loss that grows linearly for outliers. A weak
+prior keeps each rate that no measurement depends on near a typical one. Predictions are checked by cross-validation:
+those for a form of kernel use rates fitted without any kernel of it.
+"""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import product as pairs
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from fuser_lab.cost.amounts import bytes_label, seconds_label
-from fuser_lab.cost.device import HostRates
-from fuser_lab.cost.work import Work
+from fuser_lab.cost.amounts import bytes_label, seconds_label, three_digits
+from fuser_lab.cost.host_plan import begun_phases
+from fuser_lab.cost.host_time import HostCaches, HostColumns, HostPhase, HostRates, Numbers, host_columns, phase_seconds
 from fuser_lab.errors import InputError
 
-FEWEST = 20  # kernels
-FOLDS = 5  # folds of the cross-validation; no form of kernel is in both parts of a fold
-WITHIN = 0.2  # of the measured time
-_COVERED = 0.8  # share of the measurements in an interval
-_CACHES = tuple(1 << power for power in range(18, 28))  # bytes
-_NAMES = ("launch", "memory", "cached", "simple", "dividing", "special", "reducing")
-_FIRST = (2e-6, 5e-11, 2e-11, 2e-10, 5e-10, 1e-9, 2e-10)  # seconds: the starting point of the search for the best rates
-_MOST = 100.0  # largest factor by which a fitted rate may differ from these
-_OUTLIER = 0.3  # residuals beyond this count linearly
-_WEIGHT = 0.05  # of the residual of a rate that differs from the starting point
-_Numbers = npt.NDArray[np.float64]
+FEWEST: Final = 20  # kernels
+FOLDS: Final = 5  # folds of the cross-validation; no form of kernel is in both parts of a fold
+WITHIN: Final = 0.2  # of the measured time
+# Typical seconds and seconds per unit of a core: where the search for the best rates begins.
+TYPICAL: Final = {
+    "call": 1e-6, "cold": 5e-6, "fork": 5e-6, "simple": 3e-12, "dividing": 3e-11, "converted": 4e-12, "vectors": 3e-12,
+    "function": 3e-10, "called": 8e-9, "single": 3e-10, "whole": 3e-10, "apart": 3e-10, "turned": 4e-11,
+    "scanned": 4e-10, "start": 1e-9, "wait": 8e-9, "near": 9e-12, "far": 1e-11, "loaded": 5e-11,
+    "stored": 6e-11, "together": 3e-11, "jump": 2e-9, "memory_jump": 1e-8, "sharpness": 5.0,
+}
+_MOST: Final = 30.0  # factor by which a fitted rate may differ from a typical one
+_OUTLIER: Final = 0.2  # residuals beyond it count linearly
+_WEIGHT: Final = 0.3  # of the residual of a rate that differs from a typical one
+_STEPS: Final = 40  # of the search
+_FEW: Final = 6  # after which the sizes of caches are compared
+_COVERED: Final = 0.8  # share of the measurements in an interval
+_PARTS_OF_SECOND: Final = (0.5, 1.0)  # of a cache that may hold what kernels before have touched
+_PARTS_OF_LAST: Final = (0.125, 0.25, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSample:
-    """One kernel: its form, the bytes that it moves, its arithmetic, and its measured seconds."""
+    """Kernels that were measured one after another, again and again.
+
+    ``form`` names the kind of their computation, ``kernels`` are their phases, and ``seconds`` their measured times,
+    NaN for one that only comes between others.
+    """
 
     form: str
-    moved: int
-    work: Work
-    seconds: float
+    kernels: tuple[tuple[HostPhase, ...], ...]
+    seconds: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,92 +69,130 @@ class HostFit:
         """Return the rates and the validation as text."""
         one = self.rates
         rows = (
-            ("launch", seconds_label(one.launch)),
-            ("memory", f"{one.bandwidth / 1e9:.3g} GB/s"),
-            ("caches", f"{one.cache_bandwidth / 1e9:.3g} GB/s up to {bytes_label(one.cache)}"),
-            *(
-                (name, f"{getattr(one, name) / 1e9:.3g} G per second")
-                for name in ("simple", "dividing", "special", "reducing", "product")
-            ),
-            ("overlap", "memory and arithmetic overlap" if one.overlaps else "memory and arithmetic add up"),
+            ("call", f"{seconds_label(one.call)}, {seconds_label(one.cold)} more with cold caches"),
+            ("threads", f"{seconds_label(one.fork)} to start {one.caches.threads}"),
+            ("vectors", f"{_rate(one.simple / 4)} additions of Float per second and core"),
+            ("", f"{_rate(one.dividing / 4)} divisions, {_rate(one.function)} exponentials"),
+            ("one at a time", f"{_rate(one.single)} operations, {_rate(one.called)} functions of the library"),
+            ("innermost loop", f"{seconds_label(one.start)} to start"),
+            ("caches", f"{_bandwidth(one.near)} to the first of a core, {_bandwidth(one.far)} to the second"),
+            ("memory", f"{_bandwidth(one.loaded)} to a core, {_bandwidth(one.together)} to all together"),
+            ("found in caches", f"{bytes_label(one.second)} of a core, {bytes_label(one.last)} of all"),
+            ("matrix products", f"{_rate(1 / one.product)} operations per second"),
             ("interval", f"{one.low:.2f} to {one.high:.2f} times the prediction"),
             ("within 20 %", f"{self.within:.0%} of {self.count} kernels, each predicted from kernels of other forms"),
             ("median factor", f"{self.typical:.2f}"),
         )
-        return "\n".join(f"{name:<15}{text}" for name, text in rows)
+        return "\n".join(f"{name:<18}{text}" for name, text in rows)
 
 
-def fitted_host(samples: Sequence[HostSample], product: float) -> HostFit:
+def _rate(each: float) -> str:
+    return f"{three_digits(1e-9 / each)} G"
+
+
+def _bandwidth(each: float) -> str:
+    return f"{three_digits(1e-9 / each)} GB/s"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Features of phases, the kernel of each, and the measured seconds and forms of kernels."""
+
+    columns: HostColumns
+    owners: npt.NDArray[np.int64]
+    times: Numbers
+    forms: npt.NDArray[np.int64]
+
+    def of(self, kept: npt.NDArray[np.bool_]) -> "_Rows":
+        """Return the rows of some kernels."""
+        phases = kept[self.owners]
+        numbers = np.cumsum(kept) - 1
+        return _Rows(
+            {name: values[phases] for name, values in self.columns.items()}, numbers[self.owners[phases]],
+            self.times[kept], self.forms[kept],
+        )
+
+    def seconds(self, rates: HostRates) -> Numbers:
+        """Return the predicted time of each kernel."""
+        seconds = phase_seconds(self.columns, rates)
+        return np.bincount(self.owners, seconds, minlength=len(self.times)).astype(np.float64)
+
+
+def fitted_host(samples: Sequence[HostSample], caches: HostCaches, product: float) -> HostFit:
     """Return the rates that best explain times; ``product`` is the rate of matrix products in operations per second.
 
     Raises
     ------
     InputError
-        If there are fewer than 20 kernels, or all have one form.
+        If there are fewer than 20 measured kernels, or all are of one form.
     """
     forms = sorted({sample.form for sample in samples})
-    if len(samples) < FEWEST or len(forms) < 2:
-        msg = f"fit: at least {FEWEST} measured kernels of several forms are needed, given {len(samples)}."
+    count = sum(not math.isnan(one) for sample in samples for one in sample.seconds)
+    if count < FEWEST or len(forms) < 2:
+        msg = f"fit: at least {FEWEST} measured kernels of several forms are needed, given {count}."
         raise InputError(msg)
-    rows, moved = _rows(samples)
-    times = np.array([sample.seconds for sample in samples])
-    cache, overlaps = min(
-        ((size, both) for size in _CACHES for both in (True, False)),
-        key=lambda form: _fit(rows, moved, times, *form)[1],
+    first = HostRates(
+        caches=caches, second=0.0, last=0.0, product=product, low=1.0, high=1.0, source=f"{count} measurements",
+        **TYPICAL,
     )
-    best, _ = _fit(rows, moved, times, cache, overlaps)
-    left_out = np.empty(len(samples))
-    fold_of = {form: number % FOLDS for number, form in enumerate(forms)}
-    places = np.array([fold_of[sample.form] for sample in samples])
+    found = []
+    for second, last in pairs(_PARTS_OF_SECOND, _PARTS_OF_LAST):
+        start = replace(first, second=second * caches.second, last=last * caches.last)
+        rows = _rows(samples, start)
+        found.append((*_least_squares(rows, start, _FEW), rows))
+    _, rough, rows = min(found, key=lambda one: one[0])
+    _, best = _least_squares(rows, rough)
+    left_out = np.empty(count)
     for fold in range(min(FOLDS, len(forms))):
-        kept, out = places != fold, places == fold
-        rates, _ = _fit(rows[kept], moved[kept], times[kept], cache, overlaps)
-        left_out[out] = _seconds(rows[out], moved[out], rates, cache, overlaps)
-    factors = times / left_out
+        out = rows.forms % FOLDS == fold
+        _, without = _least_squares(rows.of(~out), best)
+        left_out[out] = rows.of(out).seconds(without)
+    factors = rows.times / left_out
     outside = (1 - _COVERED) / 2
     low, high = np.quantile(factors, (outside, 1 - outside))
-    each = dict(zip(_NAMES, map(float, best), strict=True))
     return HostFit(
-        rates=HostRates(
-            launch=each["launch"], bandwidth=1 / each["memory"], cache=cache, cache_bandwidth=1 / each["cached"],
-            simple=1 / each["simple"], dividing=1 / each["dividing"], special=1 / each["special"],
-            reducing=1 / each["reducing"], product=product, overlaps=overlaps, low=min(float(low), 1.0),
-            high=max(float(high), 1.0), source=f"{len(samples)} measurements",
-        ),
-        count=len(samples), within=float(np.mean(np.abs(left_out / times - 1) <= WITHIN)),
+        rates=replace(best, low=min(float(low), 1.0), high=max(float(high), 1.0)), count=count,
+        within=float(np.mean(np.abs(left_out / rows.times - 1) <= WITHIN)),
         typical=float(np.exp(np.median(np.abs(np.log(factors))))),
     )
 
 
-def _rows(samples: Sequence[HostSample]) -> tuple[_Numbers, _Numbers]:
-    """Return the arithmetic of each kernel by class, and the bytes that it moves."""
-    work = [(s.work.simple, s.work.dividing, s.work.special, s.work.reducing) for s in samples]
-    return np.array(work, np.float64), np.array([s.moved for s in samples], np.float64)
+def _rows(samples: Sequence[HostSample], rates: HostRates) -> _Rows:
+    """Return the measured kernels, with what they find in caches of the sizes in ``rates``."""
+    names = {form: number for number, form in enumerate(sorted({sample.form for sample in samples}))}
+    begun, owners = [], []
+    times: list[float] = []
+    forms: list[int] = []
+    for sample in samples:
+        phases = iter(begun_phases(sample.kernels, rates.caches.threads, rates.second, rates.last))
+        for kernel, seconds in zip(sample.kernels, sample.seconds, strict=True):
+            here = [next(phases) for _ in kernel]
+            if not math.isnan(seconds):
+                begun += here
+                owners += [len(times)] * len(here)
+                times.append(seconds)
+                forms.append(names[sample.form])
+    return _Rows(host_columns(begun), np.array(owners), np.array(times), np.array(forms))
 
 
-def _seconds(rows: _Numbers, moved: _Numbers, each: _Numbers, cache: int, overlaps: bool) -> _Numbers:
-    """Return predicted times for the given seconds per byte and per operation, as `TimeModel.seconds` does."""
-    memory = moved * np.where(moved <= cache, each[2], each[1])
-    arithmetic = rows @ each[3:]
-    found: _Numbers = each[0] + (np.maximum(memory, arithmetic) if overlaps else memory + arithmetic)
-    return found
-
-
-def _fit(
-    rows: _Numbers, moved: _Numbers, times: _Numbers, cache: int, overlaps: bool,
-) -> tuple[_Numbers, float]:
-    """Return the seconds of a launch, per byte and per operation that explain times best, and the residual."""
+def _least_squares(rows: _Rows, start: HostRates, steps: int = _STEPS) -> tuple[float, HostRates]:
+    """Return the cost and the rates that explain measured times best; the search begins at ``start``."""
     from scipy.optimize import least_squares
 
-    begin, measured = np.log(_FIRST), np.log(times)
+    middle, measured = np.log(list(TYPICAL.values())), np.log(rows.times)
 
-    def residuals(change: _Numbers) -> _Numbers:
-        found = np.log(_seconds(rows, moved, np.exp(begin + change), cache, overlaps)) - measured
-        return np.concatenate([found, _WEIGHT * change])
+    def rates(change: Numbers) -> HostRates:
+        values: dict[str, Any] = dict(zip(TYPICAL, map(float, np.exp(middle + change)), strict=True))
+        return replace(start, **values)
 
+    def residuals(change: Numbers) -> Numbers:
+        return np.concatenate([np.log(rows.seconds(rates(change))) - measured, _WEIGHT * change])
+
+    values = asdict(start)
+    begin = np.log([values[name] for name in TYPICAL]) - middle
     most = math.log(_MOST)
     found = least_squares(
-        residuals, np.zeros(len(begin)), bounds=(-most, most), loss="soft_l1", f_scale=_OUTLIER, max_nfev=60,
+        residuals, np.clip(begin, -0.99 * most, 0.99 * most), bounds=(-most, most), loss="soft_l1", f_scale=_OUTLIER,
+        max_nfev=steps, xtol=1e-4, ftol=1e-4,
     )
-    rest = residuals(found.x) / _OUTLIER
-    return np.exp(begin + found.x), float(np.sum(np.sqrt(1 + rest * rest) - 1))
+    return float(found.cost), rates(found.x)

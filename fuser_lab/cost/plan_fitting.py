@@ -132,7 +132,7 @@ class _Plans:
     @classmethod
     def of(cls, plans: Sequence[MeasuredPlan]) -> "_Plans":
         found = [kernel for plan in plans for kernel in plan.kernels]
-        features = [kernel.features for kernel in found if kernel.features is not None]
+        features = [kernel.features for kernel in found if isinstance(kernel.features, KernelFeatures)]
         if len(features) < len(found):
             msg = "fit: each kernel of a measured plan needs its features."
             raise InputError(msg)

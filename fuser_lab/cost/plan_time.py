@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from fuser_lab.cost.device import Device
+from fuser_lab.cost.host_time import HostFeatures
 from fuser_lab.cost.kernel_time import (
     Columns,
     KernelFeatures,
@@ -35,7 +36,7 @@ class KernelInPlan:
     cache of later kernels.
     """
 
-    features: KernelFeatures | None
+    features: KernelFeatures | HostFeatures | None
     reads: Touched
     writes: Touched
 
@@ -89,9 +90,9 @@ def kernel_seconds(
 ) -> Numbers:
     """Return the seconds of each kernel of a plan; NaN for segments without a generated kernel."""
     seconds = np.full(len(kernels), np.nan)
-    places = [n for n, kernel in enumerate(kernels) if kernel.features is not None]
+    places = [n for n, kernel in enumerate(kernels) if isinstance(kernel.features, KernelFeatures)]
     if places:
-        features = columns([kernel.features for kernel in kernels if kernel.features is not None])
+        features = columns([one.features for one in kernels if isinstance(one.features, KernelFeatures)])
         shares = np.array(shares_in_cache(kernels, together.held * device.l2))[places]
         seconds[places] = in_plan(features, shares, (np.array(places) > 0).astype(np.float64), rates, together, device)
     return seconds

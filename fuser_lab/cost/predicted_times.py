@@ -1,14 +1,15 @@
 """The predicted time of a kernel, from its launch, the bytes that it moves, and its arithmetic by class.
 
 A roofline (Williams, Waterman and Patterson, CACM 2009) with a launch: a kernel takes the longer of its memory time and
-its arithmetic time, or their sum on a processor that was measured not to overlap them.
+its arithmetic time.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from fuser_lab.cost.amounts import seconds_label
-from fuser_lab.cost.device import DEFAULT, Device, HostRates
+from fuser_lab.cost.device import DEFAULT, Device
+from fuser_lab.cost.host_time import HostRates
 from fuser_lab.cost.kernel_time import Prediction
 from fuser_lab.cost.traffic import LAUNCH_SECONDS
 from fuser_lab.cost.work import Work, product_flops, repeated_work, work_of
@@ -17,6 +18,7 @@ from fuser_lab.ir import Expr, Fusion, OpKind
 # The ratio of additions to divisions or functions that a GPU completes per second: a multiprocessor has 128 lanes
 # for float32 and 16 for special functions (CUDA C++ Programming Guide, arithmetic instructions).
 _SLOWER = 8
+_FLOAT = 4  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +39,8 @@ class TimeModel:
         Operations per second of each class of `Work`.
     product
         Floating-point operations per second of matrix products.
-    overlaps
-        Whether memory and arithmetic overlap: the longer of the two counts, otherwise their sum.
+    fastest
+        Bytes per second that no kernel exceeds; 0 if those are the others.
     repeats
         Whether the arithmetic of a broadcast value counts as often as a kernel computes it.
     low, high
@@ -56,7 +58,7 @@ class TimeModel:
     product: float
     cache: int = 0
     cache_bandwidth: float = 0.0
-    overlaps: bool = True
+    fastest: float = 0.0
     low: float = 1.0
     high: float = 1.0
     repeats: bool = False
@@ -68,12 +70,23 @@ class TimeModel:
         Data sheets count a fused multiply-add as two operations.
         """
         if device.host is not None:
-            rates = {f.name: getattr(device.host, f.name) for f in fields(HostRates) if f.name != "source"}
-            return cls(device=device.name, repeats=True, **rates)
+            return cls._of_host(device.host, device.name)
         simple = device.fp32 * 1e12 / 2
         return cls(
             device=device.name, launch=launch, bandwidth=device.bandwidth * 1e9, simple=simple, reducing=simple,
             dividing=simple / _SLOWER, special=simple / _SLOWER, product=device.bf16 * 1e12 or 2 * simple,
+        )
+
+    @classmethod
+    def _of_host(cls, rates: HostRates, name: str) -> "TimeModel":
+        """Return the model of a CPU with all cores busy, all loops vectorized, and each line moved once."""
+        cores = rates.caches.threads
+        vectors = cores / _FLOAT
+        return cls(
+            device=name, launch=rates.call, bandwidth=rates.bandwidth, cache=round(rates.last),
+            cache_bandwidth=cores / (rates.near + rates.far), fastest=cores / max(rates.near, rates.vectors),
+            simple=vectors / rates.simple, reducing=vectors / rates.simple, dividing=vectors / rates.dividing,
+            special=cores / rates.function, product=rates.product, low=rates.low, high=rates.high, repeats=True,
         )
 
     def arithmetic(self, work: Work, flops: int = 0) -> float:
@@ -89,9 +102,8 @@ class TimeModel:
         return moved / rate
 
     def seconds(self, moved: int, work: Work, flops: int = 0) -> float:
-        """Return the predicted time of a kernel that moves bytes and does arithmetic."""
-        memory, arithmetic = self.memory(moved), self.arithmetic(work, flops)
-        return self.launch + (max(memory, arithmetic) if self.overlaps else memory + arithmetic)
+        """Return the predicted time of a kernel that moves bytes and does arithmetic: the longer of the two counts."""
+        return self.launch + max(self.memory(moved), self.arithmetic(work, flops))
 
     def kernel(self, exprs: Iterable[Expr], moved: int) -> float:
         """Return the predicted time of expressions as one segment that moves bytes."""
@@ -156,7 +168,7 @@ def time_bound(fusion: Fusion, model: TimeModel, seconds: float) -> TimeBound:
     outputs = {*fusion.outputs, *(v for expr in products for v in expr.tensor_inputs)}
     read = {v for expr in rest for v in expr.tensor_inputs if v in results or v not in fusion.producers}
     written = {v for expr in rest for v in expr.tensor_outputs if v in outputs}
-    fast = max(model.bandwidth, model.cache_bandwidth)
+    fast = max(model.bandwidth, model.cache_bandwidth, model.fastest)
     memory = sum(tensor.nbytes for tensor in read | written) / fast
     arithmetic = model.arithmetic(work_of(rest))
     terms: list[tuple[float, str]] = []

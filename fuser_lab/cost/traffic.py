@@ -35,7 +35,7 @@ class CostModel:
     @classmethod
     def of(cls, device: Device) -> "CostModel":
         """Return the model of a device: a CPU's measured rates, or a GPU's data sheet."""
-        launch = LAUNCH_SECONDS if device.host is None else device.host.launch
+        launch = LAUNCH_SECONDS if device.host is None else device.host.call
         return cls(device=device.name, bandwidth=device.bandwidth * 1e9, launch=launch)
 
     @property

@@ -1,24 +1,31 @@
 """Predicted times of a plan's kernels as scheduled, and which of its segments launch no kernel."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.host_features import host_features
 from fuser_lab.codegen.kernel_features import kernel_features
+from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.lower import lower
 from fuser_lab.cost.device import Device
-from fuser_lab.cost.kernel_time import KernelFeatures, KernelModel, kernel_model
+from fuser_lab.cost.host_plan import host_seconds
+from fuser_lab.cost.host_time import HostFeatures
+from fuser_lab.cost.kernel_time import KernelFeatures, Prediction, kernel_model
 from fuser_lab.cost.plan_time import KernelInPlan, plan_seconds
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir import TensorView
+from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.runtime.aliased_buffers import input_views
 from fuser_lab.runtime.parts import parts_of
+from fuser_lab.runtime.storage import Lifetime, plan_storage
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
-from fuser_lab.targets import with_blocks
+from fuser_lab.targets import on_this_cpu, with_blocks
 
+Features = KernelFeatures | HostFeatures
 Given = tuple[tuple[int, ...] | None, ...]  # strides in elements of each input of a fusion, None for a scalar
 
 
@@ -51,35 +58,86 @@ def read_layouts(tensors: Iterable[TensorView], layouts: Mapping[str, Layout]) -
     return {tv.name: layouts[tv.name] for tv in tensors if tv.name in layouts and layouts[tv.name] != layout_of(tv)}
 
 
+def target_for(device: Device) -> str:
+    """Return the target whose kernels are predicted for a device."""
+    return (with_blocks() if device.host is None else on_this_cpu()).name
+
+
+def features_of(fusion: Fusion, kernel: Kernel, device: Device) -> Features:
+    """Return the features of a kernel that a device's model of its time uses."""
+    return kernel_features(fusion, kernel) if device.host is None else host_features(kernel, device.host.caches)
+
+
+def prediction_of(features: Features, device: Device, seconds: float | None = None) -> Prediction:
+    """Return the predicted time of a kernel in isolation, or a known time in a plan, with its interval."""
+    if isinstance(features, KernelFeatures):
+        return kernel_model(device).predict(features, seconds)
+    rates = device.host
+    assert rates is not None
+    if seconds is None:
+        (seconds,) = host_seconds([KernelInPlan(features=features, reads=(), writes=())], rates).tolist()
+    return Prediction(
+        seconds=seconds, low=rates.low * seconds, high=rates.high * seconds, source=rates.source,
+    )
+
+
 def kernels_in_plan(
-    segmented: SegmentedFusion, idle: frozenset[int], features: Sequence[KernelFeatures | None],
+    segmented: SegmentedFusion, idle: frozenset[int], features: Sequence[Features | None],
 ) -> list[KernelInPlan]:
-    """Return the kernels of the segments that run, with the tensors that they access; a view counts as its base."""
+    """Return the kernels of the segments that run, with the tensors that they access; a view counts as its base.
+
+    For a CPU, tensors that are not live at the same time may share memory, as they do when the plan runs, and have the
+    name of that memory.
+    """
     base: dict[str, str] = {}
-    found = []
+    found = list[KernelInPlan]()
     for number, group in enumerate(segmented.groups):
         read, written = (
             tuple((base.get(tensor.name, tensor.name), tensor.nbytes) for tensor in tensors)
             for tensors in (group.tensor_inputs, group.outputs)
         )
         if number not in idle:
-            found.append(KernelInPlan(features=features[number], reads=read, writes=written))
+            one = features[number]
+            known = one.over(base) if isinstance(one, HostFeatures) else one
+            found.append(KernelInPlan(features=known, reads=read, writes=written))
         elif read:
             base.update((tensor.name, read[0][0]) for tensor in group.outputs)
-    return found
+    if not any(isinstance(one.features, HostFeatures) for one in found):
+        return found
+    kept = {tensor.name for tensor in (*segmented.fusion.tensor_inputs, *segmented.fusion.outputs)}
+    block_of = _blocks(found, kept)
+    return [
+        replace(one, features=one.features.over(block_of)) if isinstance(one.features, HostFeatures) else one
+        for one in found
+    ]
+
+
+def _blocks(kernels: Sequence[KernelInPlan], kept: Collection[str]) -> dict[str, str]:
+    """Return the names of the memory in which tensors and workspaces are stored that are not ``kept``."""
+    lives: dict[str, Lifetime] = {}
+    for number, kernel in enumerate(kernels):
+        touched = dict((*kernel.reads, *kernel.writes))
+        if isinstance(kernel.features, HostFeatures):
+            touched = {one.name: round(one.nbytes) for one in kernel.features.moved} | touched
+        for name, nbytes in touched.items():
+            if name not in kept:
+                known = lives.get(name, Lifetime(name=name, nbytes=nbytes, first=number, last=number))
+                lives[name] = replace(known, last=number)
+    return {name: f"block {block}" for name, block in plan_storage(list(lives.values())).block_of.items()}
 
 
 def times_in_plan(
-    segmented: SegmentedFusion, idle: frozenset[int], found: Sequence[KernelFeatures | float | None],
-    model: KernelModel,
+    segmented: SegmentedFusion, idle: frozenset[int], found: Sequence[Features | float | None], device: Device,
 ) -> list[float | None]:
     """Return the seconds of each segment in its plan: for kernels from their features, for others as given."""
-    kernels = kernels_in_plan(segmented, idle, [one if isinstance(one, KernelFeatures) else None for one in found])
-    seconds = iter(plan_seconds(kernels, model).tolist())
+    kernels = kernels_in_plan(segmented, idle, [one if isinstance(one, Features) else None for one in found])
+    rates = device.host
+    known = plan_seconds(kernels, kernel_model(device)) if rates is None else host_seconds(kernels, rates)
+    seconds = iter(known.tolist())
     times: list[float | None] = []
     for number, one in enumerate(found):
         predicted = 0.0 if number in idle else next(seconds)
-        times.append(predicted if isinstance(one, KernelFeatures) else one)
+        times.append(predicted if isinstance(one, Features) else one)
     return times
 
 
@@ -94,7 +152,7 @@ class ScheduledClock:
         self._device = device
         self._given = given
         self._left = exprs
-        self._known: dict[tuple[object, ...], KernelFeatures | float] = {}
+        self._known: dict[tuple[object, ...], Features | float] = {}
 
     def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
         """Return the predicted seconds of each segment; None for segments beyond the limit."""
@@ -103,11 +161,11 @@ class ScheduledClock:
             0.0 if number in idle else self._kernel(group, layouts, limited)
             for number, group in enumerate(segmented.groups)
         ]
-        return times_in_plan(segmented, idle, found, kernel_model(self._device))
+        return times_in_plan(segmented, idle, found, self._device)
 
     def _kernel(
         self, group: SegmentedGroup, layouts: Mapping[str, Layout], limited: bool,
-    ) -> KernelFeatures | float | None:
+    ) -> Features | float | None:
         scheduler, fusion = group.scheduler, group.candidate.narrowed
         if scheduler is None or evaluated_because(fusion, scheduler):
             return self._evaluated(group)
@@ -119,11 +177,11 @@ class ScheduledClock:
                 return None
             self._left -= len(fusion.tensor_exprs)
             try:
-                kernel = lower(fusion, scheduler, with_blocks().name, "asked", strides, device=self._device)
+                kernel = lower(fusion, scheduler, target_for(self._device), "asked", strides, device=self._device)
             except CodegenError:
                 self._known[key] = self._evaluated(group)
             else:
-                self._known[key] = kernel_features(fusion, kernel)
+                self._known[key] = features_of(fusion, kernel, self._device)
         return self._known[key]
 
     def _evaluated(self, group: SegmentedGroup) -> float:
@@ -133,5 +191,6 @@ class ScheduledClock:
 
 
 __all__ = [
-    "ScheduledClock", "given_strides", "kernels_in_plan", "layouts_and_idle", "read_layouts", "times_in_plan",
+    "Features", "ScheduledClock", "features_of", "given_strides", "kernels_in_plan", "layouts_and_idle",
+    "prediction_of", "read_layouts", "target_for", "times_in_plan",
 ]

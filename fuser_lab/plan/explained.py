@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fuser_lab.arguments import named, number, one_of, optional, takes, whole
-from fuser_lab.cost.kernel_time import KernelFeatures, Prediction, kernel_model
+from fuser_lab.cost.kernel_time import Prediction
 from fuser_lab.cost.predicted_times import TimeBound, time_bound
 from fuser_lab.definition.binding import bind
 from fuser_lab.errors import FuserLabError, InputError
@@ -167,20 +167,20 @@ class ExplainedPlan(PlanBase):
     def predicted_time(self) -> Prediction:
         """Return the predicted time of the plan's kernels run one after another on its target, with an interval.
 
-        Unlike `time_bound`, it depends on how each kernel is scheduled; see `Segment.predicted_time`. On a GPU it is
-        less than the sum of the times of the kernels in isolation: launches overlap, and a kernel may find data of
-        earlier kernels in the L2 cache; see `fuser_lab.cost.plan_time`. The interval is the sum of the kernels'
-        intervals, which assumes fully correlated errors.
+        Unlike `time_bound`, it depends on how each kernel is scheduled; see `Segment.predicted_time`. It is not the sum
+        of the times of the kernels in isolation: on a GPU launches overlap, and a kernel may find data of earlier
+        kernels in the caches; see `fuser_lab.cost.plan_time` and, for this CPU, `fuser_lab.cost.host_plan`. The
+        interval is the sum of the kernels' intervals, which assumes fully correlated errors.
         """
-        from fuser_lab.plan.clock import given_strides, layouts_and_idle, times_in_plan
+        from fuser_lab.plan.clock import given_strides, layouts_and_idle, prediction_of, times_in_plan
 
         found = [segment.features for segment in self.segments]
-        model = kernel_model(self.oracle.device)
+        device = self.oracle.device
         _, idle = layouts_and_idle(self.segmented, given_strides(self.inputs))
-        given = [one if isinstance(one, KernelFeatures) else one.seconds for one in found]
+        given = [one.seconds if isinstance(one, Prediction) else one for one in found]
         parts = [
-            model.predict(one, seconds) if isinstance(one, KernelFeatures) else one
-            for one, seconds in zip(found, times_in_plan(self.segmented, idle, given, model), strict=True)
+            one if isinstance(one, Prediction) else prediction_of(one, device, seconds)
+            for one, seconds in zip(found, times_in_plan(self.segmented, idle, given, device), strict=True)
         ]
         return Prediction(
             seconds=sum(one.seconds for one in parts), low=sum(one.low for one in parts),

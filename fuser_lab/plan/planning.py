@@ -174,7 +174,7 @@ def segment(
     ran = tuple(passes)
     fusion = rewritten(bound.fusion, chosen, decisions, ran)
     clock = None
-    if strategy == "fastest" and device.host is None:
+    if strategy == "fastest":
         clock = ScheduledClock(device, chosen.search_states // STATES_PER_LOWERED, given_strides(bound.inputs))
     segmented = segment_fusion(fusion, oracle, strategy=strategy, options=chosen, log=decisions, clock=clock)
     agreed = None

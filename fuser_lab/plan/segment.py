@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuser_lab import targets
 from fuser_lab.arguments import PATH, takes, whole
-from fuser_lab.cost.kernel_time import DATA_SHEET, KernelFeatures, Prediction, kernel_model
+from fuser_lab.cost.kernel_time import DATA_SHEET, Prediction
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.errors import CodegenError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fuser_lab.codegen.kernel_steps import KernelSteps
     from fuser_lab.codegen.layout import Layout
     from fuser_lab.plan.candidates import Candidates
+    from fuser_lab.plan.clock import Features
     from fuser_lab.plan.schedules import SegmentSchedule
     from fuser_lab.runtime.facts import LaunchFacts
 
@@ -134,34 +135,33 @@ class Segment(Shown):
     def predicted_time(self) -> Prediction:
         """Return the predicted time of the segment's kernel in isolation on the plan's target, with its interval.
 
-        On a GPU, the time is that of the kernel as scheduled, with cold caches; see `fuser_lab.cost.kernel_time`. On
-        this CPU it is computed from bytes and arithmetic at measured rates; see
-        `fuser_lab.cost.predicted_times.TimeModel`. For a GPU segment that the array library evaluates, it is a launch
-        plus the longer of bytes and arithmetic at the rates of the data sheet. A segment of views takes no time if
-        nothing has to be copied; kernels read such a view in the memory of its base.
+        The time is that of the kernel as scheduled: on a GPU with cold caches (`fuser_lab.cost.kernel_time`), on this
+        CPU with what the kernel's previous run has left in them (`fuser_lab.cost.host_time`). For a segment that the
+        array library evaluates, it is a launch plus the longer of bytes and arithmetic; a GPU's rates are those of its
+        data sheet. A segment of views takes no time if nothing has to be copied; kernels read such a view in the memory
+        of its base.
         """
+        from fuser_lab.plan.clock import prediction_of
+
         found = self.features
-        return kernel_model(self.plan.oracle.device).predict(found) if isinstance(found, KernelFeatures) else found
+        return found if isinstance(found, Prediction) else prediction_of(found, self.plan.oracle.device)
 
     @property
-    def features(self) -> KernelFeatures | Prediction:
-        """The features of the segment's GPU kernel on the plan's target, or the predicted time if there is none."""
-        from fuser_lab.codegen.kernel_features import kernel_features
-        from fuser_lab.plan.clock import given_strides, layouts_and_idle, read_layouts
+    def features(self) -> "Features | Prediction":
+        """The features of the segment's kernel on the plan's target, or the predicted time if there is no kernel."""
+        from fuser_lab.plan.clock import features_of, given_strides, layouts_and_idle, read_layouts, target_for
 
         device = self.plan.oracle.device
         layouts, idle = layouts_and_idle(self.plan.segmented, given_strides(self.plan.inputs))
         if self.index in idle:
             return Prediction(seconds=0.0, low=0.0, high=0.0, source="views, which need no kernel")
-        if device.host is not None:
-            return TimeModel.of(device).predict(self.group.exprs, self.bytes, device.host.source)
         strides = read_layouts(self.inputs, layouts)
         try:
-            kernel = self._kernel(self.fusion, targets.with_blocks().name, changes=self.changes, strides=strides)
+            kernel = self._kernel(self.fusion, target_for(device), changes=self.changes, strides=strides)
         except CodegenError:
-            seconds = TimeModel.of(device).kernel(self.group.exprs, self.bytes)
-            return Prediction(seconds=seconds, low=seconds, high=seconds, source=DATA_SHEET)
-        return kernel_features(self.fusion, kernel.kernel_ir)
+            source = DATA_SHEET if device.host is None else device.host.source
+            return TimeModel.of(device).predict(self.group.exprs, self.bytes, source)
+        return features_of(self.fusion, kernel.kernel_ir, device)
 
     def _kernel(
         self, fusion: Fusion, target: str, changes: tuple[LoopChange, ...] = (),

@@ -3,13 +3,17 @@
 import contextlib
 import functools
 import json
+import os
 import platform
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from fuser_lab.cost.device import THIS_CPU, Device, HostRates, host_device
+from fuser_lab.cost.device import KIB, THIS_CPU, Device, host_device
+from fuser_lab.cost.host_time import HostCaches, HostRates
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
+from fuser_lab.runtime.ahead import processors
 from fuser_lab.runtime.store import configured
 
 COMMAND = "python -m fuser_lab fit --this-cpu"
@@ -26,16 +30,26 @@ def processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def threads_here() -> int:
+    """Return how many threads share the loops of kernels, as Numba does or will once it is loaded."""
+    if "numba" in sys.modules:
+        from fuser_lab.runtime.numba_compat import cpu_threads
+
+        return cpu_threads()
+    set_to = os.environ.get("NUMBA_NUM_THREADS", "")
+    return int(set_to) if set_to.isdecimal() and int(set_to) else processors()
+
+
 def rates_file() -> Path:
-    """Return the file of this CPU's rates in the cache directory; it need not exist."""
-    return configured() / "rates" / f"{THIS_CPU}.json"
+    """Return the file of this CPU's rates, with the current number of threads, in the cache directory."""
+    return configured() / "rates" / f"{THIS_CPU}, {threads_here()} threads.json"
 
 
 def keep(rates: HostRates) -> Path:
     """Store the rates of this CPU, and return the file."""
     place = rates_file()
     place.parent.mkdir(parents=True, exist_ok=True)
-    record = {"schema": "fuser_lab.rates", "version": 1, **_machine(), "rates": asdict(rates)}
+    record = {"schema": "fuser_lab.rates", "version": 2, **_machine(), "rates": asdict(rates)}
     place.write_text(json_text(record, indent=1) + "\n", encoding="utf-8")
     return place
 
@@ -51,7 +65,7 @@ def this_cpu() -> Device:
     how = f"{COMMAND!r} measures them in 20 s"
     try:
         record = json.loads(rates_file().read_text(encoding="utf-8"))
-        rates = HostRates(**record["rates"])
+        rates = HostRates(**{**record["rates"], "caches": HostCaches(**record["rates"]["caches"])})
         machine = {name: record[name] for name in _machine()}
     except FileNotFoundError:
         msg = f"target {THIS_CPU!r}: its rates have not been measured; {how}."
@@ -66,7 +80,26 @@ def this_cpu() -> Device:
     return host_device(rates)
 
 
-def _machine() -> dict[str, str | int]:
-    from fuser_lab.runtime.ahead import processors
+def caches_here() -> HostCaches:
+    """Return the threads that kernels use here, and the caches as reported by the system, or typical ones."""
+    found = {1: 32 * KIB, 2: 1024 * KIB, 3: 0}
+    for place in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        with contextlib.suppress(OSError, ValueError):
+            kind, level, size, cores = (
+                (place / name).read_text(encoding="utf-8").strip()
+                for name in ("type", "level", "size", "shared_cpu_list")
+            )
+            if kind != "Instruction":
+                several = -(-processors() // _count(cores)) if level == "3" else 1  # a cache for each group of cores
+                found[int(level)] = int(size.removesuffix("K")) * KIB * several
+    return HostCaches(threads=threads_here(), first=found[1], second=found[2], last=max(found[3], 2 * found[2]))
 
-    return {"processor": processor_name(), "threads": processors()}
+
+def _count(cores: str) -> int:
+    """Return the number of cores in a list such as ``0-3,8-11``."""
+    ends = [part.partition("-") for part in cores.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
+
+
+def _machine() -> dict[str, str | int]:
+    return {"processor": processor_name(), "threads": threads_here()}

@@ -13,6 +13,7 @@ from fuser_lab.targets.registry import (
     is_on_host,
     labelled,
     names,
+    on_this_cpu,
     register,
     target_of,
     with_blocks,
@@ -23,5 +24,5 @@ register(CUDA)
 
 __all__ = [
     "CPU", "CUDA", "Assembly", "Form", "Later", "Target", "find", "has_own_memory", "holders", "is_on_host", "labelled",
-    "names", "register", "target_of", "with_blocks",
+    "names", "on_this_cpu", "register", "target_of", "with_blocks",
 ]

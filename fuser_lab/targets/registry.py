@@ -56,6 +56,11 @@ def with_blocks() -> Target:
     return next(target for target in _TARGETS.values() if target.has_blocks)
 
 
+def on_this_cpu() -> Target:
+    """Return the target whose kernels a CPU's times are predicted for: the first one registered that has no blocks."""
+    return next(target for target in _TARGETS.values() if not target.has_blocks)
+
+
 # Devices of arrays
 
 

@@ -7,35 +7,47 @@ import numpy as np
 import pytest
 
 import fuser_lab as fl
-from fuser_lab import DataType, FusionDefinition, calibration, cli
-from fuser_lab.cost.device import DEFAULT, HostRates, host_device
-from fuser_lab.cost.host_fitting import FEWEST, HostSample, fitted_host
+from fuser_lab import FusionDefinition, calibration, cli
+from fuser_lab.cost.device import DEFAULT, host_device
+from fuser_lab.cost.host_fitting import FEWEST, TYPICAL, HostSample, fitted_host
+from fuser_lab.cost.host_plan import begun_phases
+from fuser_lab.cost.host_time import COUNTS, HostCaches, HostPhase, HostRates, Moved, host_columns, phase_seconds
 from fuser_lab.cost.predicted_times import TimeModel
-from fuser_lab.cost.work import Work, repeated_work, work_of
+from fuser_lab.cost.work import repeated_work, work_of
 from fuser_lab.errors import InputError
 from fuser_lab.runtime import this_cpu
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
 
+CACHES = HostCaches(threads=this_cpu.threads_here(), first=1 << 15, second=1 << 20, last=1 << 25)
 PLANTED = HostRates(
-    launch=1e-6, bandwidth=2e10, cache=1 << 22, cache_bandwidth=1e11, simple=2e10, dividing=4e9, special=1e9,
-    reducing=1e10, product=5e10, overlaps=True, low=0.8, high=1.3, source="40 measurements",
+    **{name: 1.5 * seconds for name, seconds in TYPICAL.items()}, caches=CACHES, second=1 << 20, last=1 << 25,
+    product=5e10, low=0.8, high=1.3, source="40 measurements",
 )
 
 
 def samples(rates, count=120, noise=0.0):
     """Kernels of many proportions, each taking what the rates say."""
-    model, dice = TimeModel.of(host_device(rates)), np.random.default_rng(0)
+    dice = np.random.default_rng(0)
     for number in range(count):
-        points = int(2 ** dice.uniform(4, 24))
-        work = Work(
-            simple=points * (number % 4), dividing=points * (number % 3 == 0), special=points * (number % 5 == 0),
-            reducing=points * (number % 2),
+        points = int(2 ** dice.uniform(8, 24))
+        cores = float(CACHES.threads if number % 3 else 1)
+        counts = {name: dice.uniform(1e-5, 1e-3) / TYPICAL[name] for name in dice.choice(COUNTS, 2, replace=False)}
+        phase = HostPhase(
+            cores=cores, is_shared=bool(number % 3), near=4 * points / cores, **counts,
+            moved=tuple(
+                Moved(
+                    name=name, nbytes=4 * points, far=4 * points, memory=4 * points,
+                    length=64.0 if number % 5 == 0 else 1e6, is_stored=name == "y",
+                )
+                for name in "xy"[: 1 + number % 2]
+            ),
         )
-        moved = 4 * points * (1 + number % 3)
+        columns = host_columns(begun_phases([[phase]], CACHES.threads, rates.second, rates.last))
+        (seconds,) = phase_seconds(columns, rates)
         yield HostSample(
-            form=f"form {number % 7}", moved=moved, work=work,
-            seconds=model.seconds(moved, work) * float(np.exp(noise * dice.standard_normal())),
+            form=f"form {number % 7}", kernels=((phase,),),
+            seconds=(float(seconds * np.exp(noise * dice.standard_normal())),),
         )
 
 
@@ -45,12 +57,11 @@ def kept(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("overlaps", [True, False])
-def test_a_fit_finds_planted_rates(overlaps):
-    found = fitted_host(list(samples(replace(PLANTED, overlaps=overlaps), noise=0.03)), 5e10)
-    assert found.rates.overlaps == overlaps
-    for name in ("launch", "bandwidth", "cache_bandwidth", "special"):
-        assert getattr(found.rates, name) == pytest.approx(getattr(PLANTED, name), rel=0.15), name
+def test_a_fit_finds_planted_rates():
+    found = fitted_host(list(samples(PLANTED, noise=0.03)), CACHES, 5e10)
+    for name in ("simple", "dividing", "function", "called", "single", "whole", "turned", "scanned"):
+        assert getattr(found.rates, name) == pytest.approx(getattr(PLANTED, name), rel=0.25), name
+    assert found.rates.last == PLANTED.last
     assert found.within > 0.9
     assert 0.9 < found.rates.low <= 1 <= found.rates.high < 1.1
     assert "of 120 kernels" in str(found)
@@ -61,7 +72,7 @@ def test_a_fit_needs_kernels_of_several_forms():
     alike = [replace(one, form="copy") for one in samples(PLANTED)]
     for given in (few, alike):
         with pytest.raises(InputError, match="at least 20 measured kernels of several forms are needed"):
-            fitted_host(given, 1.0)
+            fitted_host(given, CACHES, 1.0)
 
 
 def test_rates_are_kept_and_belong_to_one_processor(kept):
@@ -74,30 +85,59 @@ def test_rates_are_kept_and_belong_to_one_processor(kept):
     place.write_text(json.dumps(record | {"processor": "Z80"}))
     with pytest.raises(InputError, match="the stored rates are for Z80 with"):
         this_cpu.this_cpu()
-    for wrong in ("", "[]", json.dumps(record | {"rates": {}})):
+    for wrong in ("", "[]", json.dumps(record | {"rates": {}}), json.dumps(record | {"rates": {"caches": {}}})):
         place.write_text(wrong)
         with pytest.raises(InputError, match="cannot be read"):
             this_cpu.this_cpu()
 
 
+def test_rates_are_kept_for_each_number_of_threads(kept, monkeypatch):
+    monkeypatch.setattr(this_cpu, "threads_here", lambda: 1)
+    first = this_cpu.keep(PLANTED)
+    monkeypatch.setattr(this_cpu, "threads_here", lambda: 3)
+    second = this_cpu.keep(replace(PLANTED, fork=1.0))
+    assert first != second
+    assert this_cpu.this_cpu().host.fork == 1.0
+    monkeypatch.setattr(this_cpu, "threads_here", lambda: 1)
+    assert this_cpu.this_cpu().host == PLANTED
+
+
+@pytest.mark.parametrize(("cores", "count"), [("0", 1), ("0-3", 4), ("0-3,8-11", 8), ("0,2", 2)])
+def test_a_list_of_cores_is_counted(cores, count):
+    assert this_cpu._count(cores) == count
+
+
 def test_plans_for_this_cpu_are_predicted_by_its_rates(kept):
     this_cpu.keep(PLANTED)
     fd = irregular(2, 12, 512, 512)
-    before, plan = (fl.segment(fd, target="this CPU", strategy=name) for name in ("unfused", "fastest"))
+    before, bottom_up, plan = (
+        fl.segment(fd, target="this CPU", strategy=name) for name in ("unfused", "bottom_up", "fastest")
+    )
     assert plan.target == "this CPU"
     found = plan.predicted_time()
     assert found.source == "40 measurements"
     assert (found.low, found.high) == pytest.approx((0.8 * found.seconds, 1.3 * found.seconds))
-    assert found.seconds == pytest.approx(plan.time_bound().seconds)
-    assert plan.time_bound().bound <= found.seconds < before.predicted_time().seconds
+    assert plan.time_bound().bound <= found.seconds <= bottom_up.predicted_time().seconds
+    assert found.seconds < before.predicted_time().seconds
+    assert all(segment.predicted_time().seconds > PLANTED.call for segment in plan.segments)
     assert made_by(plan.to_python()) == plan
     assert "target='this CPU'" in plan.to_python()
     prices = fl.price(fd, target="this CPU")
     assert prices.target == "this CPU"
     unfused = sum(segment.bytes for segment in before.segments) / PLANTED.bandwidth
     assert fl.price(fd, target="this CPU", strategy="unfused").seconds == pytest.approx(
-        unfused + len(before.segments) * PLANTED.launch,
+        unfused + len(before.segments) * PLANTED.call,
     )
+
+
+def test_what_the_array_library_computes_for_this_cpu_has_an_interval(kept):
+    this_cpu.keep(PLANTED)
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([64, 64], contiguity=True)
+        fd.add_output(fd.ops.matmul(x, x))
+    found = fl.segment(fd, target="this CPU").predicted_time()
+    assert 0 < found.low < found.seconds < found.high
+    assert found.source == "40 measurements"
 
 
 def test_what_is_broadcast_over_outer_axes_counts_for_each_reader():
@@ -119,14 +159,16 @@ def test_what_is_broadcast_over_outer_axes_counts_for_each_reader():
 
 
 def test_the_command_measures_this_cpu_and_keeps_its_rates(kept, capsys, monkeypatch):
-    given = iter(samples(PLANTED, 400))
+    given = iter(samples(PLANTED))
     measured = []
 
-    def one(form, dtype, size):
-        measured.append((form, dtype, size))
-        return [next(given)]
+    def one(form, plan, caches):
+        measured.append((form, tuple(value.shape for value in plan.inputs)))
+        return next(given)
 
-    monkeypatch.setattr(calibration, "_samples", one)
+    monkeypatch.setattr(calibration, "_FORMS", dict(list(calibration._FORMS.items())[:8]))
+    monkeypatch.setattr(calibration, "_sample", one)
+    monkeypatch.setattr(calibration, "compile_ahead", lambda kernels, cc, progress: None)
     assert cli.main(["fit", "--this-cpu", "--seconds", "0.001"]) == 0
     assert len(measured) == FEWEST
     said = capsys.readouterr()
@@ -141,15 +183,31 @@ def test_the_command_measures_this_cpu_and_keeps_its_rates(kept, capsys, monkeyp
         assert "fit: give" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("form", ["copy", "softmax", "transpose"])
-def test_a_sample_is_one_kernel_with_its_bytes_and_arithmetic(form):
-    (found,) = calibration._samples(form, DataType.Float, 16)
-    assert found.moved == 2 * 4 * 16 * 16
-    assert 0 < found.seconds < 1
-    assert found.work.special == (16 * 16 if form == "softmax" else 0)
+def test_a_sample_has_the_kernels_of_a_plan_with_their_features_and_times():
+    form = calibration._FORMS["one after another"]
+    plan = calibration._plan(form, (16, 16))
+    found = calibration._sample("three", plan, CACHES)
+    assert len(found.kernels) == len(found.seconds) == 3
+    assert all(0 < seconds < 1 for seconds in found.seconds)
+    assert [len(phases) for phases in found.kernels] == [1, 1, 1]
+    assert [sorted(one.name for one in phases[0].moved) for phases in found.kernels] == [
+        ["T0", "T2"], ["T1", "T2", "T3"], ["T0", "T3", "T4"],
+    ]
+
+
+@pytest.mark.parametrize("form", sorted(calibration._FORMS))
+def test_every_form_has_a_kernel(form):
+    found = calibration._FORMS[form]
+    for shape in found.shapes:
+        plan = calibration._plan(found, tuple(min(size, 64) for size in shape))
+        assert any(segment.bytes for segment in plan.segments)
+        kernels = calibration._kernels(plan)
+        assert kernels
+        assert all(kernel.kernel_ir.phases for kernel in kernels)
 
 
 def test_a_gpu_is_still_described_by_its_data_sheet():
     assert DEFAULT.host is None
     assert TimeModel.of(DEFAULT).bandwidth == DEFAULT.bandwidth * 1e9
     assert not TimeModel.of(DEFAULT).repeats
+    assert TimeModel.of(host_device(PLANTED)).repeats

@@ -19,6 +19,7 @@ def linprog(
 ) -> OptimizeResult: ...
 
 class FittedResult:
+    cost: float
     x: np.ndarray[tuple[Any, ...], np.dtype[np.float64]]
 
 def least_squares(

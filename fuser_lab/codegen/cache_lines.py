@@ -1,0 +1,178 @@
+"""The memory that the loops of a CPU kernel touch, and what of it caches of some size have to fetch again.
+
+An access touches a number of *runs* of neighbouring bytes. A loop that moves it by no more than a run makes the runs
+longer, any other loop makes more runs. A cache holds what a round of a loop has touched until the next round if all of
+that fits: then the loop fetches only what is new, and otherwise everything in each round (the layer conditions of
+Stengel, Treibig, Hager and Wellein, ICS 2015). Lines that are a multiple of a power of two apart share the sets of a
+cache, of which they leave the others unused.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import gcd
+from typing import Final
+
+from fuser_lab.codegen.kernel_ir import Buffer
+from fuser_lab.codegen.loop_tree import Rounds, Steps
+
+LINE: Final = 64  # bytes
+_SETS: Final = 64  # that lines of the smallest cache fall into
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs of ``length`` bytes each; ``steps`` are the bytes from one to the next, for each loop that makes more."""
+
+    count: float
+    length: float
+    steps: tuple[int, ...] = ()
+
+    def over(self, digits: Steps, size: int) -> "Runs":
+        """Return what a loop touches that moves an access to elements of ``size`` bytes."""
+        count, length, steps = self.count, self.length, self.steps
+        for step, turns in digits:
+            apart = step * size
+            if apart == 0 or turns <= 1:
+                continue
+            if apart <= length + LINE / 4:
+                length += (turns - 1) * apart
+            else:
+                count *= turns
+                steps = (*steps, apart)
+        return Runs(count, length, steps)
+
+    @property
+    def nbytes(self) -> float:
+        """The bytes of their lines."""
+        lines = (self.length - 1) // LINE + 1 if self.length < 4 * LINE else self.length / LINE + 0.5
+        return self.count * lines * LINE
+
+    @property
+    def crowding(self) -> float:
+        """How many times their bytes they take in a cache, because they share few of its sets."""
+        apart = gcd(*self.steps) if self.steps else 0
+        return min(max((apart & -apart) / max(self.length, LINE), 1.0), _SETS)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Bytes that come from beyond a cache, and the runs that they are in."""
+
+    nbytes: float = 0.0
+    runs: float = 0.0
+
+    def __add__(self, other: "Fetched") -> "Fetched":
+        """Return both together."""
+        return Fetched(self.nbytes + other.nbytes, self.runs + other.runs)
+
+    def times(self, factor: float) -> "Fetched":
+        """Return the same several times."""
+        return Fetched(self.nbytes * factor, self.runs * factor)
+
+
+# A buffer, how the loops around move an access to it, and the line at which it begins in their first turn.
+_Key = tuple[Buffer, tuple[tuple[int, Steps], ...], int]
+_Touched = Mapping[_Key, Runs]
+
+
+class CacheLines:
+    """What the loops of a tree touch and fetch."""
+
+    def __init__(self, root: Rounds) -> None:
+        """Take the tree of a phase."""
+        self._root = root
+        self._inside: dict[int, _Touched] = {}
+        self._whole: dict[int, _Touched] = {}
+
+    def touched(self) -> dict[Buffer, float]:
+        """Return the bytes of each buffer that the phase touches at least once."""
+        return {buffer: one.nbytes for buffer, one in _by_buffer(self._one_round(self._root)).items()}
+
+    def fetched(self, cache: float) -> dict[Buffer, Fetched]:
+        """Return what comes from beyond a cache of a size that is empty at the beginning."""
+        return self._fetched(self._root, cache)
+
+    def _one_round(self, rounds: Rounds) -> _Touched:
+        """Return what one round of a loop touches."""
+        known = self._inside.get(id(rounds))
+        if known is None:
+            found: dict[_Key, Runs] = {}
+            for access in rounds.accesses:
+                size = access.buffer.dtype.itemsize
+                steps = tuple((depth, one) for depth, one in access.steps.items() if depth <= rounds.depth)
+                found.setdefault((access.buffer, steps, access.place * size // LINE), Runs(1.0, size))
+            for inner in rounds.inner:
+                for (buffer, steps, place), runs in self._all_rounds(inner).items():
+                    key = buffer, steps[: rounds.depth], place
+                    other = found.get(key)
+                    if other is None or other.count * other.length < runs.count * runs.length:
+                        found[key] = runs
+            known = self._inside[id(rounds)] = _joined(found)
+        return known
+
+    def _all_rounds(self, rounds: Rounds) -> _Touched:
+        """Return what all rounds of a loop touch."""
+        known = self._whole.get(id(rounds))
+        if known is None:
+            known = self._whole[id(rounds)] = {
+                key: runs.over(dict(key[1]).get(rounds.depth, ()), key[0].dtype.itemsize)
+                for key, runs in self._one_round(rounds).items()
+            }
+        return known
+
+    def _fetched(self, rounds: Rounds, cache: float) -> dict[Buffer, Fetched]:
+        inside = self._one_round(rounds)
+        whole = self._all_rounds(rounds) if rounds.depth else inside
+        once = _by_buffer(whole)
+        if _crowded(whole) <= cache or (rounds.depth and _crowded(inside) <= cache):
+            return once
+        found: dict[Buffer, Fetched] = {}
+        for inner in rounds.inner:
+            for buffer, one in self._fetched(inner, cache).items():
+                found[buffer] = found.get(buffer, Fetched()) + one.times(inner.times)
+        for access in rounds.accesses:
+            found[access.buffer] = found.get(access.buffer, Fetched()) + Fetched(LINE, 1.0).times(access.times)
+        turns = rounds.turns if rounds.depth else 1.0
+        each = {buffer: one.times(turns) for buffer, one in found.items()}
+        return {buffer: one if one.nbytes >= once[buffer].nbytes else once[buffer] for buffer, one in each.items()}
+
+
+def _joined(touched: _Touched) -> _Touched:
+    """Return runs that move alike, of which one begins where another ends, as one."""
+    found: dict[_Key, Runs] = {}
+    last: dict[tuple[Buffer, tuple[tuple[int, Steps], ...]], _Key] = {}
+    for key, runs in sorted(touched.items(), key=lambda one: one[0][2]):
+        before = last.get(key[:2])
+        if before is not None:
+            first = found[before]
+            apart = (key[2] - before[2]) * LINE
+            if first.count == runs.count and apart <= first.length + LINE:
+                found[before] = Runs(first.count, max(first.length, apart + runs.length), first.steps)
+                continue
+        found[key] = runs
+        last[key[:2]] = key
+    return found
+
+
+def _by_buffer(touched: _Touched) -> dict[Buffer, Fetched]:
+    """Return the lines of each buffer, no more than it has."""
+    found: dict[Buffer, Fetched] = {}
+    for (buffer, _, _), runs in touched.items():
+        found[buffer] = found.get(buffer, Fetched()) + Fetched(runs.nbytes, runs.count)
+    return {
+        buffer: one.times(min((buffer.nbytes + LINE) / max(one.nbytes, 1.0), 1.0)) for buffer, one in found.items()
+    }
+
+
+def _crowded(touched: _Touched) -> float:
+    """Return the bytes that lines take in a cache, those included that they leave unused."""
+    once = _by_buffer(touched)
+    taken: dict[Buffer, list[float]] = {}
+    for (buffer, _, _), runs in touched.items():
+        taken.setdefault(buffer, []).extend((runs.nbytes, runs.nbytes * runs.crowding))
+    return sum(once[buffer].nbytes * _ratio(sizes) for buffer, sizes in taken.items())
+
+
+def _ratio(sizes: Iterable[float]) -> float:
+    numbers = list(sizes)
+    return sum(numbers[1::2]) / max(sum(numbers[::2]), 1.0)
