@@ -28,7 +28,7 @@ def test_axe_finds_nothing_serious_in_any_state(open_explorer, theme):
             explorer.locator(".fx-facts-list").first.wait_for()
             found[name] = findings(".fx-inspector")
     explorer.locator(".fl-op").first.click()
-    explorer.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
+    explorer.locator(".fx-inspector").get_by_text("Schedulers, in order").wait_for()
     found["an op"] = findings()
     page.keyboard.press("?")
     explorer.get_by_role("dialog", name="Keys").wait_for()

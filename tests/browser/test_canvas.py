@@ -250,9 +250,9 @@ def test_the_switches_take_one_row_beside_the_status(open_stage, width):
     edges = stage.root.locator(".fl-edge.fl-inside .fl-hit")
     stage.click(edges.last)
     expect(stage.status).to_contain_text("Cut at")
-    controls = stage.root.locator(".fx-told .fx-controls")
+    controls = stage.root.locator(".fx-feedback .fx-controls")
     eventually(lambda: controls.evaluate(rows), 1)
-    eventually(lambda: stage.root.locator(".fx-told").evaluate(beside), True)
+    eventually(lambda: stage.root.locator(".fx-feedback").evaluate(beside), True)
     expect(at_reshapes).to_be_visible(visible=width > 1200)
 
 

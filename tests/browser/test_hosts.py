@@ -93,7 +93,7 @@ def test_vs_codes_theme_decides_whatever_the_system_prefers(open_page, shots, ho
     has_colour(page, ".fl-op .fl-name", "fill", rgb(ink))
     has_colour(page, ".cell-output-ipywidget-background", "background-color", "rgba(0, 0, 0, 0)")
     page.locator(".fl-op").first.click()
-    page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
+    page.locator(".fx-inspector").get_by_text("Schedulers, in order").wait_for()
     assert serious_findings(page, rules=() if is_light else ("color-contrast",)) == []  # settled: the answer is shown
     page.screenshot(path=shots / f"vscode-{host}.png")
 
@@ -119,7 +119,7 @@ def test_what_a_notebook_keeps_works_under_vs_codes_policy(browser, plans, tmp_p
     page.goto(path.as_uri())
     frame = page.frame_locator(".fl-saved iframe")
     frame.locator(".fl-op").first.click()
-    frame.get_by_text("Schedulers, as asked").wait_for()
+    frame.get_by_text("Schedulers, in order").wait_for()
     assert errors == []
     context.close()
 
@@ -132,7 +132,7 @@ def test_the_live_explorer_needs_nothing_that_a_notebook_defines(browser, plans)
     missing = "() => ['jupyterapp', 'jupyterlab', 'require', 'define', 'Jupyter', 'IPython'].filter((n) => n in window)"
     assert stage.page.evaluate(missing) == []  # settled: the page defines none of them
     stage.root.locator(".fl-op").first.click()
-    expect(stage.root.locator(".fx-inspector")).to_contain_text("Schedulers, as asked")
+    expect(stage.root.locator(".fx-inspector")).to_contain_text("Schedulers, in order")
     assert stage.click(stage.root.get_by_role("button", name="Segments", exact=True)) > 0
     expect(stage.status).to_contain_text("One box per segment.")
     for tab in stage.root.get_by_role("tab").all():
@@ -163,7 +163,7 @@ def test_nothing_glides_for_who_asked_for_less_motion(open_page, motion):
 def test_columns_follow_the_width_and_nothing_sticks_out(open_page, shots, width, columns):
     page = open_page("light", width=width)
     page.locator(".fl-op").first.click()
-    page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
+    page.locator(".fx-inspector").get_by_text("Schedulers, in order").wait_for()
     page.get_by_role("button", name="Decisions", exact=True).click()
     expect(page.locator(".fx-log")).to_be_visible()
     boxes = {name: page.locator(f".fx-{name}").bounding_box() for name in ("log", "graph", "side")}

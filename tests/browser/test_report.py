@@ -70,7 +70,7 @@ def test_one_selection_is_shared_by_graph_inspector_code_and_tables(open_report,
     name = node.evaluate("(g) => g.querySelector('title').textContent").partition(" ")[0]
     node.click()
     inspector = page.locator(".fx-inspector")
-    inspector.get_by_text("Schedulers, as asked").wait_for()
+    inspector.get_by_text("Schedulers, in order").wait_for()
     expect(inspector).to_contain_text(name)
     inspector.get_by_role("button", name="Show source").click()
     lit = page.locator(".fx-panel .fx-lit")
@@ -224,7 +224,7 @@ def test_everything_has_a_role_and_a_name(open_report, plans):
     page, _, _ = open_report(*plans)
     page.locator(".fx-tab").first.wait_for()
     page.locator(".fl-op").first.click()
-    page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
+    page.locator(".fx-inspector").get_by_text("Schedulers, in order").wait_for()
     unnamed = """(all) => all.filter((e) => e.offsetParent !== null && !(
         e.getAttribute('aria-label') || e.textContent.trim() || e.title || (e.labels && e.labels.length)
       )).map((e) => e.outerHTML)"""
@@ -273,7 +273,7 @@ def test_a_link_leads_to_the_plan_the_selection_and_the_tab(open_report, plans):
     link = page.url
     page.goto("about:blank")
     page.goto(link)
-    page.locator(".fx-inspector").get_by_text("Schedulers, as asked").wait_for()
+    page.locator(".fx-inspector").get_by_text("Schedulers, in order").wait_for()
     expect(page.locator(".fl-node.fx-selected")).to_have_attribute("data-id", selected)
     expect(page.locator("[aria-label=Strategy] [aria-pressed=true]")).to_have_text(plans[1].name)
     expect(page.get_by_role("tab", name="Memory")).to_have_attribute("aria-selected", "true")

@@ -52,7 +52,7 @@ def explore_in(page):
     """Ask the page in the frame about an op, with no kernel to answer."""
     frame = page.frame_locator(".fl-saved iframe")
     frame.locator(".fl-op").first.click()
-    frame.get_by_text("Schedulers, as asked").wait_for()
+    frame.get_by_text("Schedulers, in order").wait_for()
     expect(frame.locator(".fx-facts")).to_have_text(re.compile("^3 segments"))
 
 

@@ -50,7 +50,7 @@ def test_lines_are_linked_and_steps_are_followed(browser, shots, theme):
 
     root.get_by_role("button", name="Steps").click()
     slider = root.get_by_role("slider", name="Step", exact=True)
-    told = root.locator(".fx-told-step")
+    told = root.locator(".fx-step-text")
     expect(told).to_have_text(re.compile(r": reads T0\[0\]; group = 0, row = 0, r = 0; the only thread\.$"))
     expect(root.get_by_role("button", name="Play")).to_be_disabled()  # the page asks for less motion
     slider.focus()
@@ -115,7 +115,7 @@ def test_a_report_holds_the_steps_and_the_linked_lines(browser, tmp_path):
     page.goto(path.as_uri())
     page.get_by_role("tab", name="Source").click()
     page.get_by_role("button", name="Steps").click()
-    page.locator(".fx-told-step").filter(has_text="reads T0[0]").wait_for()
+    page.locator(".fx-step-text").filter(has_text="reads T0[0]").wait_for()
     page.get_by_role("button", name="Side by side").click()
     expect(page.get_by_role("listbox")).to_have_count(2)
     page.get_by_role("button", name="CUDA").click()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 DECISIONS = 500  # attempts that are sent at a time
 _MOST_MOVES = 4  # segments that are tried while an op is selected
-_MOST_LINES = 6  # of the user's code, told of a segment
+_MOST_LINES = 6  # of the user's code, shown for a segment
 _CUT = "Overrules the segmenter: the partition is cut here, regardless of nvFuser's rules"
 _AGAIN = "The segment computes the tensor again instead of reading it; values do not change"
 _NARROW = {"BFloat16": 256, "Half": 2048}  # 16-bit dtypes, with the reciprocal of the relative rounding error

@@ -46,7 +46,7 @@ from fuser_lab_widgets import (
 from fuser_lab_widgets.amounts import Amounts, place, target_model
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.canvas import Canvas
-from fuser_lab_widgets.controls import controls, told, words
+from fuser_lab_widgets.controls import controls, described, words
 from fuser_lab_widgets.heat import heat
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_model, default_timer, one_by_one
 from fuser_lab_widgets.saved import hidden_by, saved
@@ -236,7 +236,7 @@ class Explorer(anywidget.AnyWidget):
         self._alternatives: tuple[Any, tuple[Alternative, ...]] = (None, ())  # and a plan that they stand beside
         self._runner = Runner(timer or default_timer, self._on_progress, default_model if timer is None else None)
         self._workers = (self._runner, self._background, self._beside, self._ahead, self._keeper)
-        self._told: dict[str, Any] = {}  # the values last published to traits; any other value was set from outside
+        self._published: dict[str, Any] = {}  # the values last published to traits; others were set from outside
         self._measured_last: Any = None
         super().__init__()
         self.hides = hidden_by(self._key)
@@ -322,7 +322,7 @@ class Explorer(anywidget.AnyWidget):
         if self._kept is None or _are_same(self._kept, self._shown_last()):
             return
 
-        def settled() -> tuple[tuple[EditablePlan, Any, Any], str]:
+        def when_idle() -> tuple[tuple[EditablePlan, Any, Any], str]:
             while True:
                 found = self._shown_last()
                 time.sleep(_KEEP_SECONDS)
@@ -336,7 +336,7 @@ class Explorer(anywidget.AnyWidget):
                 self._kept, html = said
                 display({"text/html": html}, raw=True, display_id=self._key, update=True)  # type: ignore[no-untyped-call]
 
-        self._keeper.start(settled, tell)
+        self._keeper.start(when_idle, tell)
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
         """Return the state for the page: with a picture, also the chunks of pieces that the page does not have yet."""
@@ -393,9 +393,9 @@ class Explorer(anywidget.AnyWidget):
     def _publish(self) -> None:
         """Update the traits; an observer of one finds all of them up to date."""
         with self._lock:
-            self._told = self._facts()
-            before = {name: getattr(self, name) for name in self._told}
-            changed = {name: now for name, now in self._told.items() if not _same(now, before[name])}
+            self._published = self._facts()
+            before = {name: getattr(self, name) for name in self._published}
+            changed = {name: now for name, now in self._published.items() if not _same(now, before[name])}
             self._trait_values.update(changed)
         for name, now in changed.items():
             self._notify_trait(name, before[name], now)
@@ -412,7 +412,7 @@ class Explorer(anywidget.AnyWidget):
     def _on_set(self, change: Mapping[str, Any]) -> None:
         name, value = change["name"], change["new"]
         with self._lock:
-            if _same(value, self._told.get(name)) or not _same(value, getattr(self, name)):
+            if _same(value, self._published.get(name)) or not _same(value, getattr(self, name)):
                 return  # it already has this value, or was set again in the meantime
             with self.hold_sync():
                 self._guarded({"type": name}, lambda: self._take(name, value))
@@ -544,14 +544,15 @@ class Explorer(anywidget.AnyWidget):
         edge = self._edge(event)
         found = previews.of_edge(self._session.plan, self._current(), edge)
         if found is not None:
-            self._foretell(self._number, {edge.id: previews.told(found)})
+            self._send_previews(self._number, {edge.id: previews.hint_of(found)})
 
     def _annotate(self, event: Event) -> None:
         """Insert a segment_set at an edge: for all readers of the tensor, or for the one at the end of the edge."""
         edge = self._edge(event)
         reader = None if event.get("all") else answers.reader_at(self._current(), edge)
         place = edge.tensor if reader is None else f"{edge.tensor} → {reader}"
-        self._anew(edge.id, lambda: self._session.annotated(edge.tensor, reader), f"Inserted segment_set at {place}")
+        done = f"Inserted segment_set at {place}"
+        self._resegment(edge.id, lambda: self._session.annotated(edge.tensor, reader), done)
 
     def _unannotate(self, event: Event) -> None:
         """Remove the segment_set at an edge, or the selected one."""
@@ -564,7 +565,7 @@ class Explorer(anywidget.AnyWidget):
             msg = "There is no segment_set to remove; select an edge with a mark."
             raise FuserLabError(msg)
         hint, done = found.hint, f"Removed the segment_set of {found.tensor}"
-        self._anew(str(selected), lambda: self._session.without_annotation(hint), done)
+        self._resegment(str(selected), lambda: self._session.without_annotation(hint), done)
 
     def _mark(self, event: Event) -> None:
         """Insert a segment_set at an edge, or remove the existing one."""
@@ -574,7 +575,8 @@ class Explorer(anywidget.AnyWidget):
     def _switches(self, event: Event) -> None:
         """Segment again with other switches of the segmenter."""
         changes, selected = event["switches"], str(self.answer.get("id", ""))
-        self._anew(selected, lambda: self._session.switched(changes, told(changes)), f"Segmented with {told(changes)}")
+        text = described(changes)
+        self._resegment(selected, lambda: self._session.switched(changes, text), f"Segmented with {text}")
 
     def _lift(self, event: Event) -> None:
         """Segment again without one rule of nvFuser, and compare with the plan under all rules."""
@@ -588,9 +590,9 @@ class Explorer(anywidget.AnyWidget):
             return f", {sign}{seconds_label(abs(less))} predicted ({cast('Any', after).target})"
 
         selected = str(self.answer.get("id", ""))
-        self._anew(selected, lambda: self._session.without_rule(code), f"Without the rule {code}", saved)
+        self._resegment(selected, lambda: self._session.without_rule(code), f"Without the rule {code}", saved)
 
-    def _anew(
+    def _resegment(
         self, selected: str, make: Callable[[], State], done: str, more: Callable[[], str] = str,
     ) -> None:
         """Segment again and show the plan; for a slow strategy, in the background."""
@@ -598,9 +600,9 @@ class Explorer(anywidget.AnyWidget):
 
         def go(state: State) -> None:
             self._session.go(state)
-            told = more()
+            addition = more()
             self._show()
-            self._say(f"{done}: {self._change(old)}{told}{_left_behind(begun)}.")
+            self._say(f"{done}: {self._change(old)}{addition}{_left_behind(begun)}.")
 
         def tell(state: State | None, problem: str) -> None:
             if state is not None and self._session.state is begun:
@@ -1058,7 +1060,7 @@ class Explorer(anywidget.AnyWidget):
         def find() -> tuple[Any, ...] | None:
             for batch in previews.in_batches(plan, view, stopped):
                 with self._lock, self.hold_sync():
-                    self._foretell(number, batch)
+                    self._send_previews(number, batch)
             asked = "edits" in self.panels or not is_large(view)
             return previews.best(plan) if asked and not stopped() else None
 
@@ -1071,7 +1073,7 @@ class Explorer(anywidget.AnyWidget):
 
         self._ahead.start(find, tell)
 
-    def _foretell(self, number: int, found: dict[str, previews.Told]) -> None:
+    def _send_previews(self, number: int, found: dict[str, previews.Hint]) -> None:
         if found and self.foreseen.get("plan") == number:
             self.foreseen = {"plan": number, "edges": {**self.foreseen["edges"], **found}}
 

@@ -23,7 +23,7 @@ SECONDS: Final = 3.0  # after which the list is truncated
 _STEPS: Final = (0.0, 0.05, 0.2)  # shares of the predicted time above which an edge has the next colour
 _LONGEST: Final = 220  # characters of a refusal at the pointer; the inspector has all of it
 _BATCH: Final = 40  # edges that are sent together
-Told = list[Any]
+Hint = list[Any]
 
 
 def can_preview(plan: EditablePlan) -> bool:
@@ -68,7 +68,7 @@ def best(plan: Any) -> tuple[EditPreview, ...]:
     return tuple(plan.best_edits(MOST, seconds=SECONDS))
 
 
-def told(preview: EditPreview) -> Told:
+def hint_of(preview: EditPreview) -> Hint:
     """Return the hint at an edge: whether the edit is legal, a colour from 0 to 3, and the text."""
     if preview.after is None:
         return [False, 0, preview.name, shorten(preview.rule.partition("\n")[0], _LONGEST, placeholder=" …")]
@@ -84,17 +84,17 @@ def answer_of(preview: EditPreview) -> dict[str, Any]:
     }
 
 
-def in_batches(plan: EditablePlan, view: ViewModel, stopped: Callable[[], bool]) -> Iterator[dict[str, Told]]:
+def in_batches(plan: EditablePlan, view: ViewModel, stopped: Callable[[], bool]) -> Iterator[dict[str, Hint]]:
     """Yield the previews of a plan's edges, boundaries first; for large fusions only these."""
     boundaries = [edge for edge in edges_but(view.edges) if edge.kind == "boundary"]
     inside = [] if is_large(view) else [edge for edge in view.edges if edge.kind == "inside"]
-    batch: dict[str, Told] = {}
+    batch: dict[str, Hint] = {}
     for edge in (*boundaries, *inside):
         if stopped():
             return
         preview = of_edge(plan, view, edge)
         if preview is not None:
-            batch[edge.id] = told(preview)
+            batch[edge.id] = hint_of(preview)
         if len(batch) == _BATCH:
             yield batch
             batch = {}

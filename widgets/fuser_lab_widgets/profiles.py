@@ -41,12 +41,12 @@ def beside(segment: Any, profile: PlanProfile) -> dict[str, Any]:
         return f'<span class="fx-number">{place + 1}</span>{_cost(here) if here else _NO_COST}'
 
     source = listed("s", source_lines(generated), before=before)
-    told = "".join(
+    lines = "".join(
         f'<div role="option" aria-selected="false" class="fx-remark" id="fx-w{n}"'
         + (f' data-links="{ranges(line.places)}"' if line.places else "") + f">{escape(line.text)}</div>"
-        for n, line in enumerate(_told(row, statements, generated))
+        for n, line in enumerate(_profile_lines(row, statements, generated))
     )
-    return {"columns": [["Source", source], [f"Profile, {profile.device}", told]], "note": _note(profile, statements)}
+    return {"columns": [["Source", source], [f"Profile, {profile.device}", lines]], "note": _note(profile, statements)}
 
 
 def _cost(statements: Sequence[ProfiledStatement]) -> str:
@@ -56,7 +56,7 @@ def _cost(statements: Sequence[ProfiledStatement]) -> str:
     return f'<span class="fx-cost" title="{share:.0%} of the bytes that the kernel requests">{bar}{moved}</span>'
 
 
-def _told(
+def _profile_lines(
     row: ProfiledSegment | None, statements: Sequence[ProfiledStatement], generated: GeneratedKernel,
 ) -> Iterator[LinkedLine]:
     if row is not None:

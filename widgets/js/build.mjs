@@ -1,4 +1,4 @@
-// Bundles the modules of this folder into the scripts that the package carries: node build.mjs, or node build.mjs --check.
+// Bundles the modules of this folder into the scripts of the package: node build.mjs, or node build.mjs --check.
 // A bundle begins with a digest of its modules, by which a test without Node detects a stale one.
 
 import { createHash } from "node:crypto";

@@ -8,14 +8,14 @@ const SHOWN = 200; // decisions in the page at once
 const OUTCOMES = [["all", "all"], ["yes", "accepted"], ["no", "refused"]];
 
 export class Decisions {
-  /** Of the explorer it uses the channel, the graph, the panels, the status line, and the level of detail. */
+  /** Uses the explorer's channel, graph, panels, status line, and level of detail. */
   constructor(explorer) {
     this.explorer = explorer;
     this.channel = explorer.channel;
     this.log = null; // the number of the log that is shown
-    this.total = 0; // decisions in it
+    this.total = 0; // number of its decisions
     this.taken = []; // the rows that Python has sent
-    this.step = null; // how many decisions are applied while stepping through the log
+    this.step = null; // number of decisions applied while stepping through the log
     this.playing = null;
     this.filter = { text: "", outcome: "all", mine: false };
     const named = (label, title, act) => {
@@ -187,7 +187,7 @@ export class Decisions {
     else if (on) status.tell("No decision yet: every op is a separate group.");
   }
 
-  /** Show in the picture the groups after the step at hand. */
+  /** Show the groups after the current step in the picture. */
   markStep() {
     const { graph } = this.explorer;
     const { homes = new Map() } = this;
@@ -226,7 +226,7 @@ export class Decisions {
     if (!this.step) return;
     const find = () => this.rows.querySelector(`[data-step="${this.step}"]`);
     if (!find() && rows.length > SHOWN && !this.isRefilling) {
-      this.isRefilling = true; // the window of the log moves on; a filter may still hide the row
+      this.isRefilling = true; // the window of the log moves; a filter may still hide the row
       this.drawRows();
       this.isRefilling = false;
     }

@@ -1,12 +1,12 @@
-// All that a picture shows, as data: boxes, what is in them, and what is around them. What of it is in the page is decided
-// by `Graph`.
+// The contents of a picture as data: boxes, their contents, and what surrounds them. `Graph` decides which parts are in
+// the page.
 
 const rank = ({ kind, segment }) => ({ input: -1, output: Infinity }[kind] ?? segment);
 const byRank = (a, b) => (rank(a) === rank(b) ? 0 : rank(a) - rank(b));
 const length = ({ left, top, right, bottom }) => Math.max(right, -left) + Math.max(bottom, -top);
-const byLength = (a, b) => length(b) - length(a); // short edges on top: they have the least to click
+const byLength = (a, b) => length(b) - length(a); // short edges on top: they have the smallest area to click
 
-/** The pieces of a scene, taken from a stock. Those inside segments are made when somebody asks for them. */
+/** The pieces of a scene, taken from a stock. Those inside segments are created on first use. */
 export class Drawn {
   constructor({ boxes, nodes, wires, hues }, stock) {
     const { rows, parts } = stock;
@@ -50,7 +50,7 @@ export class Drawn {
     return box?.part.edges.has(id) ? within(box, id) : this.between(id);
   }
 
-  /** An edge that is in no box. */
+  /** An edge outside all boxes. */
   between(id) {
     const wire = this.wires.get(id);
     if (wire) wire.made ??= { ...wire.one, from: wire.from, to: wire.to };
@@ -73,8 +73,8 @@ export class Drawn {
     return [...this.boxes.values()].flatMap((box) => (box.part ? [...box.part[layer].keys()].map((id) => made(box, id)) : []));
   }
 
-  /** The pieces of each layer in a part of the picture (null: everywhere), and `kept` ones wherever they are.
-   *  Without `ops`, boxes stand for what is in them; without `labels`, wires have none. */
+  /** The pieces of each layer in a part of the picture (null: everywhere), and the `kept` ones everywhere.
+   *  Without `ops`, boxes represent their contents; without `labels`, edges have none. */
   in(view, { ops = true, labels = true, kept = new Set() } = {}) {
     const meets = (left, top, right, bottom) => !view || (right >= view.x && left <= view.x + view.w && bottom >= view.y && top <= view.y + view.h);
     const meetsNode = ({ x, y, w, h }, left = 0, top = 0) => meets(left + x - w / 2, top + y - h / 2, left + x + w / 2, top + y + h / 2);

@@ -1,7 +1,6 @@
-// The explorer in the page: shows what Python sends, and sends back what the user does.
-//
-// The explorer holds what its parts share: the channel to Python and the selection. A part draws itself on request, and
-// passes the user's actions to the explorer or to another part.
+// The explorer in the page: shows what Python sends, and sends back what the user does. The explorer holds the state
+// that its parts share: the channel to Python and the selection. A part draws itself on request, and passes the user's
+// actions to the explorer or to another part.
 
 import { Channel } from "./channel.js";
 import { Decisions } from "./decisions.js";
@@ -52,7 +51,7 @@ export class Explorer {
   build(el) {
     const { root, header, toolbar, status, graph, decisions, inspector, tabs, help } = this;
     graph.element.append(help.element);
-    root.append(header.element, toolbar.element, h("div.fx-told", {}, status.element, header.badge, header.controls), header.notes, header.progress,
+    root.append(header.element, toolbar.element, h("div.fx-feedback", {}, status.element, header.badge, header.controls), header.notes, header.progress,
       h("div.fx-main", {}, graph.element, decisions.element, h("div.fx-side", {}, graph.overview.element, inspector.element)), tabs.bar, tabs.panel);
     this.modes.mark(root);
     tabs.choose(tabs.current);

@@ -11,24 +11,24 @@ import { Words } from "./words.js";
 
 const GLIDE = 220; // milliseconds
 const LARGE = 400; // maximum number of items that are animated
-const WHOLE = 2000; // maximum number of items that are all kept in the page; of larger graphs, only what is visible
-const MARGIN = 0.35; // of the canvas: the part of a large graph around the visible part that is in the page too
+const WHOLE = 2000; // maximum number of items up to which a whole graph is kept in the page, not only its visible part
+const MARGIN = 0.35; // of the canvas: how much of a large graph around the visible part is also in the page
 const OPS_FROM = 0.2; // minimum scale at which the ops of a large graph are drawn one by one
 const LABELS_FROM = 0.7; // minimum scale at which edges have labels
 const READABLE = 0.85; // scale used to show an item that is too small to be drawn
-const MOST_KEPT = 300; // maximum number of marked items that are drawn at any scale and place
+const MOST_KEPT = 300; // maximum number of marked items that are drawn at any scale and position
 const STEP = 0.15; // step between the canvas sizes for which pictures are laid out, as a logarithm
 const ACTS = ["act", "mark", "select"]; // what a click on an edge sends, by the number of a mode
 
 export class Graph {
-  /** Of the explorer it uses the channel, the selection, the modes of clicks and the previews. */
+  /** Uses the explorer's channel, selection, click modes and previews. */
   constructor(explorer) {
     this.explorer = explorer;
     this.stock = new Stock((n) => explorer.channel.get(`chunk${n}`));
-    this.drawn = null; // all that the picture shows
+    this.drawn = null; // all contents of the picture
     this.items = []; // the edges and nodes that are in the page
-    this.found = new Set(); // ids of nodes that a search has found
-    this.lit = []; // elements of the selection, and those beside it
+    this.found = new Set(); // ids of search results
+    this.lit = []; // elements of the selection and of its neighborhood
     this.byId = new Map();
     const { previews } = explorer;
     this.canvas = h("div.fx-canvas", { role: "group", "aria-label": "Graph of the plan", onclick: (e) => this.onClick(e), ondblclick: (e) => this.open(e.target.closest("[data-id]")?.dataset.id),
@@ -107,7 +107,7 @@ export class Graph {
     this.keepFocus(focused);
   }
 
-  /** What of the picture has to be in the page at the part that is seen. */
+  /** The pieces of the picture that have to be in the page for the visible part. */
   get wanted() {
     const { box } = this.viewport;
     const all = this.drawn.count <= WHOLE;
@@ -135,7 +135,7 @@ export class Graph {
     this.filling = requestAnimationFrame(() => this.refill());
   }
 
-  /** Have what is seen now in the page, and dressed as it was. */
+  /** Put the visible pieces into the page, with their marks. */
   refill() {
     const focused = this.canvas.contains(document.activeElement) ? document.activeElement.dataset.id : null;
     this.fill();
@@ -146,7 +146,7 @@ export class Graph {
   fill() {
     cancelAnimationFrame(this.filling);
     const { all, box, ops, labels } = this.wanted;
-    if (!all && !box) return; // until the canvas has a size
+    if (!all && !box) return; // the canvas has no size yet
     const area = all ? null : { x: box.x - MARGIN * box.w, y: box.y - MARGIN * box.h, w: (1 + 2 * MARGIN) * box.w, h: (1 + 2 * MARGIN) * box.h };
     const { selected, previews } = this.explorer;
     const marked = [selected, ...this.found, ...this.marks.flatMap(([, ids]) => ids)];
@@ -207,8 +207,8 @@ export class Graph {
     }
   }
 
-  /** Tell Python the size of the canvas, once it has one, to within a step: a picture may run across or down.
-   *  What is told depends on the size alone, not on the sizes before, so that an explorer always opens alike. */
+  /** Send the rounded size of the canvas to Python, once it is known, because a picture may run across or down.
+   *  It depends only on the current size, not on earlier ones, so that an explorer always opens in the same way. */
   tellRoom() {
     const { channel, root } = this.explorer;
     clearTimeout(this.roomTimer);
@@ -224,7 +224,7 @@ export class Graph {
     }, 150);
   }
 
-  // ---- places
+  // ---- positions
 
   /** The centre of an item in the picture; asking the browser for its box would lay out everything. */
   locate(id) {
@@ -234,13 +234,13 @@ export class Graph {
       const [a, b] = [this.node(edge.source), this.node(edge.target)];
       return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
     }
-    const index = id.startsWith("segment:") ? Number(id.slice(8)) : null; // its box, its node, or the block that it is in
+    const index = id.startsWith("segment:") ? Number(id.slice(8)) : null; // its box, its node, or its block
     const box = this.boxes.get(index);
     if (box) return { x: box.x + box.w / 2, y: box.y + box.h / 2 };
     return this.node(id) || [...this.drawn.free.values()].find(({ segment }) => segment === (index ?? -1)) || null;
   }
 
-  /** Move the picture so that something is seen, closer where it would be too small to be drawn. */
+  /** Move the picture so that an item is visible, and zoom in if it would be too small to be drawn. */
   reveal(id) {
     const at = this.locate(id);
     const isSmall = !this.wanted.ops && (this.edge(id)?.kind === "inside" || this.boxes.get(this.node(id)?.segment)?.part);
@@ -248,7 +248,7 @@ export class Graph {
     else this.viewport.reveal(at);
   }
 
-  /** Give something in the picture the focus, wherever it is. */
+  /** Focus an item of the picture, even if it is not visible. */
   focus(id) {
     if (!this.item(id) && (this.node(id) || this.edge(id))) {
       this.reveal(id);
@@ -259,12 +259,12 @@ export class Graph {
 
   // ---- the selection
 
-  /** The names of the tensors of something. */
+  /** The names of the tensors of an item. */
   names(id) {
     return this.edge(id) ? [this.edge(id).tensor] : this.node(id)?.names || [];
   }
 
-  /** Mark what is selected, and the ends of an edge. */
+  /** Mark the selection, and the ends of a selected edge. */
   mark() {
     if (!this.svg) return;
     const { selected } = this.explorer;
@@ -334,12 +334,12 @@ export class Graph {
     if (selected !== id && item.matches(":focus-visible")) this.explorer.select(id);
   }
 
-  /** Enter the graph where it was left. */
+  /** Return the focus to the last focused item of the graph. */
   enter() {
     enter(this.canvas.querySelector("[tabindex='0']"));
   }
 
-  /** Follow edges (down, up) or move to neighbours. */
+  /** Follow edges (down, up) or move to the previous or next item. */
   walk(id, down, side) {
     const edge = this.edge(id);
     let next = null;

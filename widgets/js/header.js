@@ -5,7 +5,7 @@ import { button, choice, enter, flag, h, isStill, option, split } from "./dom.js
 const FEW = 2; // strategies that have a button each
 
 export class Header {
-  /** Of the explorer it uses the channel, the tabs, the modes of clicks, and the root of the page. */
+  /** Uses the explorer's channel, tabs, click modes, and root element. */
   constructor(explorer) {
     this.explorer = explorer;
     const { channel } = explorer;

@@ -11,7 +11,7 @@ export class Heat {
     this.legend = h("span.fx-legend.fx-note", { hidden: true });
   }
 
-  /** Choose the next colouring and return what it means. */
+  /** Choose the next colouring and return its meaning. */
   next() {
     this.choice.selectedIndex = (this.choice.selectedIndex + 1) % HEATS.length;
     this.choice.dispatchEvent(new Event("change"));

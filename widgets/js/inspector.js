@@ -6,7 +6,7 @@ import { MODES } from "./modes.js";
 import { facts, verdicts } from "./pieces.js";
 
 export class Inspector {
-  /** Of the explorer it uses the channel, the previews, the tabs, the decisions and the status line. */
+  /** Uses the explorer's channel, previews, tabs, decisions and status line. */
   constructor(explorer) {
     this.explorer = explorer;
     this.channel = explorer.channel;
@@ -40,7 +40,7 @@ export class Inspector {
       answer.note ? h("p.fx-note", {}, answer.note) : "",
       answer.moves?.length ? h("h4", {}, "Moved to another segment") : "",
       answer.moves?.length ? verdicts(answer.moves) : "",
-      answer.verdicts?.length ? h("h4", {}, "Schedulers, as asked") : "",
+      answer.verdicts?.length ? h("h4", {}, "Schedulers, in order") : "",
       verdicts(answer.verdicts, (code) => this.explorer.lift(code)),
     );
   }
@@ -66,7 +66,7 @@ export class Inspector {
       choice("Written for", ...forms.map((f) => option(f, f === form, () => this.channel.send("code", { form: f })))),
       shown ? "" : h("div.fx-actions", {}, link),
       h("pre.fx-code", { tabindex: 0 }, text));
-    if (!shown) this.copy(text, "The browser gave no access to the clipboard; the inspector shows the code.");
+    if (!shown) this.copy(text, "The browser denied access to the clipboard; the inspector shows the code.");
   }
 
   /** Copy the link to the view; a notebook has no address, so its link is only a fragment. */
@@ -75,7 +75,7 @@ export class Inspector {
     const isPage = !this.channel.editable && window === window.top;
     if (isPage) history.replaceState(null, "", end);
     this.explorer.status.tell(isPage ? "The link is in the clipboard, and in the address of this page." : "The link is in the clipboard: append it to the address of a report of this fusion.");
-    await this.copy(isPage ? location.href : end, isPage ? "The link is in the address of this page." : "The browser gave no access to the clipboard.");
+    await this.copy(isPage ? location.href : end, isPage ? "The link is in the address of this page." : "The browser denied access to the clipboard.");
   }
 
   async copy(text, otherwise) {

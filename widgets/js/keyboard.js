@@ -1,19 +1,19 @@
-// What keys do, and the list of them.
+// The keys and their actions.
 
 import { enter, h } from "./dom.js";
 
 const KEYS = [
   ["Tab", "go into the graph"],
   ["↓ ↑", "follow edges down, up"],
-  ["← →", "go to the next op or edge beside it"],
+  ["← →", "go to the previous or next op or edge"],
   ["Enter", "edit at an edge, select an op"],
   ["Shift+Enter", "select an edge without editing"],
   ["/  n", "search the graph, next match"],
   ["j k p", "step through the decisions, play"],
   ["d i t", "decisions, inspector, tables"],
   ["f h", "full screen, next colouring"],
-  ["x", "open the selected box, or close it again; a double click, too"],
-  ["o e", "ops or segments, what a click does"],
+  ["x", "open or close the selected box (also by double click)"],
+  ["o e", "next level of detail, next click mode"],
   ["c g", "cut, glue at the selected edge"],
   ["s", "insert or remove segment_set there"],
   ["u  U", "undo, redo"],
@@ -99,7 +99,7 @@ export class Keyboard {
     event.stopPropagation();
   }
 
-  /** Handle a key, and return whether it has a meaning. */
+  /** Handle a key, and return whether it has an action. */
   handle({ key, target, shiftKey }) {
     const { channel, graph, tabs } = this.explorer;
     const { id } = target.dataset;

@@ -3,7 +3,7 @@
 import { mayEnter, redraw } from "./dom.js";
 
 const PARTS = ["bar", "picture", "side", "below"];
-const LEAST = 11; // pixels: smaller words are not drawn
+const LEAST = 11; // pixels; smaller text is not drawn
 const TALLEST = 25; // maximum size of a name in pixels of the drawing, so that it stays in its box
 const STEPS = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 };
 
@@ -27,7 +27,7 @@ function drawWords(svg, scaled) {
       return;
     }
     const { y, height, width } = box.getBBox();
-    if (scaled < 1 && box.matches(".fl-shape")) word.setAttribute("y", y + height / 2 + 0.35 * size); // alone in its box
+    if (scaled < 1 && box.matches(".fl-shape")) word.setAttribute("y", y + height / 2 + 0.35 * size); // the only text in its box
     if (size === sizes[n]) return;
     word.style.fontSize = `${size}px`;
     const fits = [word.dataset.words, word.dataset.words.split(" · ")[0]].some((text) => {

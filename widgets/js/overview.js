@@ -17,7 +17,7 @@ export class Overview {
     if (graph.drawn.count <= 2 * MOST_DOTS && graph.nodes.length <= MOST_DOTS) {
       for (const n of graph.nodes) parts.push(rect({ ...n, x: n.x - n.w / 2, y: n.y - n.h / 2 }, `fx-dot ${n.hue == null ? "" : `fl-h${n.hue}`}`));
     }
-    this.element.innerHTML = `<svg class="fl-svg" viewBox="0 0 ${size.w} ${size.h}" aria-hidden="true">${parts.join("")}<rect class="fx-frame"/></svg>`; // numbers alone
+    this.element.innerHTML = `<svg class="fl-svg" viewBox="0 0 ${size.w} ${size.h}" aria-hidden="true">${parts.join("")}<rect class="fx-frame"/></svg>`; // only numbers
     this.frame = this.element.querySelector(".fx-frame");
     this.drawFrame();
   }
@@ -28,7 +28,7 @@ export class Overview {
     for (const [key, value] of Object.entries({ x: box.x, y: box.y, width: box.w, height: box.h })) this.frame.setAttribute(key, value);
   }
 
-  /** Go to where the overview is clicked. */
+  /** Go to the position clicked in the overview. */
   onPointer(event) {
     const map = this.element.firstChild;
     if (!map || (event.type === "pointermove" && !event.buttons)) return;

@@ -1,4 +1,4 @@
-// The panels beside and below the canvas, and full screen.
+// The panels to the right of and below the canvas, and full screen.
 
 import { flag, option } from "./dom.js";
 
@@ -23,7 +23,7 @@ class Panel {
 }
 
 export class Panels {
-  /** Of the explorer it uses the root of the page, the tabs and the status line. */
+  /** Uses the explorer's root element, tabs and status line. */
   constructor(explorer) {
     this.explorer = explorer;
     const { root } = explorer;

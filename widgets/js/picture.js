@@ -1,6 +1,6 @@
 // The picture: pieces that stay in the page if an edit only moves them.
 
-const LAYERS = ["boxes", "edges", "headers", "labels", "nodes"]; // the lowest first, so that nothing hides text
+const LAYERS = ["boxes", "edges", "headers", "labels", "nodes"]; // lowest first, so that text is never hidden
 const [, EDGES, , , NODES] = LAYERS.keys();
 
 export class Picture {
@@ -21,7 +21,7 @@ export class Picture {
     for (const one of this.defs.children) one.id = this.name + one.id;
   }
 
-  /** Have these pieces of each layer in the page, and no others. */
+  /** Put these pieces of each layer into the page, and remove all others. */
   hold(pieces, shapes) {
     LAYERS.forEach((layer, n) => this.put(n, pieces[layer], shapes));
   }
@@ -86,7 +86,7 @@ export class Picture {
     return true;
   }
 
-  /** Draw the outlines of ops in these boxes as one shape each: for a picture in which they are specks. */
+  /** Draw the outlines of the ops in each of these boxes as one shape, for a scale at which they are tiny. */
   sketch(boxes) {
     for (const [segment, { element, hue }] of this.layer("boxes")) {
       const part = boxes.get(segment)?.part;

@@ -17,7 +17,7 @@ export class Player {
     this.slider = h("input", { type: "range", min: 0, max: last, value: 0, "aria-label": "Step", oninput: () => this.goTo(Number(this.slider.value)) });
     this.threads = h("select", { "aria-label": "Threads", onchange: () => { this.followed = this.threads.value; this.draw(); } });
     this.count = h("span.fx-note");
-    this.said = h("p.fx-told-step", { role: "status" });
+    this.said = h("p.fx-step-text", { role: "status" });
     this.code = h("pre.fx-code", { tabindex: 0, "aria-label": "Source of the kernel" });
     this.code.innerHTML = data.html; // escaped in Python
     this.lines = new Map([...this.code.querySelectorAll("[data-line]")].map((line) => [Number(line.dataset.line), line]));

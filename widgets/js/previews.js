@@ -8,7 +8,7 @@ const SAVES = ["", "fx-saves1", "fx-saves2", "fx-saves3"];
 const CANNOT = "fx-cannot";
 
 export class Previews {
-  /** Of the explorer it uses the channel, the graph and the status line. */
+  /** Uses the explorer's channel, graph and status line. */
   constructor(explorer) {
     this.explorer = explorer;
     this.channel = explorer.channel;

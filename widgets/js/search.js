@@ -24,7 +24,7 @@ export class Search {
     event.stopPropagation();
   }
 
-  /** Find what is typed, and look at the first of it. */
+  /** Search for the typed text, and show the first result. */
   go() {
     this.find();
     if (this.found.length) this.graph.reveal(this.found[0].id);

@@ -1,6 +1,6 @@
-// The pieces that pictures are made of, by the numbers that scenes have of them. Python sends each of them once.
+// The pieces of pictures, by the numbers with which scenes refer to them. Python sends each piece once.
 
-/** Pieces of a chunk: `shapes` are markup, `rows` the data of drawn things, `parts` the insides of segments. */
+/** Pieces of a chunk: `shapes` are markup, `rows` the data of drawn items, `parts` the contents of segments. */
 export class Stock {
   /** `chunk(n)` returns what Python sent. */
   constructor(chunk) {
@@ -12,7 +12,7 @@ export class Stock {
     Object.assign(this, { first, end: first, shapes: [], rows: [], parts: [], made: new Map() });
   }
 
-  /** Take the chunks of a scene that are not here yet. */
+  /** Read the chunks of a scene that have not been read yet. */
   take([first, end]) {
     if (first !== this.first) this.begin(first);
     for (; this.end < end; this.end++) {
@@ -23,7 +23,7 @@ export class Stock {
     }
   }
 
-  /** A row as a node or an edge, which is of no segment. */
+  /** A row as a node or an edge outside all segments. */
   node(row) {
     return this.read(row, node);
   }

@@ -1,4 +1,5 @@
-// The tabs below the graph. Python names them; those that it does not write itself are drawn by a module of this table.
+// The tabs below the graph. Python names them; those that it does not write as HTML are drawn by a module of this
+// table.
 
 import { flag, h, redraw, split } from "./dom.js";
 import { SegmentsTab } from "./tabs/segments.js";
@@ -9,7 +10,7 @@ import { WrittenTab } from "./tabs/written.js";
 const DRAWN = { segments: SegmentsTab, source: SourceTab, timings: TimingsTab };
 
 export class Tabs {
-  /** Of the explorer it uses the channel, the selection, and whether the panel is on show. */
+  /** Uses the explorer's channel, selection, and the visibility of the panel. */
   constructor(explorer) {
     this.explorer = explorer;
     this.list = explorer.channel.get("views"); // name and label of each tab

@@ -5,7 +5,7 @@ import { button, choice, h, option, press } from "./dom.js";
 const DETAILS = [["ops", "Ops", "op"], ["segments", "Segments", "segment"], ["blocks", "Blocks", "run of repeated segments"], ["modules", "Modules", "module in each segment"]];
 
 export class Toolbar {
-  /** Of the explorer it uses the channel, the modes of clicks, the graph, the search, the panels and the help. */
+  /** Uses the explorer's channel, click modes, graph, search, panels and help. */
   constructor(explorer) {
     const { channel, modes, graph, search, panels, help } = explorer;
     const { viewport, heat } = graph;

@@ -88,7 +88,7 @@ export class Viewport {
     this.centre(at);
   }
 
-  /** Show a place at a scale. */
+  /** Show a position at a scale. */
   approach(at, scale) {
     if (!this.box) return;
     Object.assign(this.box, { w: this.room.w / scale, h: this.room.h / scale });

@@ -34,7 +34,7 @@ export class Words {
     const size = Math.max(NAME, LEAST_TEXT / scale);
     const { style } = graph.svg;
     style.setProperty("--fx-up", 1 / Math.min(scale, 1));
-    style.setProperty("--fx-hit", `${Math.min(Math.max(8, 6 / scale), 12)}px`); // wires run at least 12 apart
+    style.setProperty("--fx-hit", `${Math.min(Math.max(8, 6 / scale), 12)}px`); // edges are at least 12 apart
     flag(this.canvas, "far", !near);
     flag(this.canvas, "unlabelled", LEAST_TEXT / scale > LABEL * GROWN);
     let readable = 0;

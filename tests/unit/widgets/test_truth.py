@@ -79,8 +79,8 @@ def check(explorer):
     assert explorer.foreseen["plan"] == explorer.scene["plan"] == explorer._number
     edges = {edge.id: edge for edge in view.edges}
     assert explorer.foreseen["edges"].keys() == {i for i, e in edges.items() if e.kind in {"inside", "boundary"}}
-    for name, told in explorer.foreseen["edges"].items():
-        assert told == previews.told(previews.of_edge(plan, view, edges[name]))
+    for name, hint in explorer.foreseen["edges"].items():
+        assert hint == previews.hint_of(previews.of_edge(plan, view, edges[name]))
     for action in said.get("actions", ()):
         if action["type"] in {"cut", "glue"}:
             assert ("refused" not in action) == explorer.foreseen["edges"][said["id"]][0]

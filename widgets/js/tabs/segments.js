@@ -11,6 +11,6 @@ export class SegmentsTab {
     const { channel, selected, segment } = this.explorer;
     const data = channel.get("scene").segments;
     if (!data) return [];
-    return [table(data, (n) => ({ tabindex: 0, "data-segment": n, "data-id": `segment:${n}`, class: selected && n === segment ? "fx-row fx-at-hand" : "fx-row" }))];
+    return [table(data, (n) => ({ tabindex: 0, "data-segment": n, "data-id": `segment:${n}`, class: selected && n === segment ? "fx-row fx-tab-segment" : "fx-row" }))];
   }
 }

@@ -1,4 +1,4 @@
-// The tab of a segment's generated kernel: its source, with schedule and PTX beside it, and its steps.
+// The tab of a segment's generated kernel: its source, side by side with schedule and PTX, and its steps.
 
 import { centre, choice, h, option, soon } from "../dom.js";
 import { Linked } from "../linked.js";
