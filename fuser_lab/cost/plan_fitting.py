@@ -7,10 +7,10 @@ of two plans is faster, with the gaps between kernels and what the L2 cache stil
 import gzip
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -56,22 +56,35 @@ class MeasuredPlan:
 
 
 def read_plans(path: Path) -> tuple[MeasuredPlan, ...]:
-    """Return the plans in a file that ``python -m tests.benchmarks.plans_on_gpu --out FILE`` wrote."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        records = [json.loads(line) for line in file]
-    return tuple(
-        MeasuredPlan(
-            fusion=record["fusion"], plan=record["plan"],
-            kernels=tuple(
-                KernelInPlan(
-                    features=KernelFeatures(**one["features"]), reads=tuple(map(tuple, one["reads"])),
-                    writes=tuple(map(tuple, one["writes"])),
-                )
-                for one in record["kernels"]
-            ),
-            **{name: record[name] for name in ("median", "low", "high")},
-        )
-        for record in records
+    """Return the plans in a file that ``python -m tests.benchmarks.plans_on_gpu --out FILE`` wrote.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or is of another form.
+    """
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            return tuple(_plan(json.loads(line)) for line in file)
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        msg = f"fit: cannot read plans from {path}: {error}."
+        raise InputError(msg) from error
+    except (ValueError, KeyError, TypeError) as error:
+        msg = f"fit: {path} does not hold plans as python -m tests.benchmarks.plans_on_gpu --out FILE writes them."
+        raise InputError(msg) from error
+
+
+def _plan(record: Mapping[str, Any]) -> MeasuredPlan:
+    return MeasuredPlan(
+        fusion=record["fusion"], plan=record["plan"],
+        kernels=tuple(
+            KernelInPlan(
+                features=KernelFeatures(**one["features"]), reads=tuple(map(tuple, one["reads"])),
+                writes=tuple(map(tuple, one["writes"])),
+            )
+            for one in record["kernels"]
+        ),
+        **{name: record[name] for name in ("median", "low", "high")},
     )
 
 

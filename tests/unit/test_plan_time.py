@@ -95,6 +95,12 @@ def test_the_command_fits_plans_as_well(tmp_path, capsys):
         file.writelines(json.dumps(asdict(plan)) + "\n" for plan in planted_plans(40, 3))
     assert cli.main(["fit", str(rows), "--plans", str(plans)]) == 0
     assert "60 kernels; 40 plans of 20 fusions" in capsys.readouterr().out
+    assert cli.main(["fit", str(rows), "--plans", str(rows)]) == 2
+    assert "cannot read plans from" in capsys.readouterr().err
+    with gzip.open(plans, "wt") as file:
+        file.write("{}\n")
+    assert cli.main(["fit", str(rows), "--plans", str(plans)]) == 2
+    assert "does not hold plans" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("device", [H100, H200], ids=lambda device: device.name)

@@ -177,7 +177,7 @@ COMMANDS = {
         "FILE", "--name", "--strategy", "--target", "--segment-set", "--states", "--seconds",
         "--certificate --states", "--certificate --seconds",
     ],
-    "fit": ["FILE", "--seconds", "--this-cpu --seconds"],
+    "fit": ["FILE", "--plans", "--seconds", "--this-cpu --seconds"],
     "price": ["FILE", "--name", "--corpus", "--strategy", "--target", "--issue"],
     "agree": ["FILE", "--target"],
     "report": ["FILE", "--output", "--title", "--name", "--strategies", "--target", "--segment-set"],

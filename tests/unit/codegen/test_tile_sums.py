@@ -156,6 +156,7 @@ def test_what_is_read_straight_and_transposed_is_read_at_about_the_same_time(cou
     turns = {}
     for turn, number in product(range(tiles), repeat=2):
         names = {"step": turn, "block": turn * tiles + number, "tile_along": number, "index32": int}
+        names["where"] = lambda holds, yes, no: yes if holds else no
         for line in order:
             exec(line, names)
         turns[number, names["tile_other"]] = turn

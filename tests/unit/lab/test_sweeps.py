@@ -156,7 +156,7 @@ def test_what_is_no_sweep_is_refused():
     for option, said in (
         ({"strategies": ["best"]}, "strategies"), ({"targets": ["H1000"]}, "unknown target 'H1000'"),
         ({"schedules": [{"a": {"grain": 1}}]}, "numbers of segments"),
-        ({"schedules": [{0: {"gain": 1}}]}, "'gain' is not"),
+        ({"schedules": [{0: {"gain": 1}}]}, "unknown parameter 'gain'"),
         ({"work": "measure"}, "work must be"), ({"peers": {"other": {}}}, "names the fusion 'other'"),
     ):
         with pytest.raises((InputError, ArgumentTypeError), match=said):
