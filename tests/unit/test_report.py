@@ -70,8 +70,10 @@ def test_plans_that_differ_in_annotations_stand_beside_each_other(tmp_path):
     plans = [plan, plan.annotate("T2")]
     assert fl.report(plans, tmp_path / "out.html").exists()
     # What the page holds is compressed in the file.
-    _, annotated = baked.baked(plans)["plans"]
-    assert "fl-hinted" in str(annotated["scenes"])
+    page = baked.baked(plans)
+    _, annotated = page["plans"]
+    assert "fl-hinted" in str(page["chunks"])
+    assert "fl-hinted" not in str(baked.baked(plans[:1])["chunks"])
     assert "only after" in annotated["panels"]["compare"]["html"]
 
 
