@@ -166,11 +166,11 @@ def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
         np.array([getattr(_interval_of(model, row), name) for row in good]) for name in ("low", "high")
     )
     return Fit(
-        model=model, count=len(good), fusions=len(names), within=_within(left_out, measured),
-        chosen=_within(left_out[ours], measured[ours]) if ours.any() else math.nan,
+        model=model, count=len(good), fusions=len(names), within=within(left_out, measured),
+        chosen=within(left_out[ours], measured[ours]) if ours.any() else math.nan,
         typical=float(np.exp(np.median(np.abs(np.log(factors))))), rank=rank(groups, measured, left_out),
         concordant=concordant(groups, measured, left_out), best_of_heuristics=heuristics, best_of_model=by_model,
-        covered=float(np.mean((factors >= low) & (factors <= high))), before=_within(sheet, measured),
+        covered=float(np.mean((factors >= low) & (factors <= high))), before=within(sheet, measured),
         worst=tuple((good[n], float(left_out[n])) for n in worst),
     )
 
@@ -201,7 +201,8 @@ def _least_squares(kernels: Columns, measured: Numbers, sheet: Rates, first: Rat
     return rates(found.x)
 
 
-def _within(predicted: Numbers, measured: Numbers) -> float:
+def within(predicted: Numbers, measured: Numbers) -> float:
+    """Return the share of predicted times within 20 % of the measured ones."""
     return float(np.mean(np.abs(predicted / measured - 1) <= WITHIN))
 
 

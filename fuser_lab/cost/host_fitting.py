@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label, three_digits
+from fuser_lab.cost.fitting import within
 from fuser_lab.cost.host_plan import begun_phases
 from fuser_lab.cost.host_time import HostCaches, HostColumns, HostPhase, HostRates, Numbers, host_columns, phase_seconds
 from fuser_lab.errors import InputError
 
 FEWEST: Final = 20  # kernels
 FOLDS: Final = 5  # folds of the cross-validation; no form of kernel is in both parts of a fold
-WITHIN: Final = 0.2  # of the measured time
 # Typical seconds and seconds per unit of a core: where the search for the best rates begins.
 TYPICAL: Final = {
     "call": 1e-6, "cold": 5e-6, "fork": 5e-6, "simple": 3e-12, "dividing": 3e-11, "converted": 4e-12, "vectors": 3e-12,
@@ -152,7 +152,7 @@ def fitted_host(samples: Sequence[HostSample], caches: HostCaches, product: floa
     low, high = np.quantile(factors, (outside, 1 - outside))
     return HostFit(
         rates=replace(best, low=min(float(low), 1.0), high=max(float(high), 1.0)), count=count,
-        within=float(np.mean(np.abs(left_out / rows.times - 1) <= WITHIN)),
+        within=within(left_out, rows.times),
         typical=float(np.exp(np.median(np.abs(np.log(factors))))),
     )
 

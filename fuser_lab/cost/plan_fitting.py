@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.cost.device import Device
-from fuser_lab.cost.fitting import fitted, good_rows, intervals
+from fuser_lab.cost.fitting import fitted, good_rows, intervals, within
 from fuser_lab.cost.kernel_time import (
     NAMES,
     Columns,
@@ -34,7 +34,6 @@ from fuser_lab.errors import InputError
 
 FEWEST: Final = 30  # plans
 FOLDS: Final = 4
-WITHIN: Final = 0.2
 _TOGETHER: Final = ("gap", "phase", "held")
 _MOST: Final = 30.0  # times by which a fitted rate may differ from the data sheet's
 _OUTLIER: Final = 0.12  # residuals beyond it count linearly
@@ -211,9 +210,9 @@ def fitted_together(rows: Sequence[Measurement], plans: Sequence[MeasuredPlan], 
     )
     in_order, pairs = _in_order(plans, left_out)
     return PlanFit(
-        model=model, kernels=len(good), plans=len(plans), fusions=len(names), within=_within(left_out, medians),
+        model=model, kernels=len(good), plans=len(plans), fusions=len(names), within=within(left_out, medians),
         typical=float(np.exp(np.median(np.abs(np.log(left_out / medians))))), in_order=in_order, pairs=pairs,
-        before=_within(predicted_plans(plans, alone), medians),
+        before=within(predicted_plans(plans, alone), medians),
     )
 
 
@@ -248,10 +247,6 @@ def _least_squares(
     )
     of_kernels, together = rates(found.x)
     return replace(first, rates=of_kernels, together=replace(together, source=f"{plans.count} plans"))
-
-
-def _within(predicted: Numbers, measured: Numbers) -> float:
-    return float(np.mean(np.abs(predicted / measured - 1) <= WITHIN))
 
 
 def _in_order(plans: Sequence[MeasuredPlan], predicted: Numbers) -> tuple[float, int]:

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import queue
 import random
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -405,7 +406,7 @@ def run(make: Callable[[], Machine], machine: Machine, options: argparse.Namespa
     random.Random(20).shuffle(order)
     shared = Shared(
         order=order, taken=context.Value("l", 0), results=context.Queue(), until=until,
-        place=Path(f"/tmp/plans.{os.getpid()}.lock"),
+        place=Path(tempfile.gettempdir()) / f"plans.{os.getpid()}.lock",
         compile_until=begun + options.seconds * (options.compiling if machine.waits else 1) - LAST,
         kernels=options.kernels, ways=ways,
     )
