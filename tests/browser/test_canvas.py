@@ -20,7 +20,7 @@ PLANS = {"11": two_norms, "60": lambda: layers(3), "400": lambda: layers(22), "c
 # Everything that is wrong with what is drawn, as sentences.
 FAULTS = """(root) => {
   const faults = [];
-  const shown = (e) => e.getClientRects().length && getComputedStyle(e).visibility !== "hidden";
+  const shown = (e) => e.checkVisibility({ visibilityProperty: true });
   const box = (e) => e.getBoundingClientRect();
   const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
   const canvas = box(root.querySelector(".fx-canvas"));

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 PANEL_FAULTS = """(panel) => {
   const faults = [];
   const box = (e) => e.getBoundingClientRect();
-  const shown = (e) => e.getClientRects().length && getComputedStyle(e).visibility !== "hidden" && box(e).width > 1;
+  const shown = (e) => e.checkVisibility({ visibilityProperty: true }) && box(e).width > 1;
   const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
   const frame = box(panel);
   const seen = Math.min(frame.bottom, innerHeight) - frame.top;
@@ -77,7 +77,9 @@ def open_tab(stage, name):
     tab = stage.root.get_by_role("tab", name=name, exact=True)
     tab.click()
     expect(tab).to_have_attribute("aria-selected", "true")
-    expect(stage.root.locator(".fx-panel")).not_to_have_text(re.compile(r"^\s*$|…\s*$"))
+    panel = stage.root.locator(".fx-panel")
+    expect(panel).not_to_have_text(re.compile(r"^\s*$|…\s*$"))
+    panel.evaluate("(one) => one.querySelectorAll('details').forEach((folded) => { folded.open = true; })")
     stage.settle()
 
 

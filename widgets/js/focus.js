@@ -31,5 +31,5 @@ export class Focus {
 }
 
 function isShown(item) {
-  return item.isConnected && item.getClientRects().length > 0;
+  return item.isConnected && item.checkVisibility();
 }
