@@ -57,7 +57,8 @@ _LOCK = threading.Lock()  # Numba compiles only one kernel at a time anyway
 class Definition:
     """A Python function to compile, with Numba's signature and options.
 
-    The option ``rolled`` is for LLVM; see `fuser_lab.runtime.llvm_process.Pipeline`.
+    An array that it writes to overlaps no other argument in memory: LLVM relies on it. Arrays that it only reads may
+    overlap. The option ``rolled`` is for LLVM; see `fuser_lab.runtime.llvm_process.Pipeline`.
     """
 
     function: Callable[..., None]
@@ -117,6 +118,9 @@ def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
         cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
         flags.no_compile = True  # stop at LLVM IR: nothing is loaded or registered
         flags.no_cfunc_wrapper = True
+        # A loop need not test at run time whether its arrays overlap, and is a vector loop however many it has: LLVM
+        # makes no more than a few such tests.
+        flags.noalias = True
         flags.no_rewrites = True  # of array expressions and constants, which kernels do not have
         library = _codegen().create_library(definition.function.__qualname__)
         library.rolled = rolled

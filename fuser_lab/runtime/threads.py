@@ -130,7 +130,6 @@ class _Lowering(WorkerLowering):
         _launch_threads()  # type: ignore[no-untyped-call]
         state.reload_init.append(_launch_threads)
         state.flags.no_cfunc_wrapper = True  # it is not called from C
-        state.flags.noalias = True  # as for the loops of njit(parallel=True): outputs do not overlap
         return super().run_pass(state)
 
 
