@@ -123,6 +123,7 @@ def _deep(levels: int) -> list[Any]:
 
 
 LOOP, KNOT = _self_containing()
+DEEP = _deep(100_000)  # made once: the collector walks what is made, level by level
 
 # What may stand in an argument's place. Each is made anew: a call may use an iterator up.
 WRONG: dict[str, Callable[[], Any]] = {
@@ -157,7 +158,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "set": lambda: {1, "a"},
     "list in itself": lambda: LOOP,
     "dict in itself": lambda: KNOT,
-    "deep list": lambda: _deep(100_000),
+    "deep list": lambda: DEEP,
     "range(10**12)": lambda: range(10**12),
     "endless": lambda: itertools.repeat(1),
     "object": object,
