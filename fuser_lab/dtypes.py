@@ -264,7 +264,7 @@ def parse_dtype(text: "str | DataType | npt.DTypeLike") -> DataType:
     Raises
     ------
     ArgumentTypeError
-        If it is none of these, or nvFuser has no such tensor type.
+        If it is not one of these, or nvFuser has no such tensor type.
     """
     if isinstance(text, DataType):
         return text

@@ -190,7 +190,7 @@ outcomes.append(
 outcomes[2]
 
 # %% [markdown]
-# A GPU is similar. An H200 has a second-level cache of 50 MB, so what one kernel has just written is often still there when the next
+# A GPU is similar. An H200 has an L2 cache of 50 MB, so what one kernel has just written is often still there when the next
 # one reads it. On a GPU, `fl.time` therefore clears the cache between measurements, and shows the warm time next to the cold one.
 #
 # ## 4. Small tensors: a cut saves nothing

@@ -297,7 +297,7 @@ without_hint = fl.segment(gated, gated_inputs, options=fl.SegmenterOptions(segme
 # %% [markdown]
 # ## 7. On a GPU
 #
-# The same lines work with arrays on the device. The device's own clock takes the times, the second-level cache is cleared before each
+# The same lines work with arrays on the device. The device's own clock takes the times, the L2 cache is cleared before each
 # run, and the warm time is shown next to the cold one.
 
 # %%

@@ -391,7 +391,7 @@ softmax, specs = fl.example("softmax", "full")
 attempt = fl.segment(softmax, specs, schedulers=fl.with_rule(mine, "reduction", "inner_persistent"))
 said = {
     1: "nothing was refused yet. What does a candidate with two reductions have that one with a single reduction lacks? (`facts.patterns`)",
-    2: "the two reductions are apart. One of the parts still keeps a row on chip: refuse that as well (`facts.buffers`)",
+    2: "the two reductions are separate. One of the parts still keeps a row on chip: refuse that as well (`facts.buffers`)",
 }.get(len(attempt.segments), "well done; `attempt.boundaries()` has your sentences")
 print(f"{len(attempt.segments)} segment{'s' * (len(attempt.segments) != 1)}: {said}")
 

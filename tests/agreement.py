@@ -1,4 +1,4 @@
-"""One definition, computed in every way that there is, and the results compared.
+"""One definition computed in every available way, and the results compared.
 
 The ways: the reference evaluation in the fusion's dtypes; the same in float64; the fusion cut into segments whose
 kernels, for CPU and for CUDA, run in lock step in NumPy; compiled CPU kernels; and the definition that ``repr`` prints.
@@ -42,7 +42,7 @@ def bound(fd: FusionDefinition, inputs: Sequence[Any]) -> Fusion:
 
 
 def seeded(fusion: Fusion, inputs: Sequence[Any]) -> list[Any]:
-    """Inputs with some seed and offsets behind them, where the fusion has such inputs."""
+    """The inputs, followed by some seed and offsets if the fusion has such inputs."""
     return [*inputs, *range(11, 11 + len(fusion.inputs) - len(inputs))]
 
 
@@ -88,7 +88,7 @@ def _first(got: np.ndarray, wanted: np.ndarray, differs: np.ndarray) -> str:
 
 
 def visible(fusion: Fusion, results: Sequence[Any]) -> list[Any]:
-    """The results that a user sees: those of outputs that are not hidden."""
+    """The results that a user sees: the outputs that are not hidden."""
     return [x for tv, x in zip(fusion.outputs, results, strict=True) if tv not in fusion.hidden]
 
 
@@ -97,9 +97,9 @@ def element_strides(array: np.ndarray) -> tuple[int, ...]:
 
 
 def lock_step(plan: Plan, inputs: Sequence[Any], target: str) -> list[np.ndarray]:
-    """The plan's outputs, its kernels for a target run by NumPy; each output element must be written exactly once.
+    """The outputs of a plan whose kernels for a target NumPy runs; each output element must be written exactly once.
 
-    Elements of an expanded axis are one element of memory, which may be written once for each.
+    All elements of an expanded axis are one element of memory, which may be written once per element.
     """
     fusion = plan.fusion
     known: dict[str, Any] = dict(zip((v.name for v in fusion.inputs), seeded(fusion, inputs), strict=True))
@@ -114,7 +114,7 @@ def lock_step(plan: Plan, inputs: Sequence[Any], target: str) -> list[np.ndarray
                 near(known[tv.name], results[tv.name], 0.0, f"{tv.name} as it is stored")
         else:
             _run_kernel(part, known, {n: s for n, s in given.items() if n in part.fusion.tensors}, target)
-    # An input that is overwritten, and returned as well, is returned as it is afterwards.
+    # An input that is both overwritten and returned is returned with its new values.
     written = {target: source for source, target in fusion.aliases}
     return [np.asarray(known[written.get(tv, tv).name]) for tv in fusion.outputs]
 
@@ -220,7 +220,7 @@ def check_kernels(
 def check_compiled(fd: FusionDefinition, inputs: Sequence[Any], wanted: Sequence[np.ndarray], near_enough: Any) -> None:
     """Compiled CPU kernels agree with the reference: values by ``near_enough(position, got)``, strides, aliases.
 
-    Results that are views of inputs have the views' strides and lie in the memory of the arrays given.
+    Results that are views of inputs have the views' strides and are in the memory of the given arrays.
     """
     plan = fd.plan_for(list(inputs))
     fusion = plan.fusion

@@ -118,7 +118,7 @@ class Captured(ABC):
         Raises
         ------
         InputError
-            If the extension is none of these.
+            If the extension is not one of these.
         UnsupportedError
             If a PNG is requested and no browser is installed to draw it.
         """

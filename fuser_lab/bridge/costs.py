@@ -127,7 +127,7 @@ class ModelCosts:
         Raises
         ------
         InputError
-            If the extension is none of these.
+            If the extension is not one of these.
         """
         return save("costs", path, {
             ".csv": lambda: records_csv(self._records()), ".json": self.to_json,

@@ -10,8 +10,8 @@ from fuser_lab.codegen.kernel_features import kernel_features
 from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.cost.candidate_model import MARGIN, because, candidate_model
 from fuser_lab.errors import CodegenError, ScheduleError
-from fuser_lab.schedule.kept import Kept
 from fuser_lab.schedule.parameters import LoopChange, Values
+from fuser_lab.schedule.tuned_parameters import Kept
 from fuser_lab.targets import target_of
 
 

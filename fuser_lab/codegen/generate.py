@@ -22,8 +22,8 @@ from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.replay import replay
 from fuser_lab.ir.transform import ScheduledFusion, Transform
 from fuser_lab.schedule.base import Propose
-from fuser_lab.schedule.kept import Kept, Shapes, kept_choice
 from fuser_lab.schedule.parameters import KeptChoice, LoopChange
+from fuser_lab.schedule.tuned_parameters import Kept, Shapes, kept_choice
 from fuser_lab.targets import CPU, names, target_of, with_blocks
 
 EVALUATED = frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP, SchedulerType.MATMUL})

@@ -285,7 +285,7 @@ class ColumnNest(GpuReductions):
             )
             values.emit(Alloc(buffer=shared, origin=expr.name))
             with self._each_slot(width) as v:
-                # Adjacent columns of a thread are apart and those of adjacent threads are adjacent, which avoids bank
+                # The columns of one thread are strided and those of adjacent threads are adjacent, which avoids bank
                 # conflicts.
                 place = simplify((line * width + v) * lanes + lane, values.scope.ranges)
                 value = Load(buffer.dtype, buffer, v)

@@ -158,7 +158,7 @@ class _Turning(NamedTuple):
 
 
 class _Walk:
-    """The samples on their way through a phase."""
+    """The samples while a phase is evaluated."""
 
     def __init__(self, phase: Phase) -> None:
         self.root = Rounds(depth=0)
@@ -444,7 +444,7 @@ def _all(value: int) -> Whole:
 
 
 def _from_memory(position: Whole) -> Whole:
-    """Return integers that nothing is known of: scattered, the same for the same position."""
+    """Return unknown integers: scattered, the same for the same position."""
     return np.asarray((position * _RANDOM >> 8) % _TABLE)
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 Numbers = npt.NDArray[np.float64]
 HostColumns = Mapping[str, npt.NDArray[Any]]
-_LONG: Final = 4096  # bytes of a run, from which on the processor has fetched ahead what comes next
+_LONG: Final = 4096  # bytes of a run from which on prefetching hides its latency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ class TimingRow:
         Bytes read, bytes written, and the bytes of both that pass between segments.
     median, iqr, low, high
         Seconds: median, interquartile range and the quartiles. Segments are timed inside runs of their plan; on a GPU
-        the second-level cache is cold when a run starts.
+        the L2 cache is cold when a run starts.
     warm
         Median in seconds with the cache as the previous run left it; NaN on the CPU, where every measurement is warm.
     kernels

@@ -35,7 +35,7 @@ def read_schedule(text: str, builder: Owner) -> None:
     Raises
     ------
     ScheduleError
-        If a line is none of these or its transform is illegal; the message has the line number.
+        If a line is not one of these or its transform is illegal; the message has the line number.
     UnsupportedError
         If a transform needs a feature that no kernel here has.
     """

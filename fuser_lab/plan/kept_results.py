@@ -12,8 +12,8 @@ from fuser_lab.report import html
 from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.report.units import seconds_label
-from fuser_lab.runtime import kept_files
-from fuser_lab.schedule.kept import Kept, KeptResult
+from fuser_lab.runtime import tuned_files
+from fuser_lab.schedule.tuned_parameters import Kept, KeptResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +43,14 @@ class KeptResults(Kept, Shown):
                 has = f"from 0 to {len(self.results) - 1}" if self.results else "none: there are no results"
                 msg = f"forget: numbers must be {has}; given {number}."
                 raise InputError(msg)
-        kept_files.forget(self.results[number] for number in chosen)
+        tuned_files.forget(self.results[number] for number in chosen)
         _SETTING.changed()
         left = tuple(one for number, one in enumerate(self.results) if number not in chosen)
         return type(self)(results=left, host=self.host)
 
     def forget_ignored(self) -> None:
         """Delete the files that cannot be used: damaged ones, and those of another version's format."""
-        kept_files.forget_unreadable()
+        tuned_files.forget_unreadable()
 
     def table(self) -> Table:
         """Return one row per result."""
@@ -67,7 +67,7 @@ class KeptResults(Kept, Shown):
 
     def __repr__(self) -> str:
         """Return the table as text."""
-        return table_text(self.table()) if self.results else f"Nothing is kept in {kept_files.folder()}."
+        return table_text(self.table()) if self.results else f"Nothing is kept in {tuned_files.folder()}."
 
     def __str__(self) -> str:
         """Return the table as text."""
@@ -75,7 +75,7 @@ class KeptResults(Kept, Shown):
 
     def _repr_html_(self) -> str:
         """Return the table as HTML."""
-        where = f"Kept in {kept_files.folder()}." if self.results else repr(self)
+        where = f"Kept in {tuned_files.folder()}." if self.results else repr(self)
         return html.table_html(self.table(), note=where)
 
 
@@ -93,15 +93,15 @@ def kept_results() -> KeptResults:
     They are in the directory ``tuned`` of the cache (``FUSER_LAB_CACHE``). A file that is damaged or of another
     format is ignored, and a `TuningWarning` says so once.
     """
-    return KeptResults(results=kept_files.load(), host=kept_files.this_host())
+    return KeptResults(results=tuned_files.load(), host=tuned_files.this_host())
 
 
 def keep(results: Sequence[KeptResult]) -> KeptResults:
     """Write results to disk, and return them; plans made from then on may use them."""
     for one in results:
-        kept_files.keep(one)
+        tuned_files.keep(one)
     _SETTING.changed()
-    return KeptResults(results=tuple(results), host=kept_files.this_host())
+    return KeptResults(results=tuple(results), host=tuned_files.this_host())
 
 
 # Whether new plans use them
@@ -149,7 +149,7 @@ class _Restoring:
 
 @takes(on=FLAG)
 def use_tuned(on: bool = True) -> _Restoring:
-    """Let kernels of plans that are made from now on begin with the parameters kept from `tune`, or not any more.
+    """Let kernels of new plans start from the parameters kept from `tune`, or stop doing so.
 
     It holds for this process: for `segment`, for definitions that are executed, and for `torch.compile`. Plans that
     exist stay as they are. Each kernel says in its reasons (``print(plan.segments[0].schedule)``) what it begins with,

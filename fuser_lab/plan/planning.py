@@ -22,8 +22,8 @@ from fuser_lab.runtime.arrays import describe, kind_of
 from fuser_lab.runtime.this_cpu import this_cpu
 from fuser_lab.runtime.this_gpu import THIS_MACHINE, this_gpu
 from fuser_lab.schedule.base import Scheduler
-from fuser_lab.schedule.kept import Kept
 from fuser_lab.schedule.registry import SCHEDULERS, SchedulerRegistry
+from fuser_lab.schedule.tuned_parameters import Kept
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, Strategy
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.segmentation.layouts import layouts_of, negotiate

@@ -164,7 +164,7 @@ def given_schedule(segment: ScheduledSegment, given: Given) -> GivenSchedule:
     UnsupportedError
         If it needs a feature that kernels do not support.
     ArgumentTypeError
-        If ``given`` is none of these.
+        If ``given`` has another type.
     """
     fusion, taken = segment.fusion, segment.plan.segmented.fusion.tensors
     plain = decompose(fusion)

@@ -77,7 +77,7 @@ class PlanDiff(Shown, Difference):
         Raises
         ------
         InputError
-            If the extension is none of these.
+            If the extension is not one of these.
         UnsupportedError
             If a PNG is requested and no browser is installed to draw it.
         """
@@ -143,7 +143,7 @@ class PlanComparison:
         Raises
         ------
         InputError
-            If the extension is none of these.
+            If the extension is not one of these.
         """
         return save("a comparison", path, table_writers(self.table(), self.records, self.to_dict, title="plans"))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab.ir import TensorView
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView, view_verdicts, word
-from fuser_lab.report.keeping import kept
+from fuser_lab.report.identity_cache import kept
 from fuser_lab.report.parts import Part, Parts
 from fuser_lab.report.units import dtype_label, shape_label, tensor_bytes
 from fuser_lab.segmentation.origins import source_of

@@ -1,4 +1,4 @@
-"""A plan explained: its segments, why neighbours are apart, and the whole decision log."""
+"""A plan explained: its segments, why adjacent ones are separate, and the whole decision log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
             """Return what the plan costs and what every plan costs at least."""
 
         def boundaries(self) -> tuple[Why, ...]:
-            """Return why segments with a tensor between them are apart."""
+            """Return why segments with a tensor between them are separate."""
 
 
 def explain_text(plan: Any, *, log: bool = False, certificate: bool = False) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Scalar
-from fuser_lab.report.keeping import kept
+from fuser_lab.report.identity_cache import kept
 
 if TYPE_CHECKING:
     from fuser_lab.ir import Expr

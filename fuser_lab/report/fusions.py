@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Whole:
-    """All expressions of a fusion as one segment that nobody was asked about."""
+    """All expressions of a fusion as one segment, without asking any scheduler."""
 
     exprs: tuple[Expr, ...]
     inputs: tuple[Val, ...]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
-from fuser_lab.report.keeping import kept
+from fuser_lab.report.identity_cache import kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -98,7 +98,7 @@ _edge_key = attrgetter("id", "kind", "source", "target", "tensor", "bytes")
 
 
 class _Drawing:
-    """A view model on its way to a layout; all sizes and points have their axes exchanged if it runs ``across``.
+    """A view model during layout; all sizes and points have their axes exchanged if it runs ``across``.
 
     What a segment looks like is decided by its key: its nodes, the edges into it, the tensors that leave it, and the
     width of its header. Nodes and edges that are the same objects as before need not be compared.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab.cost.device import DEFAULT
 from fuser_lab.ir import OpKind
 from fuser_lab.report import chart, theme
-from fuser_lab.report.keeping import kept
+from fuser_lab.report.identity_cache import kept
 from fuser_lab.report.memory_plot import bytes_of
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits

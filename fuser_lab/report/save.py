@@ -68,7 +68,7 @@ def save_plan(plan: PlanLike, path: str | Path, *, title: str | None = None) -> 
     Raises
     ------
     InputError
-        If the extension is none of these.
+        If the extension is not one of these.
     UnsupportedError
         If a PNG is requested and no browser is installed to draw it.
     """

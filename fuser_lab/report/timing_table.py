@@ -56,7 +56,7 @@ def timing_note(timings: Timings) -> str:
         note += f" Clocks: {' to '.join((next(iter(clocks)), *list(clocks)[1:][-1:]))}."
     if any(not math.isnan(row.warm) for row in timings.rows):
         note += (
-            " The second-level cache is cold when a plan starts. Segments are timed inside runs of their plan and find"
+            " The L2 cache is cold when a plan starts. Segments are timed inside runs of their plan and find"
             " there what the segments before them left, so that with the gaps they add up to it. Warm: it holds what"
             " the previous run left."
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label, three_digits
 from fuser_lab.dtypes import DataType
-from fuser_lab.report.keeping import kept
+from fuser_lab.report.identity_cache import kept
 
 if TYPE_CHECKING:
     from fuser_lab.ir import TensorView

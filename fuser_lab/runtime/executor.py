@@ -21,8 +21,8 @@ from fuser_lab.runtime.run_memory import RunMemory, is_exhausted
 from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Segment, Step
 from fuser_lab.runtime.variants import KernelOptions, NestedRun, Variant, Variants
 from fuser_lab.schedule.base import Propose
-from fuser_lab.schedule.kept import Kept
 from fuser_lab.schedule.parameters import LoopChange
+from fuser_lab.schedule.tuned_parameters import Kept
 from fuser_lab.targets import CPU, Later, find, names
 
 

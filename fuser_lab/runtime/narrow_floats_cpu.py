@@ -88,7 +88,7 @@ def e4m3_to_float(bits: Any) -> Any:
 def _rounded_small(size: Any, dropped: Any, smallest: Any, step: Any) -> Any:
     """Return a magnitude rounded to nearest even to a float with few bits, as float32, without regard to overflow.
 
-    ``dropped`` counts the bits of float32's mantissa that are none of its own, ``smallest`` is its smallest normal
+    ``dropped`` counts the bits of float32's mantissa that the narrow format lacks, ``smallest`` is its smallest normal
     number. Below it steps are equal, as long as those of float32 at ``step``.
     """
     bits = bits_of_float(size)

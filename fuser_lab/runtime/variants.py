@@ -28,9 +28,9 @@ from fuser_lab.runtime.parts import PlanParts
 from fuser_lab.runtime.steps import Segment, Step
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 from fuser_lab.schedule.base import Propose
-from fuser_lab.schedule.kept import Kept
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.registry import SchedulerRegistry
+from fuser_lab.schedule.tuned_parameters import Kept
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.targets import target_of, with_blocks
 

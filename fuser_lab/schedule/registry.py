@@ -19,7 +19,6 @@ from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.greedy import Greedy
 from fuser_lab.schedule.inner_outer_persistent import InnerOuterPersistent
 from fuser_lab.schedule.inner_persistent import InnerPersistent
-from fuser_lab.schedule.kept import Kept
 from fuser_lab.schedule.matmul import Matmul
 from fuser_lab.schedule.monotone import monotone_reason
 from fuser_lab.schedule.no_op import NoOp
@@ -29,6 +28,7 @@ from fuser_lab.schedule.pointwise import PointWise
 from fuser_lab.schedule.reduction import Reduction
 from fuser_lab.schedule.resize import Resize
 from fuser_lab.schedule.transpose import Transpose
+from fuser_lab.schedule.tuned_parameters import Kept
 from fuser_lab.segmentation.oracle import Candidate
 from fuser_lab.segmentation.signatures import check_called
 
@@ -263,5 +263,5 @@ class SchedulerRegistry:
         return Answer(tuple(verdicts))
 
     def _gate(self, facts: CandidateFacts) -> Refusal | None:
-        """Return why none of these schedulers may accept a candidate, not even an open one, or None."""
+        """Return why no scheduler of these, open ones included, may accept a candidate, or None."""
         return facts.lifting(self._lifted).gate if self._lifted else facts.gate

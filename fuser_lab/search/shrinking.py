@@ -206,7 +206,7 @@ def _homes(plan: Plan) -> dict[str, set[int]]:
 
 
 def _cause(plan: Plan, a: str, b: str) -> tuple[str, ...] | None:
-    """Return why two tensors are apart: the relation and the codes of the decisive refusals.
+    """Return why two tensors are separate: the relation and the codes of the decisive refusals.
 
     None if they are together.
     """

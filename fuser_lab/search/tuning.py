@@ -40,9 +40,9 @@ from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.interrupts import progress_bar
 from fuser_lab.runtime.steps import Step
 from fuser_lab.runtime.timing import distance
-from fuser_lab.schedule.kept import KeptResult
 from fuser_lab.schedule.parameters import NestChoice, Value, suggestions
-from fuser_lab.search.keeping import kept_result
+from fuser_lab.schedule.tuned_parameters import KeptResult
+from fuser_lab.search.trial_results import kept_result
 from fuser_lab.targets import target_of
 
 _FORMAT = 3

@@ -206,7 +206,7 @@ class _Finder:
         return next(iter(exprs)) if len(exprs) == 1 and group not in self._committed else None
 
     def _cat_with_pads(self) -> Iterator[Attempt]:
-        """A cat whose operands all come from pads that nobody else reads (nvFuser PR #4481)."""
+        """A cat whose operands all come from pads that no other expression reads (nvFuser PR #4481)."""
         for group in list(self._grouping.groups):
             cat = self._lone(group)
             if cat is None or cat.op.name != "cat":

@@ -30,7 +30,8 @@ class Missed:
         Bytes that the cheaper plan saves (a launch counts as the bytes that memory could move in the same time);
         negative if it moves more.
     relation
-        Why the two values are apart in this plan: "refused", "cycle", "never tried" or "edited"; empty without values.
+        Why the two values are separate in this plan: "refused", "cycle", "never tried" or "edited"; empty without
+        values.
     text
         The same as a sentence.
     """
@@ -111,7 +112,7 @@ def _joined(
 
 
 def _said(answer: Why, log: DecisionLog) -> str:
-    """Return why two values are apart, with the answer when merging them was tried."""
+    """Return why two values are separate, with the answer if merging them was tried."""
     refused = [log[seq] for seq in answer.attempts if not log[seq].accepted]
     if answer.relation is not Relation.REFUSED or not refused or not refused[-1].text:
         return answer.text

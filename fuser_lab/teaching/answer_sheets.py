@@ -88,7 +88,7 @@ class ClassAnswers(Shown):
         Raises
         ------
         InputError
-            If the extension is none of these, or the file cannot be written.
+            If the extension is not one of these, or the file cannot be written.
         """
         rows = self.rows()
         columns = tuple(rows[0]) if rows else ("question",)

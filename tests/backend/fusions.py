@@ -1,4 +1,4 @@
-"""Segments that kernels are tested with: what is computed, by whom, on which shapes."""
+"""Segments that kernels are tested with: the computation, its scheduler and its shapes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ OF_EACH_KIND = frozenset({D.Float, D.BFloat16, D.Int, D.ComplexFloat})
 
 
 def one_of_each_kind(dtypes: Iterable[DataType]) -> list[Any]:
-    """The dtypes as parameters; those that compute as another one does are left to ``make test-all``."""
+    """The dtypes as parameters; those that are computed like another one are left to ``make test-all``."""
     return [d if d in OF_EACH_KIND else pytest.param(d, marks=pytest.mark.matrix) for d in dtypes]
 
 
@@ -167,7 +167,7 @@ def _max(*dims: int) -> Callable[..., Any]:
 
 
 def _scans(dim: int) -> Callable[..., Any]:
-    """Scans after each other and beside each other, with pointwise ops around them."""
+    """Dependent and independent scans, with pointwise ops around them."""
 
     def record(fd: Any, x: Any) -> Any:
         sums = fd.ops.cumsum(fd.ops.abs(x), dim)

@@ -1,4 +1,4 @@
-"""Segments that read at positions that are data: what they compute, on which tables and positions."""
+"""Segments that read at positions given as data: their computations, tables and positions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from backend.fusions import D, S, build, numbers
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """A kernel over one table and one index; ``size`` is that of the indexed axis."""
+    """A kernel over one table and one index; ``size`` is the extent of the indexed axis."""
 
     name: str
     record: Callable[..., Any]

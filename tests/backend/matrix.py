@@ -1,4 +1,4 @@
-"""Every scheduler that has kernels, in every dtype, on awkward shapes and layouts: what tests on each target run."""
+"""Every scheduler that has kernels, in every dtype, on awkward shapes and layouts: cases for all targets."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ def _sums(*dims: int) -> Callable[..., Any]:
 
 
 def _rows_and_columns(fd: Any, x: Any) -> Any:
-    """Rows that need their own sum, and sums of columns of what becomes of them."""
+    """Rows that need their own sum, and column sums of the results."""
     y = _kept(1)(fd, x)
     return y, fd.ops.sum(y, [0])
 
@@ -43,7 +43,7 @@ def _resized(fd: Any, x: Any) -> Any:
     return fd.ops.cat([fd.ops.pad(x, [1, 2]), fd.ops.cast(fd.ops.add(x, x), x.dtype)], 1)
 
 
-# What is computed of one matrix, by the scheduler that takes it.
+# Computations on one matrix, by the scheduler that accepts them.
 RECORDS: dict[str, tuple[Callable[..., Any], S]] = {
     "pointwise": (lambda fd, x: fd.ops.cast(fd.ops.add(x, x), x.dtype), S.POINTWISE),
     "transpose": (lambda fd, x: (fd.ops.permute(fd.ops.add(x, x), [1, 0]), fd.ops.logical_not(x)), S.TRANSPOSE),
@@ -59,7 +59,7 @@ RECORDS: dict[str, tuple[Callable[..., Any], S]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """A matrix as it lies in memory: ``view`` makes it of enough elements in a row, NumPy's or torch's."""
+    """The layout of a matrix: ``view`` makes it from a vector of enough elements, of NumPy or torch."""
 
     name: str
     shape: tuple[int, int]
@@ -103,9 +103,9 @@ def fusion_of(name: str, form: Form, dtype: D) -> tuple[Fusion, S]:
 
 
 def elements(form: Form, dtype: D) -> np.ndarray:
-    """Return the elements that a form is made of; one more, so that a matrix of none has an address."""
+    """Return the elements of a form, and one more so that an empty matrix has an address."""
     found = numbers((form.size + 1,), dtype)
-    # Few, small whole numbers: sums of many of them are exact in any dtype that holds them.
+    # Few, small integers: sums of many of them are exact in any dtype that represents them.
     return np.asarray(np.sign(found) if dtype.is_float and form.size > 10_000 else found).astype(dtype.numpy)
 
 

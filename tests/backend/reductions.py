@@ -1,4 +1,4 @@
-"""Reductions that GPU kernels are tested with: patterns, row lengths that each have kernels of their own, dtypes."""
+"""Reductions that GPU kernels are tested with: patterns, row lengths that each lead to different kernels, dtypes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ ALL = (*FLOATS, D.Int, D.Int32, D.Bool, D.ComplexFloat, D.ComplexDouble)
 
 
 def totals(*dims: int) -> Callable[..., Any]:
-    """Sums, and what else a dtype has, over some axes."""
+    """Sums, and the other reductions of a dtype, over some axes."""
 
     def record(fd: Any, x: Any) -> Any:
         names = ["sum"] if x.dtype in {D.ComplexFloat, D.ComplexDouble} else ["sum", "max", "min"]
@@ -44,7 +44,7 @@ def backward(fd: Any, grad: Any, x: Any, weight: Any, scale: Any) -> Any:
     return inner, fd.ops.neg(fd.ops.sum(fd.ops.mul(grad, normal), [0])), fd.ops.sum(grad, [0])
 
 
-# (rows, columns): a warp to a row and parts of warps, registers, shared memory, both, rows longer than both, odd sizes
+# (rows, columns): one warp or part of a warp per row, registers, shared memory, both, rows longer than both, odd sizes
 ROWS = (
     (1, 1), (5, 1), (7, 2), (130, 3), (33, 8), (9, 31), (6, 64), (5, 200), (4, 1000), (3, 1024), (3, 1032), (3, 4096),
     (2, 8200), (2, 16385), (2, 33_000), (2, 66_048), (2, 131_072), (1, 200_000),

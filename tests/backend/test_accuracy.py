@@ -8,7 +8,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.execution.accuracy import cpu_table, measured
 from fuser_lab.report.accuracy_page import stated
 
-# Libraries of other processors round some functions otherwise.
+# Libraries of other processors round some functions differently.
 SPARE = 0.75
 
 

@@ -24,7 +24,7 @@ from fuser_lab.runtime.narrow_floats_cpu import (
 )
 from tests.processor import has, vector_instructions
 
-STRIDE = 1021  # of the 2**32 bit patterns, one of so many: 4.2 million numbers of every exponent and both signs
+STRIDE = 1021  # between tested bit patterns: 4.2 million numbers of every exponent and both signs
 EDGES = np.float32([
     0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 1.1754944e-38, -1.1754942e-38, 3.4028235e38, 1.0, -1.0,
     88.7228, 88.7229, -87.3365, -103.97, -103.98, -104.0, 89.0, 0.625, 0.62500006, 4.0, -4.0, 0.70710677, 0.70710683,
@@ -32,7 +32,7 @@ EDGES = np.float32([
 ])
 FLAGS = set(FASTMATH)
 
-# Function, what it should be in float64, units in the last place where products and sums are rounded once, and twice.
+# Function, its expected value in float64, and the error in units in the last place with and without fused multiply-add.
 FUNCTIONS: tuple[tuple[str, Callable[[np.ndarray], np.ndarray], float, float], ...] = (
     ("exp32", np.exp, 1.1, 1.1),
     ("exp2_32", np.exp2, 1.1, 1.2),
@@ -52,11 +52,11 @@ CALLED = r"\b(expf|exp2f|logf|log2f|log10f|powf|sinf|cosf|tanhf|erff|exp|log|pow
 
 
 def assert_within(got: np.ndarray, wanted: np.ndarray, nearest: np.ndarray, most: float) -> None:
-    """Assert that float32s are within units in the last place of what is wanted, or what that rounds to at the ends."""
+    """Assert that float32s are within some units in the last place of the expected values."""
     finite = np.isfinite(nearest)
     np.testing.assert_array_equal(got[~finite], nearest[~finite])
     assert np.isfinite(got[finite]).all()
-    # The last place of the smallest numbers is that of all subnormal ones.
+    # The smallest normal numbers and all subnormal ones have the same last place.
     place = np.maximum(np.spacing(np.abs(nearest[finite])), np.float32(1e-45)).astype(np.float64)
     units = np.abs(got[finite].astype(np.float64) - wanted[finite]) / place
     assert units.max() <= most, (np.flatnonzero(finite)[units.argmax()], float(units.max()))
@@ -107,7 +107,7 @@ def test_functions_are_computed_in_vectors(name: str) -> None:
 
 
 def powers() -> tuple[np.ndarray, np.ndarray]:
-    """Bases and exponents: of every size, such that results are finite, and all pairs of what is special."""
+    """Bases and exponents: of every magnitude, such that results are finite, and all pairs of special values."""
     generator = np.random.default_rng(0)
     x = np.exp2(generator.uniform(-149, 128, 1 << 20)).astype(np.float32)
     y = (generator.uniform(-150, 128, x.size) / np.log2(x)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Compiled CPU kernels: vector instructions where they are promised, the same bits in every run, awkward shapes."""
+"""Compiled CPU kernels: vector instructions where they are documented, the same bits in every run, awkward shapes."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def sums_across(fd: Any, x: Any, y: Any) -> Any:
 
 
 def gated_rows(fd: Any, gate: Any, x: Any) -> Any:
-    """Short rows with a number each that functions compute; another is only divided."""
+    """Short rows with one number each that functions compute; another one is only divided."""
     o = fd.ops
     wide = o.sigmoid(o.broadcast(gate, [False, False, True]))
     other = o.broadcast(o.truediv(gate, 3.0), [False, False, True])
@@ -210,7 +210,7 @@ def test_functions_of_one_number_for_a_short_row_are_computed_for_many_rows_toge
     phases = generate(fusion, S.POINTWISE, "cpu", "kernel").kernel_ir.phases
     names = {s.buffer.name for phase in phases for s in walk(phase.body) if isinstance(s, Alloc)}
     assert bool(names) == staged
-    assert len(names) <= 1  # a quotient is not worth it
+    assert len(names) <= 1  # not worthwhile for a quotient
 
 
 def test_neighbouring_sums_of_a_few_rows_each_are_vectorized_together() -> None:
@@ -225,7 +225,7 @@ def test_neighbouring_sums_of_a_few_rows_each_are_vectorized_together() -> None:
 @pytest.mark.parametrize("length", [16, 48, 96])
 def test_short_rows_are_read_along_them_and_not_gathered_from_many(length: int) -> None:
     (asm,) = assembly(build(lambda fd, x: fd.ops.sum(x, [1]), ((65536, length),), D.Float), S.REDUCTION)
-    read = r"vaddps" if has("avx") else r"(addps|movups)"  # without AVX, addps wants addresses that are multiples of 16
+    read = r"vaddps" if has("avx") else r"(addps|movups)"  # without AVX, addps needs addresses that are multiples of 16
     assert re.search(rf"^\s+{read}\s.*\(%r\w+(,%r\w+)?\), .*%[xyz]mm", asm.replace(", %r", ",%r"), re.MULTILINE)
     assert "vgather" not in asm
 

@@ -1,4 +1,4 @@
-"""What a user runs: definitions on NumPy arrays and torch tensors, and inputs that do not fit."""
+"""Definitions executed as users do, on NumPy arrays and torch tensors, and inputs that do not match."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Half on a processor without F16C: libgcc converts, and where it cannot, kernels are refused."""
+"""Half on a processor without F16C: libgcc converts; if it cannot, kernels are rejected."""
 
 import os
 import re
@@ -30,7 +30,7 @@ print(*fl.segment(fd).run([np.array([0.1, 65504, -2, np.inf], "float16")])[0])
     ("missing", 1, "does not compile for the CPU: .* this processor has no F16C"),
 ])
 def test_the_first_kernel_of_a_process_converts_or_is_refused(libgcc, status, said, tmp_path):
-    """Nothing was compiled before that would have named the functions to LLVM, which ends the process without them."""
+    """Nothing compiled before has declared the functions to LLVM, which aborts the process without them."""
     done = subprocess.run(
         [sys.executable, "-c", FIRST_KERNEL, libgcc], capture_output=True, text=True, check=False, timeout=300,
         env={**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "FUSER_LAB_CACHE": str(tmp_path)},

@@ -1,4 +1,4 @@
-"""Kernels that read at positions that are data: compiled and in lock step, inside the operand whatever they load."""
+"""Kernels that read at positions given as data: compiled and in lock step, always inside the operand."""
 
 import re
 from typing import Any

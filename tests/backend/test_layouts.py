@@ -1,4 +1,4 @@
-"""Executed plans lie in memory as their layouts say: results that users see, and what passes between segments."""
+"""Tensors of executed plans are stored in the layouts of the plan: results, and tensors that pass between segments."""
 
 import numpy as np
 import pytest

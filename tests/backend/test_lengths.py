@@ -1,4 +1,4 @@
-"""A share of `tests.sweep_lengths`: the rows at which LLVM aborted on processors by AMD, compiled for those."""
+"""A share of `tests.sweep_lengths`: the row lengths at which LLVM aborted for AMD processors, compiled for them."""
 
 import platform
 from pathlib import Path

@@ -304,7 +304,7 @@ def test_complex_functions_give_numbers_where_the_reference_does() -> None:
     names = ["acosh", "cos", "log2", "tanh", "exp2", "sigmoid"]
     fusion = build(all_of(names), [x.shape], D.ComplexDouble)
     got = prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False).run([x])
-    known = ~(np.isnan(x.real) ^ np.isnan(x.imag))  # else either part of a result may be NaN
+    known = ~(np.isnan(x.real) ^ np.isnan(x.imag))  # otherwise, either part of a result may be NaN
     for name, a, b in zip(names, got, evaluate(fusion, [x]), strict=True):
         for of_a, of_b in ((a.real, b.real), (a.imag, b.imag)):
             wrong = known & np.isnan(of_a) & ~np.isnan(of_b)

@@ -15,7 +15,7 @@ from fuser_lab.ops.registry import Arg, Sample
 from tests import agreement
 from tests.unit.ops.sampling import ENTRIES, LETTERS, results, values
 
-UNSEEDED = frozenset({"rand_like", "randn_like"})  # each run draws other numbers
+UNSEEDED = frozenset({"rand_like", "randn_like"})  # each run draws different numbers
 MOST_CALLS = 24
 
 
@@ -24,7 +24,7 @@ def has_elements(sample: Sample) -> bool:
 
 
 def batches() -> list[tuple[tuple[Arg, ...], tuple[tuple[str, Sample], ...]]]:
-    """Samples with equal operands, some at a time: one of each pointwise op, two of any other."""
+    """Samples with equal operands, in groups: one sample of each pointwise op, two of any other op."""
     found: dict[tuple[Arg, ...], list[tuple[str, Sample]]] = defaultdict(list)
     for name, entry in ENTRIES.items():
         if name not in UNSEEDED:

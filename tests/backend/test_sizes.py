@@ -13,7 +13,7 @@ from fuser_lab.runtime import cpu_kernels
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The names of kernels that are compiled, with nothing on disk at the beginning."""
+    """The names of kernels that are compiled, starting with an empty disk cache."""
     names: list[str] = []
     real = cpu_kernels.compiled
 
@@ -71,7 +71,7 @@ def test_plans_of_two_sizes_keep_their_own_arguments() -> None:
     small, large = np.full((301, 39), 2, np.float32), np.full((60_001, 39), 3, np.float32)
     plans = [fl.segment(fd, [x]).prepared("cpu") for x in (small, large)]
     outs = [plan.run([x]) for plan, x in zip(plans, (small, large), strict=True)]
-    for _ in range(2):  # the second time by what is kept of the first
+    for _ in range(2):  # the second time from the cache of the first
         for plan, x, out in zip(plans, (small, large), outs, strict=True):
             out[0].fill(0)
             plan.run([x], out)

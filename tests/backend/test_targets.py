@@ -1,4 +1,4 @@
-"""A target is one record: with a toy registered, plans generate, evaluate and time kernels for it."""
+"""A target is one record: with a toy target registered, plans generate, evaluate and time kernels for it."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Parallel loops of CPU kernels: each part of the range is computed once, whatever the number of threads."""
+"""Parallel loops of CPU kernels: each part of the range is computed once, for any number of threads."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ DTYPES = (
     D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool, D.Float8_e4m3fn, D.Float8_e5m2,
     D.Float8_e8m0fnu, D.ComplexFloat, D.ComplexDouble,
 )
-# Of 4096 elements and more, a last chunk that is not whole has code of its own.
+# From 4096 elements on, an incomplete last chunk has separate code.
 SHAPES = (
     (1,), (7,), (64,), (1000,), (4099,), (1, 1), (1, 24), (33, 1), (5, 16), (16, 48), (37, 41), (67, 65), (3, 5, 32),
     (0, 8),
@@ -48,7 +48,7 @@ def run(fusion: Fusion, kernel: Kernel, inputs: Sequence[np.ndarray]) -> list[np
 
 
 def check(fusion: Fusion, inputs: Sequence[np.ndarray], kernel: Kernel | None = None) -> Kernel:
-    """The kernel's results are those of the float64 evaluation up to a few roundings; returns the kernel."""
+    """The kernel's results equal those of the float64 evaluation up to a few roundings; returns the kernel."""
     strides = {
         tv.name: tuple(s // a.itemsize for s in a.strides)
         for tv, a in zip(fusion.tensor_inputs, inputs, strict=True)
@@ -101,7 +101,7 @@ def test_operands_that_repeat(dtype: DataType) -> None:
 
 
 def views(shape: tuple[int, int], dtype: DataType) -> list[tuple[str, np.ndarray]]:
-    """Arrays of one shape that lie in memory in other ways."""
+    """Arrays of one shape in other memory layouts."""
     rows, columns = shape
     big = numbers((rows * 2 + 2, columns * 2 + 3), dtype, 5)
     return [
@@ -147,7 +147,7 @@ def test_accesses_at_wrong_places_are_found() -> None:
     strides = {"T0": (33, 1)}
     padded = np.zeros((8, 33), np.float32)[:, :32]
     with pytest.raises(IndexError):
-        # Made for dense rows, run on longer ones: it reaches places that rows of 33 do not have.
+        # Generated for dense rows and run on longer ones, it accesses positions that rows of 33 do not have.
         run(fusion, made(fusion, {"T0": (64, 1)}), [padded, inputs[1]])
     assert "T0" not in dict(accesses(made(fusion, strides)))
     assert dict(accesses(told))["T0"] == 16
@@ -231,7 +231,7 @@ def test_chunks_that_share_an_input_that_repeats() -> None:
         assert phase.schedule.unroll == 2
         loads = [s for s in walk(phase.body) if isinstance(s, VectorLoad) and s.buffer.name == "T1"]
         assert len(loads) == 1
-        # Where the halves are whole blocks, the repeated input is read at the same place for both.
+        # If the halves are whole blocks, the repeated input is read at the same position for both.
         same = "u" not in variables(loads[0].position)
         assert same == (shape == (4, 33, 1024))
 

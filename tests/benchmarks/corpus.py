@@ -1,10 +1,10 @@
 """``python -m tests.benchmarks.corpus`` measures the whole corpus and writes docs/corpus.md.
 
 Three parts, each resumed where it was stopped (rows are lines of a file): ``plans`` (segments, the optimum's
-certificate within a number of states, boundaries with the refusals that decide them), ``kernels`` (small forms on the
-CPU, beside a copy) and ``torch`` (functions of tests/corpus/functions.py beside torch.compile; needs torch and a C++
-compiler).
-``kernels`` and ``torch`` measure entries spread evenly over the corpus until ``--seconds`` have passed.
+certificate within a number of states, boundaries with the rejections that cause them), ``kernels`` (small forms on the
+CPU, compared with a copy) and ``torch`` (functions of tests/corpus/functions.py compared with torch.compile; needs
+torch and a C++ compiler). ``kernels`` and ``torch`` measure entries spread evenly over the corpus until ``--seconds``
+have passed.
 """
 
 import argparse
@@ -32,11 +32,11 @@ from fuser_lab.lab.environment import environment, now
 from fuser_lab.presegmentation import bytes_moved
 
 Row = dict[str, Any]
-Place = tuple[str, str, int]  # the fusion of a boundary, who refused, and the bytes that cross
+Place = tuple[str, str, int]  # the fusion of a boundary, the scheduler that rejected it, and the bytes that cross
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "corpus.md"
 REASONS: Final = ROOT / "docs" / "reasons.md"
-STATES: Final = 4000  # of the search for a certificate
+STATES: Final = 4000  # limit of the search for a certificate
 MOST_OPS: Final = 200  # above it, a certificate is not searched for
 MOST_BYTES: Final = 1 << 28  # of the inputs and outputs of what is run here
 _LARGE: Final = 64e6  # bytes from which a kernel on a GPU is compared with a copy
@@ -66,7 +66,7 @@ def digest(entry: Any) -> str:
 
 
 def plan_row(entry: Any, states: int) -> Row:
-    """Return what the segmenter and the certificate say of one entry at real sizes."""
+    """Return the results of the segmenter and of the certificate for one entry at real sizes."""
     fd, inputs = entry.load()
     began = time.process_time()
     plan = fl.segment(fd, inputs)
@@ -92,7 +92,7 @@ def plan_row(entry: Any, states: int) -> Row:
 
 
 def kernel_row(entry: Any, seconds: float) -> Row:
-    """Return the time of one entry's small form on the CPU, as a share of the rate of a copy of as many bytes."""
+    """Return the time of one entry's small form on the CPU, and its rate as a share of the rate of a copy."""
     fd, inputs = entry.load(small=bool(entry.small_script))
     arrays = [one.materialize() if isinstance(one, TensorSpec) else one for one in inputs]
     plan = fl.segment(fd, arrays)
@@ -110,7 +110,7 @@ def kernel_row(entry: Any, seconds: float) -> Row:
 
 
 def torch_row(function: Any, seconds: float) -> Row:
-    """Return the time of a function's small form beside eager torch and torch.compile."""
+    """Return the times of a function's small form by fuser_lab, eager torch and torch.compile."""
     import torch
 
     torch._dynamo.reset()
@@ -136,7 +136,7 @@ def _filled(given: Any) -> Any:
 
 
 def spread(entries: Sequence[Any]) -> Iterator[Any]:
-    """Yield all entries, so that any number of the first ones is spread evenly over them (bit reversal)."""
+    """Yield all entries in an order whose every prefix is spread evenly over them (bit reversal)."""
     bits = max((len(entries) - 1).bit_length(), 1)
     order = sorted(range(len(entries)), key=lambda n: int(f"{n:0{bits}b}"[::-1], 2))
     return (entries[n] for n in order)
@@ -145,7 +145,7 @@ def spread(entries: Sequence[Any]) -> Iterator[Any]:
 def measure(
     rows: Rows, part: str, entries: Iterable[Any], measured: Callable[[Any], Row], seconds: float = math.inf,
 ) -> None:
-    """Add the rows that are missing, until the time is up; what cannot be measured becomes a row with the reason."""
+    """Add the missing rows until the time is up; an entry that cannot be measured becomes a row with the reason."""
     until = time.monotonic() + seconds
     for entry in entries:
         if time.monotonic() > until:

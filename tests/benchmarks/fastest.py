@@ -1,6 +1,6 @@
-"""What strategy "fastest" predicts over the corpus, and how long the search takes: python -m tests.benchmarks.fastest.
+"""Gains that strategy "fastest" predicts over the corpus, and search times: python -m tests.benchmarks.fastest.
 
-Prints Markdown for docs/fastest.md. Times of plans are predictions for the H200; those of searches are processor time.
+Prints Markdown for docs/fastest.md. Times of plans are predictions for the H200; search times are processor time.
 """
 
 import argparse
@@ -15,7 +15,7 @@ LEAST = 0.001  # the smallest relative gain that counts
 
 
 def searched(make: Callable[[], fl.Plan]) -> tuple[fl.Plan, float]:
-    """Return a plan, and the seconds of the processor that making it took."""
+    """Return a plan, and the processor seconds that planning took."""
     begin = time.process_time()
     plan = make()
     return plan, time.process_time() - begin

@@ -1,6 +1,6 @@
-"""``python -m tests.benchmarks.fusion_cache [count]``: what a full cache of fusions takes, and how fast it gives back.
+"""``python -m tests.benchmarks.fusion_cache [count]``: memory of a full cache of fusions, and its lookup time.
 
-Kernels are not compiled: the figures are of definitions, their states and the trie.
+Kernels are not compiled: the figures count definitions, their states and the trie.
 """
 
 import gc
@@ -20,7 +20,7 @@ OPS = 16
 
 
 def layer(fd: fl.FusionDefinition, number: int) -> None:
-    """Define a normalization of rows with a few ops around it that no other number has in this order."""
+    """Define a normalization of rows with a few ops around it, in an order that is unique to the number."""
     x, weight, bias = (fd.define_tensor(shape=[-1, -1] if n == 0 else [-1], contiguity=True) for n in range(3))
     for turn in range(7):
         x = (fd.ops.exp, fd.ops.sin, fd.ops.cos, fd.ops.tanh)[(number >> 2 * turn) & 3](x)
@@ -37,7 +37,7 @@ def defined(cache: fl.FusionCache[Any] | None, number: int) -> fl.FusionDefiniti
 
 
 def filled(count: int) -> fl.FusionCache[Any]:
-    """Return a cache with so many different fusions."""
+    """Return a cache with ``count`` distinct fusions."""
     cache: fl.FusionCache[Any] = fl.FusionCache()
     for number in range(count):
         defined(cache, number)
@@ -46,7 +46,7 @@ def filled(count: int) -> fl.FusionCache[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What a cache takes: ``bytes_each`` counts every allocation of Python, per fusion."""
+    """Memory of a cache: ``bytes_each`` counts all of Python's allocations, per fusion."""
 
     fusions: int
     records: int
@@ -54,12 +54,12 @@ class Taken:
 
     @property
     def megabytes_when_full(self) -> float:
-        """Megabytes of a cache with as many fusions as are kept by default."""
+        """Megabytes of a cache with the default maximum of fusions."""
         return self.bytes_each * MAX_FUSIONS / 1e6
 
 
 def memory(count: int) -> Taken:
-    """Return what so many fusions take."""
+    """Return the memory of ``count`` fusions."""
     filled(8)
     gc.collect()
     tracemalloc.start()
@@ -85,7 +85,7 @@ def microseconds_a_call(
             define(fd)
         return fd
 
-    # Only a definition that is built has a list of its calls.
+    # Only a definition that is being built has a list of its calls.
     calls = len(again()._calls)
     found = []
     for _ in range(samples):

@@ -1,7 +1,7 @@
-"""What the ledger and sweeps promise, measured: ``python -m tests.benchmarks.lab``.
+"""Promises of the ledger and of sweeps, measured: ``python -m tests.benchmarks.lab``.
 
-Each bar is one line: what was measured, the limit, and whether it holds. ``--only NAME`` runs one of them, and
-``--scale 0.01`` a smaller number of rows, tasks and runs.
+Each line is one promise: the measured value, the limit, and whether it holds. ``--only NAME`` runs one of them;
+``--scale 0.01`` reduces the number of rows, tasks and runs.
 """
 
 import argparse
@@ -39,7 +39,7 @@ QUESTION = "SELECT fusion_hash, commit, median(median) FROM rows GROUP BY fusion
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One promise: ``measured`` and ``limit`` in ``unit``; ``note`` says of what."""
+    """One promise: ``measured`` and ``limit`` in ``unit``; ``note`` describes the case."""
 
     name: str
     measured: float
@@ -62,7 +62,7 @@ def folder() -> Iterator[Path]:
 
 
 def question(scale: float) -> Iterator[Bar]:
-    """Median by fusion and commit of many rows, in files as packing makes them."""
+    """Median by fusion and commit of many rows, in packed files."""
     count, files = max(int(10e6 * scale), 100), 16
     made = {
         "id": "uuid()", "measurement": "uuid()", "measured_at": "TIMESTAMP '2026-01-01' + n * INTERVAL 1 SECOND",
@@ -100,7 +100,7 @@ def append(scale: float) -> Iterator[Bar]:
         fl.time(plan, inputs, seconds=0.01, progress=False, ledger=first)
         row = {name: value for name, value in first.to_pandas().iloc[0].to_dict().items() if isinstance(value, str)}
         row |= {"samples": [1e-5] * 1000, "median": 1e-5}
-        start = time.process_time()  # an append waits for nobody
+        start = time.process_time()  # an append does not wait
         for _ in range(count):
             second.append(row)
         each = (time.process_time() - start) / count
@@ -109,7 +109,7 @@ def append(scale: float) -> Iterator[Bar]:
 
 
 def writers(scale: float) -> Iterator[Bar]:
-    """Sixteen processes at once, while this one packs and reads."""
+    """Sixteen processes append at once while this one packs and reads."""
     each = max(int(2000 * scale), 20)
     with folder() as place:
         started = [
@@ -127,7 +127,7 @@ def writers(scale: float) -> Iterator[Bar]:
 
 
 def kills(scale: float) -> Iterator[Bar]:
-    """kill -9 at random moments: rows that the writer was told of are there, at most one more is."""
+    """kill -9 at random moments: all confirmed rows exist, and at most one more."""
     runs, generator, lost = max(int(100 * scale), 2), random.Random(0), 0
     for _ in range(runs):
         with folder() as place:
@@ -145,7 +145,7 @@ def kills(scale: float) -> Iterator[Bar]:
 
 
 def sweeps(scale: float) -> Iterator[Bar]:
-    """A sweep on one worker and on two, and what a task costs beyond its work."""
+    """A sweep on one worker and on two, and the overhead per task."""
     from distributed import Client, LocalCluster
 
     count = max(int(2000 * scale), 16)
@@ -172,7 +172,7 @@ def sweeps(scale: float) -> Iterator[Bar]:
 
 
 def lost_worker(scale: float) -> Iterator[Bar]:
-    """A worker killed in the middle."""
+    """A worker that is killed in the middle of a sweep."""
     from distributed import Client, LocalCluster
 
     swept = _swept(max(int(200 * scale), 16), "killed")

@@ -2,7 +2,7 @@
 
 Each function is written as a user would, on 4 M elements or more, and is compiled by ``torch.compile``; rows take turns
 in one process. Ratios below 1 mean that fuser_lab is faster. On a GPU times are those of CUDA events with a cold
-second-level cache, and the last column is the host's time for a call, per segment.
+L2 cache, and the last column is the host's time for a call, per segment.
 
 ``--set corpus`` takes the functions of tests/corpus/functions.py instead: losses, optimizers, quantization, pictures
 and more, in the sizes of real models (``--small``: in sizes for a laptop), forward, and forward with gradients.

@@ -37,7 +37,7 @@ def test_segments_add_up_to_their_plan(rows: int) -> None:
 
 
 def test_a_segment_finds_in_the_cache_what_the_one_before_it_left() -> None:
-    parts, whole = measured(512, 4096)  # 8 MB: the first segment's result stays in the second-level cache
+    parts, whole = measured(512, 4096)  # 8 MB: the first segment's result stays in the L2 cache
     assert whole.warm <= whole.median
     # The second reads warm data in both states; the first is the one that waits for memory.
     assert parts[0].warm < parts[0].median

@@ -91,7 +91,7 @@ def heat_map(data: object, x: str, y: str, value: str = "median") -> HeatMap:
     InputError
         If there is no such column, or no row has all three.
     ArgumentTypeError
-        If ``data`` is none of these.
+        If ``data`` is not one of these.
     """
     rows = rows_of(data, "heat_map")
     reads = [reader(rows, path, "heat_map", name) for path, name in ((x, "x"), (y, "y"), (value, "value"))]

@@ -123,7 +123,7 @@ def history(
     InputError
         If no row matches, or if the rows belong to several plans or fusions.
     ArgumentTypeError
-        If ``data`` is none of these.
+        If ``data`` is not one of these.
     """
     rows = [
         row for row in rows_of(data, "history")

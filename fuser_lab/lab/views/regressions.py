@@ -120,7 +120,7 @@ def regressions(
     InputError
         If nothing was measured at one of the commits, or nothing at both.
     ArgumentTypeError
-        If ``data`` is none of these.
+        If ``data`` is not one of these.
     """
     rows = sorted(
         (row for row in rows_of(data, "regressions") if number(row.get("median")) > 0 and samples(row)),

@@ -21,7 +21,7 @@ def rows_of(data: object, what: str) -> list[Row]:
     Raises
     ------
     ArgumentTypeError
-        If it is none of these.
+        If it is not one of these.
     InputError
         If there are no rows.
     """

@@ -1,15 +1,16 @@
 """CPU benchmarks: ``python -m tests.benchmarks.cpu [--set NAME] [--only NAME,...] [--peers NAME,...] [--first]``.
 
-The first set are eight pieces of neural networks in Float, by each library as its users write them; the second set
-(`tests.benchmarks.second`) is what nobody tuned for, at a sixteenth of a GPU's size. ``--strategy fastest`` cuts for
-this CPU, whose rates ``python -m fuser_lab fit --this-cpu`` has measured with as many threads; the peer ``bottom_up``
-is fuser_lab with its default strategy.
+The first set is eight pieces of neural networks in Float, written for each library as its users write them. The second
+set (`tests.benchmarks.second`) was not used for tuning; it runs at a sixteenth of its size on a GPU. ``--strategy
+fastest`` plans for this CPU, with the rates that ``python -m fuser_lab fit --this-cpu`` measured with as many threads;
+the peer ``bottom_up`` is fuser_lab with its default strategy.
 
 Every library uses two threads (``--threads``) and writes to given outputs where it can (torch.compile by
-``out.copy_(result)``, which it fuses). Results are checked against Double, or torch's own, before anything is timed.
-Samples are taken round robin, one call of each variant in turn, so that whatever else runs on the machine disturbs all
-alike; the table shows median and minimum. ``--clock processor`` counts processor seconds instead of wall time, which
-other programs disturb less: those of all threads, divided by their number, or those of the one that NumPy uses.
+``out.copy_(result)``, which it fuses). Results are checked against Double, or against torch, before anything is timed.
+Samples are taken round robin, one call per variant, so that other programs on the machine disturb all variants alike;
+the table shows median and minimum. ``--clock processor`` counts processor seconds instead of wall time, which is
+disturbed less by other programs: those of all threads divided by the number of threads, or those of the only thread
+that NumPy uses.
 """
 
 import argparse
@@ -37,7 +38,7 @@ def ratios(row: dict[str, Any], key: str) -> tuple[float, float]:
 
 
 def geometric(numbers: list[float]) -> float:
-    """The geometric mean of those that are numbers."""
+    """The geometric mean of the values that are not NaN."""
     known = [n for n in numbers if n == n]
     return math.exp(sum(map(math.log, known)) / len(known)) if known else math.nan
 

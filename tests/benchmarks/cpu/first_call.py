@@ -1,7 +1,7 @@
 """Seconds of a first call in a new process with empty caches: ``python -m tests.benchmarks.cpu.first_call NAME WHO``.
 
-Counted from the definition, or the torch function, to the first results; imports of the package (fuser_lab or torch)
-and the making of inputs come before. Prints wall time and processor time, which other programs disturb less.
+Counted from the definition, or the torch function, to the first results; importing the package (fuser_lab or torch) and
+creating the inputs are not counted. Prints wall time and processor time, which other programs disturb less.
 """
 
 import importlib
@@ -18,7 +18,7 @@ _CACHES = ("FUSER_LAB_CACHE", "TORCHINDUCTOR_CACHE_DIR", "NUMBA_CACHE_DIR")
 
 
 def measured(name: str, who: str) -> dict[str, float]:
-    """Run a first call in a process of its own; wall and processor seconds."""
+    """Run a first call in a new process; returns wall and processor seconds."""
     with tempfile.TemporaryDirectory() as place:
         env = {**os.environ, **dict.fromkeys(_CACHES, place)}
         command = [sys.executable, "-m", "tests.benchmarks.cpu.first_call", name, who]

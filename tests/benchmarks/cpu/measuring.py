@@ -1,4 +1,4 @@
-"""Workloads compiled, checked and measured: one after the other, or by processes of which one measures at a time."""
+"""Workloads compiled, checked and measured: sequentially, or by several processes of which one measures at a time."""
 
 import argparse
 import multiprocessing
@@ -15,7 +15,7 @@ CLOCKS: dict[str, Callable[[], float]] = {
 
 
 def measure(load: Load, names: list[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds per variant, or why there are none."""
+    """Milliseconds per variant, or the reason why they are missing."""
     row, calls = prepared(load, names, options)
     return measured(row, calls, options)
 
@@ -23,7 +23,7 @@ def measure(load: Load, names: list[str], options: argparse.Namespace) -> dict[s
 def prepared(
     load: Load, names: list[str], options: argparse.Namespace,
 ) -> tuple[dict[str, Any], dict[str, Call]]:
-    """The calls of the variants, compiled and checked, and a row with what is known of them."""
+    """The calls of the variants, compiled and checked, and a row with their properties."""
     inputs = load.inputs()
     calls: dict[str, Call] = {}
     row: dict[str, Any] = {}
@@ -50,7 +50,7 @@ def prepared(
 
 
 def measured(row: dict[str, Any], calls: dict[str, Call], options: argparse.Namespace) -> dict[str, Any]:
-    """A row with the times of its calls."""
+    """A row with the measured times of its calls."""
     for name, taken in sampled(calls, options.samples, CLOCKS[options.clock]).items():
         halved = options.clock == "processor" and name != "numpy"
         seconds = [s / options.threads for s in taken] if halved else taken
@@ -102,7 +102,7 @@ def share(part: list[str], names: list[str], options: argparse.Namespace, ready:
 
 
 def sampled(calls: dict[str, Call], samples: int, clock: Callable[[], float]) -> dict[str, list[float]]:
-    """Seconds of each call, taken in turn, the order reversed every other round."""
+    """Seconds of each call, measured round robin in an order that is reversed every other round."""
     found: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(samples + 2):
         for name in list(calls) if number % 2 else list(calls)[::-1]:

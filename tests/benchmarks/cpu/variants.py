@@ -105,8 +105,8 @@ def _compile(load: Load, inputs: list[Any], outs: list[Any]) -> Call:
 def _jax(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
     import jax
 
-    jax.config.update("jax_platforms", "cpu")  # also on a machine with a GPU
-    # The results of one call are the memory of the next: XLA takes arrays that are donated.
+    jax.config.update("jax_platforms", "cpu")  # even on a machine with a GPU
+    # The results of one call are the memory of the next: XLA reuses donated arrays.
     function = jax.jit(lambda given, _: list(load.jax(*given)), donate_argnums=1, keep_unused=True)
     given, results = [jax.device_put(a) for a in inputs], [jax.device_put(a) for a in outs]
     checked = False

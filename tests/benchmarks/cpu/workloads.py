@@ -55,7 +55,7 @@ class Workload:
         return [np.abs(a) + np.float32(0.5) if n in self.positive else a for n, a in enumerate(arrays)]
 
     def outputs(self) -> list[Any]:
-        """Memory for the results, written once so that no page of it is new, filled with NaN."""
+        """Memory for the results, filled with NaN, so that all of its pages are mapped."""
         import torch
 
         shapes = [tuple(t.shape) for t in self.torch(*(torch.empty(s, device="meta") for s in self.shapes))]
@@ -166,7 +166,7 @@ def torch_rope(x: Any, cos: Any, sin: Any) -> tuple[Any, ...]:
     return (x * cos + turned * sin,)
 
 
-# By JAX, where that is not spelled as by torch
+# By JAX, if it differs from torch's code
 
 
 def jax_gelu(x: Any, bias: Any) -> tuple[Any, ...]:
@@ -206,7 +206,7 @@ def jax_rope(x: Any, cos: Any, sin: Any) -> tuple[Any, ...]:
     return (x * cos + turned * sin,)
 
 
-# By torch's own functions, into outputs where they take some
+# By torch's functions, into given outputs if they accept them
 
 
 def eager_scale_relu(x: Any, y: Any, out: Any) -> None:
@@ -338,7 +338,7 @@ def numpy_rope(x: Any, cos: Any, sin: Any, out: Any, t: Any) -> None:
 
 
 def error(outs: list[Any], expected: list[Any]) -> float:
-    """The largest deviation as a share of what is allowed; infinite where something was not written."""
+    """The largest deviation as a share of the allowed one; infinite if an element was not written."""
     shares = [np.abs(a - b).max() / np.abs(b).max() / TOLERANCE for a, b in zip(outs, expected, strict=True)]
     return float(max(s if s == s else np.inf for s in shares))
 

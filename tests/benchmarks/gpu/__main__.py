@@ -1,15 +1,15 @@
 """Run the workloads on one GPU: ``python -m tests.benchmarks.gpu [--set NAME] [--only NAME,...] [--peers NAME,...]``.
 
-``--strategy fastest`` measures the plans of another strategy. ``--processes N`` first runs all workloads shared among N
-processes, untimed, so that kernels of ours and of torch.compile come from their caches on disk.
+``--strategy fastest`` measures the plans of another strategy. ``--processes N`` first distributes one untimed run of
+all workloads over N processes, so that the kernels of fuser_lab and torch.compile come from their disk caches.
 
-Each line is one workload: the share of a device copy's rate that fuser_lab reaches and that each peer reaches in the
-same run, then what the plan is made of. Device time, second-level cache flushed before each run, median; calls are
-replayed as CUDA graphs where they can be captured, so that no gap between kernels is counted for anyone. The peer
+Each line is one workload: the share of a device copy's rate that fuser_lab and each peer reach in the same run, then
+the plan's segments and kernels. Times are medians of device time with the L2 cache flushed before each run; calls are
+replayed as CUDA graphs where they can be captured, so that gaps between kernels are not counted. The peer
 ``specialized`` is fuser_lab with kernels that take no sizes as arguments, ``bottom_up`` with nvFuser's plan, ``liger``
-and ``quack`` are libraries (see `tests.benchmarks.gpu.libraries`). Our
-results, with any plan, are checked against torch in Float before they are timed. The spread is that of the middle half
-of the samples; shares whose spreads meet are called ties.
+and ``quack`` are libraries (see `tests.benchmarks.gpu.libraries`). Our results, with any plan, are checked against
+torch in Float before they are timed. The spread is that of the middle half of the samples; shares whose spreads overlap
+are called ties.
 """
 
 import argparse
@@ -40,8 +40,8 @@ from tests.benchmarks.second import error as deviation
 
 SETS: dict[str, tuple[Workload | Written, ...]] = {"first": WORKLOADS, "second": SECOND, "all": (*WORKLOADS, *SECOND)}
 PEERS = ("compile", "max", "eager", "jax", "specialized", "bottom_up", *KERNELS)
-LIBRARIES = 4  # times the deviation allowed to ours that libraries may have: some round intermediate results
-TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4}  # of the largest magnitude; both round, in another order
+LIBRARIES = 4  # factor on the allowed deviation for libraries, some of which round intermediate results
+TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4}  # of the largest magnitude; rounding orders differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def arrays(load: Workload | Written) -> list[Any]:
 
 
 def check(load: Workload | Written, got: list[Any], inputs: list[Any]) -> float:
-    """The worst deviation as a share of what is allowed; poison that was not written over is NaN."""
+    """The worst deviation as a share of the allowed one; NaN if poison was not overwritten."""
     if isinstance(load, Written):
         return deviation(got, load.reference(inputs))
     worst = 0.0
@@ -104,7 +104,7 @@ def check(load: Workload | Written, got: list[Any], inputs: list[Any]) -> float:
 
 
 def compiled(plan: Any, inputs: list[Any]) -> tuple[list[str], float]:
-    """What each kernel takes (registers, spills), and the seconds that compiling them anew takes."""
+    """The registers and spills of each kernel, and the seconds to compile them without a cache."""
     found, begin = [], time.perf_counter()
     for step in plan.prepared("cuda").steps(inputs):
         if step.generated is None:
@@ -122,7 +122,7 @@ def compiled(plan: Any, inputs: list[Any]) -> tuple[list[str], float]:
 
 
 def bound(plan: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Any, Any]:
-    """A plan's run into given outputs, and what is left to do after the last one."""
+    """A plan's run into given outputs, and the cleanup after the last one."""
     made = plan.prepared("cuda").bind(inputs, outputs)
 
     def run() -> None:
@@ -133,7 +133,7 @@ def bound(plan: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Any, Any]:
 
 
 def checked(load: Workload | Written, plan: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Any, float]:
-    """A plan's run into outputs of an earlier run, and the deviation of what it writes there."""
+    """A plan's run into outputs of an earlier run, and the deviation of its results."""
     for output in outputs:
         output.fill_(math.nan if output.is_floating_point() else 0)
     run, finish = bound(plan, inputs, outputs)
@@ -253,7 +253,7 @@ def main() -> None:
 
 
 def fill_caches(names: list[str], options: argparse.Namespace) -> None:
-    """Run all workloads for a moment, in processes side by side; what they print is dropped."""
+    """Run all workloads briefly in parallel processes; their output is discarded."""
     fixed = ["--set", options.set, "--peers", options.peers, "--strategy", options.strategy]
     environment = {name: value for name, value in os.environ.items() if name != "OUT"}
     running = [
@@ -278,7 +278,7 @@ def best_of(row: dict[str, Any], peers: list[str]) -> str | None:
 
 
 def against_best(row: dict[str, Any], peers: list[str]) -> str:
-    """Our share divided by that of the best peer; a tie where the spreads meet."""
+    """Our share divided by that of the best peer; a tie if the spreads overlap."""
     best = best_of(row, peers)
     if best is None or math.isnan(row["ms"].median):
         return ""

@@ -1,9 +1,9 @@
-"""What the compilers of CUDA kernels cost and give: ``python -m tests.benchmarks.gpu.compilers [--only NAME,...]``.
+"""Compile time and code of the CUDA compilers: ``python -m tests.benchmarks.gpu.compilers [--only NAME,...]``.
 
 Each line is one workload of `tests.benchmarks.gpu`, compiled by numba-cuda and by numba-cuda-mlir in one process:
-seconds to compile its kernels anew (PTX; and with the machine code, which is linked the same way for both), registers,
-and the device time of a run, each as it is and as a ratio, numba-cuda-mlir's to numba-cuda's. Runs are checked against
-torch, and timed in turns. Without a GPU, ``--no-device`` prints what compiling costs.
+seconds to compile its kernels without a cache (to PTX; and to machine code, which is linked the same way for both),
+registers, and the device time of a run, each as an absolute value and as the ratio of numba-cuda-mlir to numba-cuda.
+Runs are checked against torch, and timed alternately. Without a GPU, ``--no-device`` prints the costs of compiling.
 """
 
 import argparse
@@ -28,7 +28,7 @@ DOZEN = (
     "bias_gelu", "softmax_8k", "softmax_128k", "layernorm_fwd", "layernorm_bwd", "col_sum", "all_sum", "transpose_add",
     "rope_fwd", "to_float8", "running_sums", "max_pool_2",
 )
-ROUNDS = 3  # of measurements in turns
+ROUNDS = 3  # of alternating measurements
 
 
 def specs(load: Workload | Written) -> list[Any]:
@@ -56,7 +56,7 @@ def compiling(kernels: Sequence[GeneratedKernel]) -> tuple[float, float, int, in
 
 
 def runs(load: Workload | Written) -> dict[str, Any]:
-    """By compiler, the run of a plan into outputs of its own, checked."""
+    """By compiler, the checked run of a plan into newly allocated outputs."""
     from tests.benchmarks.gpu.__main__ import arrays, captured, checked
 
     inputs, found = arrays(load), {}

@@ -1,8 +1,8 @@
-"""What compiling costs: ``python -m tests.benchmarks.gpu.compiling [--only NAME,...] [--processes N]``.
+"""Time to compile: ``python -m tests.benchmarks.gpu.compiling [--only NAME,...] [--processes N]``.
 
-Seconds from the definition to the machine code of all its kernels for compute capability 9.0, in a process of its own
-for each workload: cold, with an empty cache, and in a second process, which finds the machine code on disk. fuser_lab
-is imported before; Numba is imported, and the compilers are loaded, within these seconds. No GPU is needed.
+Seconds from the definition to the machine code of all its kernels for compute capability 9.0, in one process per
+workload: cold, with an empty cache, and in a second process, which finds the machine code on disk. Importing fuser_lab
+is not counted; importing Numba and loading the compilers is. No GPU is needed.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 import fuser_lab as fl
 from tests.benchmarks.gpu.workloads import WORKLOADS, F
 
-COLD, FROM_DISK = 3.0, 0.3  # seconds that are promised
+COLD, FROM_DISK = 3.0, 0.3  # promised seconds
 STAGES = ("segmented", "generated", "machine code")
 
 
@@ -44,7 +44,7 @@ def stages(name: str) -> dict[str, float]:
 
 
 def twice(name: str) -> list[dict[str, float]]:
-    """Stages in a process with an empty cache, and in one after it; NaN for what fails."""
+    """Stages in a process with an empty cache, and in the next one; NaN for failures."""
     with tempfile.TemporaryDirectory() as place:
         env = {**os.environ, "FUSER_LAB_CACHE": place, "NUMBA_CACHE_DIR": place}
         command = [sys.executable, "-m", "tests.benchmarks.gpu.compiling", "--stages-of", name]

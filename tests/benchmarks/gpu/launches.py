@@ -1,7 +1,7 @@
-"""What a run costs the host: ``python -m tests.benchmarks.gpu.launches``.
+"""Host time of a run: ``python -m tests.benchmarks.gpu.launches``.
 
-Microseconds per segment of tiny kernels: a prepared plan that is given its outputs, the same without, a plan bound to
-its arrays, and a captured graph. Results are checked first.
+Microseconds per segment of tiny kernels: a prepared plan with given outputs, the same without, a plan bound to its
+arrays, and a captured graph. Results are checked first.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from fuser_lab.runtime.executor import PreparedPlan, prepare
 
 
 def microseconds(call: Callable[[], Any], count: int = 300) -> float:
-    """The median over rounds of the host's time for a call; the GPU is waited for between rounds only."""
+    """The median over rounds of the host's time per call; the host waits for the GPU between rounds only."""
     for _ in range(20):
         call()
     found = []
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def timed(replay: Callable[[], None], length: int) -> None:
-    """Print what a replay takes on the GPU, launch after launch."""
+    """Print the GPU time of a replay, by launch."""
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     start.record()

@@ -130,6 +130,6 @@ KERNELS: Final[dict[str, dict[str, Made]]] = {
 
 
 def library_call(library: str, workload: str, arrays: Sequence[Any]) -> Call | None:
-    """Return a library's function on the arrays of a workload; None where it has no kernel for it."""
+    """Return a library's function on the arrays of a workload; None if it has no kernel for it."""
     made = KERNELS[library].get(workload)
     return made(*arrays) if made else None

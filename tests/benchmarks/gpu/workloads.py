@@ -25,8 +25,8 @@ class Workload:
     torch: Callable[..., Any]
     jax: Callable[..., Any] | None = None
     floats: tuple[int, ...] = ()  # numbers of the inputs that are Float
-    scale: float = 0.0  # of the results, where their largest magnitude is none
-    bar: float = 0.9  # the share of the copy rate that is asked for
+    scale: float = 0.0  # of the results, used if their largest magnitude is not
+    bar: float = 0.9  # the required share of the copy rate
 
     def dtype(self, number: int) -> DataType:
         return F if number in self.floats else B
@@ -56,12 +56,12 @@ def narrow(fd: Any, tensor: Any) -> Any:
 
 
 def row(fd: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
-    """One number per row, repeated along it."""
+    """One number per row, broadcast along it."""
     return fd.ops.broadcast_in_dim(tensor, shape=list(shape), broadcast_dims=[0])
 
 
 def features(fd: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
-    """One number per feature, repeated for each row."""
+    """One number per feature, broadcast over rows."""
     return fd.ops.broadcast_in_dim(tensor, shape=list(shape), broadcast_dims=[1])
 
 
@@ -195,7 +195,7 @@ def col_softmax(fd: Any, x: Any) -> Any:
     return narrow(fd, o.div(powers, features(fd, total, shape)))
 
 
-# The same by torch; the functions import nothing, so that the definitions can be read without torch
+# The same by torch; the functions import torch themselves, so that the definitions load without it
 
 
 def torch_softmax(dim: int) -> Callable[[Any], Any]:

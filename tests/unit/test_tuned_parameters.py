@@ -13,9 +13,9 @@ import fuser_lab as fl
 from fuser_lab.codegen.generate import Problem
 from fuser_lab.errors import ArgumentTypeError, InputError, TuningWarning
 from fuser_lab.plan.kept_results import keep
-from fuser_lab.runtime import kept_files
-from fuser_lab.schedule.kept import KeptResult, Machine, Shapes
+from fuser_lab.runtime import tuned_files
 from fuser_lab.schedule.parameters import Values
+from fuser_lab.schedule.tuned_parameters import KeptResult, Machine, Shapes
 from fuser_lab.search import tuning
 from tests.unit.tuning_clock import clock
 
@@ -36,7 +36,7 @@ def definition(unused: int = 0, op: str = "exp") -> fl.FusionDefinition:
 @pytest.fixture(autouse=True)
 def _place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(kept_files, "_WARNED", set())
+    monkeypatch.setattr(tuned_files, "_WARNED", set())
     with fl.use_tuned(False):
         yield
 
@@ -54,7 +54,7 @@ def result(values: Values, target: str = "cpu", shapes: Shapes = ((ROWS, 300),),
     problem = Problem(
         fusion=one.fusion, scheduler=one.scheduler, target=target, strides={}, alignment={}, device=device,
     )
-    machine = kept_files.this_host(target) if target == "cpu" else Machine.of_gpu(target, device)
+    machine = tuned_files.this_host(target) if target == "cpu" else Machine.of_gpu(target, device)
     made = KeptResult(
         machine=machine, label="NVIDIA H200" if target == "cuda" else str(machine), scheduler=one.scheduler.value,
         program=one.fusion.program, kernel=problem.kernel(), ops=("exp", "sum"), dtypes=("Float",), shapes=shapes,
@@ -134,7 +134,7 @@ def test_names_do_not_matter_and_ops_dtypes_and_devices_do() -> None:
     assert "fl.tune" not in reasons(elsewhere, "cuda")
     assert "grain = 4" in reasons(elsewhere), "the kernel of the CPU is for this machine"
     fl.kept_results().forget()
-    host = kept_files.this_host("cpu")
+    host = tuned_files.this_host("cpu")
     keep([result((("grain", 4),), machine=replace(host, detail=str(int(host.detail) + 1)))])
     assert "fl.tune" not in reasons(segment()), "with another number of threads"
 
@@ -211,7 +211,7 @@ def test_results_are_forgotten_by_number() -> None:
     left = found.forget([0])
     assert left.results == fl.kept_results().results == found.results[1:]
     assert not found.forget().results
-    assert not list(kept_files.folder().iterdir())
+    assert not list(tuned_files.folder().iterdir())
     with pytest.raises(InputError, match="numbers must be none: there are no results; given 0"):
         fl.kept_results().forget([0])
 
@@ -236,19 +236,19 @@ def damaged(change: Callable[[dict[str, object]], object]) -> Callable[[str], st
 ])
 def test_a_file_that_cannot_be_used_is_ignored_with_one_warning(write: Callable[[str], str], why: str) -> None:
     keep([result((("grain", 4),)), result((("threads", (64, 1)),), "cuda")])
-    place = kept_files.path_of(fl.kept_results().results[0])
+    place = tuned_files.path_of(fl.kept_results().results[0])
     place.write_text(write(place.read_text()))
     with pytest.warns(TuningWarning, match=f"{place.name} is ignored: it .*{why}") as seen:
         assert len(fl.kept_results().results) == 1
     assert len(seen) == 1
     assert len(fl.kept_results().results) == 1, "the second time without a warning"
     fl.kept_results().forget_ignored()
-    assert len(list(kept_files.folder().iterdir())) == 1
+    assert len(list(tuned_files.folder().iterdir())) == 1
 
 
 def test_several_files_that_cannot_be_used_are_one_warning() -> None:
     keep([result((("grain", n),), shapes=((n, 300),)) for n in (64, 128)])
-    for place in kept_files.folder().iterdir():
+    for place in tuned_files.folder().iterdir():
         place.write_text("{")
     with pytest.warns(TuningWarning, match="2 files in .* are ignored: [0-9a-f]{32}.json cannot be read") as seen:
         assert not fl.kept_results().results
@@ -260,8 +260,8 @@ def test_writers_at_the_same_time_lose_nothing() -> None:
 
     def write(one: KeptResult) -> None:
         for grain in (2, 4, 8):
-            kept_files.keep(replace(one, changes=((0, (("grain", grain),)),)))
-            assert kept_files.load()
+            tuned_files.keep(replace(one, changes=((0, (("grain", grain),)),)))
+            assert tuned_files.load()
 
     threads = [threading.Thread(target=write, args=(one,)) for one in (*made, *made)]
     for thread in threads:
@@ -271,4 +271,4 @@ def test_writers_at_the_same_time_lose_nothing() -> None:
     found = fl.kept_results().results
     assert {one.shapes for one in found} == {one.shapes for one in made}
     assert all(one.changes == ((0, (("grain", 8),)),) for one in found)
-    assert not list(kept_files.folder().glob("*.tmp"))
+    assert not list(tuned_files.folder().glob("*.tmp"))

@@ -7,10 +7,10 @@ from math import prod
 
 from fuser_lab.codegen.generate import Problem
 from fuser_lab.plan import Plan
-from fuser_lab.runtime.kept_files import this_host
 from fuser_lab.runtime.memory import Memory
-from fuser_lab.schedule.kept import KeptResult, Machine
+from fuser_lab.runtime.tuned_files import this_host
 from fuser_lab.schedule.templates import set_by_hand
+from fuser_lab.schedule.tuned_parameters import KeptResult, Machine
 from fuser_lab.targets import target_of
 from fuser_lab.version import __version__
 

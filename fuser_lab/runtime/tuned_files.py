@@ -20,8 +20,8 @@ from fuser_lab.json_text import json_text
 from fuser_lab.runtime.ahead import processors
 from fuser_lab.runtime.store import configured
 from fuser_lab.runtime.this_cpu import processor_name
-from fuser_lab.schedule.kept import KeptResult, Machine
 from fuser_lab.schedule.parameters import Values, checked
+from fuser_lab.schedule.tuned_parameters import KeptResult, Machine
 
 _SCHEMA: Final = "fuser_lab.tuned"
 _VERSION: Final = 1
