@@ -1,4 +1,4 @@
-"""Finds a chromium or chrome for the browser tests; as a script with --install, it installs Debian's when it may."""
+"""Finds a chromium or chrome for the browser tests; as a script with --install, it installs Debian's if permitted."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ HOW = (
 
 
 def candidates() -> Iterator[str]:
-    """Paths worth trying: the one asked for and no other, or those on the PATH and where macOS keeps them."""
+    """Candidate paths: only the requested one, or those on the PATH and in macOS's folders."""
     if asked := os.environ.get("FUSER_LAB_BROWSER"):
         yield asked
         return
@@ -28,7 +28,7 @@ def candidates() -> Iterator[str]:
 
 
 def answers(path: str) -> bool:
-    """Whether it is a browser that starts: Ubuntu's /usr/bin/chromium-browser may be a note about snap."""
+    """Whether a path is a browser that starts: Ubuntu's /usr/bin/chromium-browser may be a note about snap."""
     try:
         return subprocess.run([path, "--version"], capture_output=True, timeout=60, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -41,7 +41,7 @@ def find_browser() -> str | None:
 
 
 def root_prefix() -> list[str] | None:
-    """What to put before a command to run it as root without being asked anything; None if that cannot be."""
+    """The prefix that runs a command as root without a prompt; None if there is none."""
     if os.geteuid() == 0:
         return []
     sudo = shutil.which("sudo")
@@ -51,7 +51,7 @@ def root_prefix() -> list[str] | None:
 
 
 def install() -> None:
-    """Debian's chromium by apt-get, and a font for it, where this process may; otherwise nothing."""
+    """Debian's chromium by apt-get, and a font for it, if this process is permitted to; otherwise nothing."""
     prefix = root_prefix()
     apt = shutil.which("apt-get")
     if apt is None or prefix is None:

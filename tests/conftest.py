@@ -1,4 +1,4 @@
-"""What every test shares: the environment that Numba reads, hypothesis, and what a machine may lack."""
+"""Settings of all tests: environment variables that Numba reads, hypothesis, and what a machine may lack."""
 
 import ctypes
 import functools
@@ -9,12 +9,12 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Before anything imports Numba: OpenMP threads that spin take 8 ms a region when the cores are busy.
+# Before anything imports Numba: OpenMP threads that spin take 8 ms per region when the cores are busy.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# Between any two passes the fusion is verified.
+# The fusion is verified between passes.
 os.environ.setdefault("FUSER_LAB_VERIFY", "1")
 
-# On a machine with a GPU JAX would take most of its memory, in each process of tests.
+# On a machine with a GPU, JAX would reserve most of its memory in each test process.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
@@ -30,7 +30,7 @@ hypothesis.settings.load_profile("fuser_lab")
 
 @functools.cache
 def cuda_device_count() -> int:
-    """How many devices the CUDA driver reports; 0 without a driver. Loads neither Numba nor torch."""
+    """The number of devices that the CUDA driver reports; 0 without a driver. Loads neither Numba nor torch."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -63,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files that hold nothing to run: each process that collects them imports and expands them all."""
+    """Skip files with nothing to run, since each process would import and expand all of them."""
     if collection_path.suffix != ".py":
         return None
     text = collection_path.read_text(encoding="utf-8")
@@ -72,7 +72,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return True
     if (file := config.getoption("--not-passed-in")) is None:
         return None
-    # What a file holds that mentions a library may depend on whether that is installed.
+    # The tests in a file that mentions a library may depend on whether the library is installed.
     done = _outcomes(Path(file)).complete(collection_path.relative_to(config.rootpath).as_posix())
     return True if done and not any(library in text for library in INSTALL) else None
 
@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    # With xdist, the process that shares out the tests hears of every result, and it alone writes.
+    # With xdist, the process that distributes the tests receives every result, and only it writes.
     if (file := config.getoption("--passed-to")) is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(OutcomesTo(Path(file)))
 
@@ -119,7 +119,7 @@ def _outcomes(file: Path) -> Outcomes:
 
 @dataclass(frozen=True, slots=True, eq=False)  # pytest keeps plugins in sets
 class OutcomesTo:
-    """A plugin that appends the name of each test that passes to a file, and of each that is skipped or fails."""
+    """A plugin that appends the outcome and name of each test to a file."""
 
     file: Path
     lines: list[str] = field(default_factory=list)
@@ -170,7 +170,7 @@ def pytest_make_collect_report(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was not run and why, one line for each reason: which file asked for torch is of no use to a reader."""
+    """What was not run and why, one line per reason: the reader does not need the files that asked for torch."""
     lines = missing("torch", "jax")
     reasons = Counter(map(_reason, terminalreporter.stats.get("skipped", ())))
     lines += [f"{reason} ({count} skipped)" for reason, count in reasons.items() if not reason.startswith("needs torch")
@@ -183,7 +183,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def few_frames() -> Generator[None]:
-    """Leaves 300 frames to a test: what recurses over 1,000 ops fails, without the minutes that 100,000 ops take."""
+    """Leaves 300 frames to a test, so that recursion over 1,000 ops fails; 100,000 ops would take minutes."""
     limit, depth, frame = sys.getrecursionlimit(), 0, sys._getframe()
     while frame := frame.f_back:
         depth += 1
@@ -200,7 +200,7 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def test_output() -> Path:
-    """Where tests leave what a person may want to look at, as screenshots; not under version control."""
+    """The folder for output that people look at, such as screenshots; not under version control."""
     place = REPOSITORY / "test-output"
     place.mkdir(exist_ok=True)
     return place
@@ -208,7 +208,7 @@ def test_output() -> Path:
 
 @pytest.fixture(scope="session")
 def browser_path() -> str:
-    """The chromium or chrome of this machine, for Playwright's executable_path."""
+    """The path of an installed chromium or chrome, for Playwright's executable_path."""
     found = find_browser()
     if found is None:
         pytest.skip(HOW)

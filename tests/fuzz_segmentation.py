@@ -1,10 +1,9 @@
 """Random graphs cut by random schedulers: ``python -m tests.fuzz_segmentation --count 100000 --seed 17``.
 
-Of every plan is asked that no segments form a cycle, that no expression is lost, that none stands in two segments
-unless it is recomputed on purpose, that replaying the log gives the plan again, that replicas repeat a cast or a
-squeeze, and that each ``segment_set`` separates what it is said to separate. Failures are printed with their number,
-which ``--index`` does again; then the exit status is 1. ``--first`` is the number of the first graph: a long run can be
-made in pieces.
+Checked for every plan: segments form no cycle, no expression is lost, none is in two segments unless it is recomputed
+on purpose, replaying the log reproduces the plan, replicas repeat a cast or a squeeze, and each ``segment_set``
+separates what its documentation states. Failures are printed with their number, which ``--index`` repeats, and the exit
+status is then 1. ``--first`` is the number of the first graph, so a long run can be split.
 """
 
 import argparse
@@ -30,7 +29,7 @@ LISTED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A graph, how likely schedulers take a set of its expressions, and how it is cut."""
+    """A graph, the probability that schedulers accept a set of its expressions, and how it is cut."""
 
     fusion: Fusion
     oracle: Rule
@@ -83,7 +82,7 @@ def graph(rng: Random, ops: int) -> Fusion:
 def crossed(rng: Random) -> Fusion:
     """Return a fusion of statistics, two results each, and adds; with many outputs, pairs of these can close a cycle.
 
-    nvFuser overlooks edges that carry outputs where it keeps pairs of one round apart (cross_pair_cycle_trap).
+    nvFuser overlooks edges that carry outputs when it separates the pairs of one round (cross_pair_cycle_trap).
     """
 
     def body(fd: Any) -> None:
@@ -127,9 +126,9 @@ def case_of(seed: int, index: int) -> Case:
 
 
 def problems(given: Fusion, segmented: SegmentedFusion, replayed: SegmentedFusion) -> Iterator[str]:
-    """Yield what is wrong with a segmentation, looked up in the fusions and nowhere else.
+    """Yield the defects of a segmentation, determined from the fusions alone.
 
-    ``given`` is the fusion that was to be cut; that of the segmentation may have replicas, and no Welfords any more.
+    ``given`` is the original fusion; the segmentation's fusion may have replicas, and Welfords replaced.
     """
     fusion = segmented.fusion
     names, replicas = {expr.name for expr in fusion.tensor_exprs}, segmented.replicas
@@ -166,7 +165,7 @@ def problems(given: Fusion, segmented: SegmentedFusion, replayed: SegmentedFusio
 
 
 def hint_problems(segmented: SegmentedFusion, options: SegmenterOptions) -> Iterator[str]:
-    """Yield where a ``segment_set`` does not do what it is said to do."""
+    """Yield each ``segment_set`` that does not separate what its documentation states."""
     if options.segment_set is SegmentSetMeaning.IGNORE:
         return
     fusion = segmented.fusion
@@ -198,7 +197,7 @@ def reached(fusion: Fusion, start: Expr, side: str) -> set[str]:
 
 
 def check(case: Case) -> list[str]:
-    """Return what is wrong with how a case is cut."""
+    """Return the defects of a case's segmentation."""
     log = DecisionLog()
     segmented = segment(case.fusion, case.oracle, strategy=case.strategy, options=case.options, log=log)
     replayed = replay(case.fusion, log, case.oracle)
@@ -207,7 +206,7 @@ def check(case: Case) -> list[str]:
 
 
 def piece_problems(log: DecisionLog) -> Iterator[str]:
-    """Yield where a piece that top-down presegmentation accepted is asked about again, or together with another one."""
+    """Yield repeated questions about a piece that top-down presegmentation accepted, alone or with another piece."""
     accepted: dict[str, int] = {}
     for attempt in log:
         if attempt.phase == "top-down" and attempt.accepted:
@@ -219,7 +218,7 @@ def piece_problems(log: DecisionLog) -> Iterator[str]:
 
 
 def _checked(seed: int, indices: range) -> tuple[int, list[str]]:
-    """Return how many cases were checked, and what is wrong with them."""
+    """Return the number of checked cases, and their defects."""
     found = []
     for index in indices:
         try:
@@ -236,7 +235,7 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Check the cases that were asked for; return the exit status."""
+    """Check the requested cases; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz_segmentation", description=__doc__)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0, help="the number of the first graph (0)")

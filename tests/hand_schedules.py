@@ -1,8 +1,8 @@
-"""Fusions scheduled by hand, as nvFuser's tutorials do it, and what checks their kernels without a GPU.
+"""Fusions scheduled by hand, as in nvFuser's tutorials, and checks of their kernels without a GPU.
 
-Kernels run in lock step with float64 as the oracle. On the way the threads of a block are watched: between two barriers
-no element of shared memory may be written by one thread and read or written by another, and every thread must reach
-every barrier.
+Kernels run in lock step with float64 as the oracle. The evaluation observes the threads of a block: between two
+barriers no element of shared memory may be written by one thread and read or written by another, and every thread must
+reach every barrier.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ class WatchedThreads(kernel_eval.Lanes):
         super()._assign(name, value, update=update)
         made = self._env[name]
         if not known and not self._mask.all() and made.dtype.kind == "f":
-            # A thread that has not come here holds nothing.
+            # A thread that has not reached this point holds nothing.
             self._env[name] = np.where(self._mask, made, np.nan).astype(made.dtype)
 
     def _load(self, load: Load) -> Any:
@@ -62,7 +62,7 @@ class WatchedThreads(kernel_eval.Lanes):
         return value
 
     def _place(self, position: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The positions that threads name, and the threads."""
+        """The positions that threads access, and the threads."""
         where = np.broadcast_to(self._eval(position), self._mask.shape)[self._mask]
         return where, np.arange(len(self._mask))[self._mask]
 
@@ -86,7 +86,7 @@ class WatchedThreads(kernel_eval.Lanes):
         row = 0 if write else 2
         several = write and len(set(zip(*where, strict=True))) < len(thread)
         assert not several, f"several threads write one element of {buffer.name}"
-        # Two readers at one time are one that no writer is.
+        # Two readers at the same time are recorded as a thread that differs from every writer.
         again = (seen[row][where] == self.time) & (seen[row + 1][where] != thread)
         seen[row][where] = self.time
         seen[row + 1][where] = np.where(again, -2, thread)
@@ -137,13 +137,13 @@ def run_kernel(kernel: Kernel, fusion: Fusion, inputs: Sequence[Any]) -> list[np
 
 
 def check(fd: FusionDefinition, inputs: Sequence[Any]) -> None:
-    """The outputs of a definition's schedule by hand are what float64 gives."""
+    """The outputs of a definition's schedule by hand agree with float64."""
     fusion = bound(fd, inputs)
     check_scheduled(fd.hand.replayed(fusion), inputs, evaluate(fusion, inputs, exact=False))
 
 
 def check_scheduled(scheduled: ScheduledFusion, inputs: Sequence[Any], wanted: Sequence[np.ndarray]) -> None:
-    """The outputs of a schedule are what is wanted, up to a few roundings."""
+    """The outputs of a schedule are the expected ones, up to a few roundings."""
     for tv, got, expected in zip(scheduled.fusion.outputs, run(scheduled, inputs), wanted, strict=True):
         allowed = TOLERANCE[tv.dtype] * max(float(np.abs(expected).max(initial=0)), 1.0)
         np.testing.assert_allclose(got.astype(np.float64), expected, rtol=0, atol=allowed)
@@ -200,7 +200,7 @@ def two_directions() -> FusionDefinition:
 
 
 def three_directions() -> FusionDefinition:
-    """-x of three axes, each split over blocks and threads of its own direction."""
+    """-x of three axes, each split over blocks and threads of a different direction."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1, -1], contiguity=True)
         out = fd.ops.neg(x)
@@ -213,7 +213,7 @@ def three_directions() -> FusionDefinition:
 
 
 def row_sum(dtype: DataType = DataType.Float, threads: int = 64) -> FusionDefinition:
-    """Rows over blocks; each thread adds vectors of its own (rfactor), then all add theirs."""
+    """Rows over blocks; each thread sums its vectors (rfactor), then all threads combine their sums."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=dtype)
         out = fd.ops.sum(x, [1])
@@ -233,7 +233,7 @@ def row_sum(dtype: DataType = DataType.Float, threads: int = 64) -> FusionDefini
 
 
 def several_rows_per_block() -> FusionDefinition:
-    """max over rows: threads in y have a row each, threads in x share it; no rfactor."""
+    """max over rows: threads in y have one row each, threads in x share it; no rfactor."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True)
         out = fd.ops.max(x, [1])
@@ -314,7 +314,7 @@ def transpose(tile: int = 32, rows: int = 8) -> FusionDefinition:
     out.parallelize(0, P.grid_y)
     out.parallelize(1, P.grid_x)
     out.parallelize_like()
-    # From here on, loads and stores of a tile go different ways.
+    # From here on, loads and stores of a tile have different loops.
     out.split(2, rows)
     out.parallelize(3, P.block_y)
     out.parallelize(4, P.block_x)
@@ -344,7 +344,7 @@ def partly_inlined() -> FusionDefinition:
 
 
 def forked_output() -> FusionDefinition:
-    """exp(x) is returned and read: the copy that is returned and the reader share loops with it."""
+    """exp(x) is returned and read: the returned copy and the reader share loops with it."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1], contiguity=True)
         power = fd.ops.exp(x)

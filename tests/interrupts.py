@@ -1,7 +1,8 @@
 """Ctrl-C at random moments of sessions that import, compile and run: right answers afterwards, and no other exception.
 
-``python -m tests.interrupts --count 200`` prints how many interrupts were sent, where they came out, and what failed.
-Each session is a process of its own with an empty cache, so that imports and first compilations are interrupted too.
+``python -m tests.interrupts --count 200`` prints how many interrupts were sent, where they were raised, and what
+failed. Each session is a separate process with an empty cache, so that imports and first compilations are interrupted
+too.
 """
 
 import argparse
@@ -21,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-EACH = 10  # interrupts of a session
+EACH = 10  # interrupts per session
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Interrupts sent, how many of them while something ran, how many came out as KeyboardInterrupt, and failures.
+    """Interrupts sent, those sent while something ran, those raised as KeyboardInterrupt, and failures.
 
-    ``dropped`` counts those that fell into a finalizer or a callback, whose exceptions Python prints and drops.
+    ``dropped`` counts those that hit a finalizer or a callback, whose exceptions Python prints and drops.
     """
 
     sent: int
@@ -39,7 +40,7 @@ class Outcome:
 
 
 def compute(number: int) -> None:
-    """Compile and run a definition that no other number has, and compare its result with NumPy's."""
+    """Compile and run a definition that is unique to the number, and compare its result with NumPy's."""
     import fuser_lab as fl
 
     factor, size = 1 + number / 64, 16 + number
@@ -56,7 +57,7 @@ def compute(number: int) -> None:
 
 def session(seed: int, count: int) -> Outcome:
     """Interrupt this process at random moments of its work, then compute everything again, uninterrupted."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in a background job
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs start with SIGINT ignored
     chance = random.Random(seed)
     failures: list[str] = []
     tally: Counter[str] = Counter()
@@ -67,7 +68,7 @@ def session(seed: int, count: int) -> Outcome:
         printed(dropped)
 
     sys.unraisablehook = unraisable
-    lasted = 2.0  # seconds that a computation takes, with the imports at first
+    lasted = 2.0  # seconds per computation; the first one includes imports
 
     def interrupt(finished: threading.Event) -> None:
         tally["working"] += not finished.is_set()
@@ -87,7 +88,7 @@ def session(seed: int, count: int) -> Outcome:
                 lasted = min(lasted, 1.2 * (time.perf_counter() - begin))
             finished.set()
             timer.join()
-            time.sleep(1)  # the signal is on its way
+            time.sleep(1)  # the signal has been sent
         except KeyboardInterrupt:
             tally["raised"] += 1
         timer.join()
@@ -100,7 +101,7 @@ def session(seed: int, count: int) -> Outcome:
 
 
 def in_a_process(seed: int, count: int) -> Outcome:
-    """Return what a session came to in a process of its own."""
+    """Return the results of a session in a separate process."""
     with tempfile.TemporaryDirectory() as cache:
         done = subprocess.run(
             [sys.executable, "-m", "tests.interrupts", "--session", str(seed), "--count", str(count)],
@@ -115,7 +116,7 @@ def in_a_process(seed: int, count: int) -> Outcome:
 
 
 def main() -> int:
-    """Run sessions and print what they came to; the exit status says whether anything failed."""
+    """Run sessions and print their results; the exit status is 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.interrupts", description=__doc__)
     parser.add_argument("--count", type=int, default=200, help="interrupts in all")
     parser.add_argument("--seed", type=int, default=1)

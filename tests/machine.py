@@ -1,4 +1,4 @@
-"""How fast this machine is beside the one that promised times are for."""
+"""The speed of this machine relative to the one on which the time limits were measured."""
 
 import functools
 import time
@@ -20,5 +20,5 @@ def _slowness() -> float:
 
 
 def allowed(seconds: float) -> float:
-    """Return the time that this machine may take for what is promised in a time: longer where it is slower."""
+    """Return a time limit scaled to this machine: longer if the machine is slower."""
     return seconds * _slowness()

@@ -1,8 +1,8 @@
 """Memory of a session that computes many different definitions: ``python -m tests.memory_bound --definitions 2000``.
 
-Prints the resident memory of the process, and of the processes that it has started, over what it was at the start, and
-fails where it grows by more than ``--most`` MB. Nothing of a definition is kept by this program; ``--hold`` keeps all
-of them, with their plans and kernels.
+Prints the growth of the resident memory of the process and of the processes that it has started, and fails if it
+exceeds ``--most`` MB. This program keeps no definition; with ``--hold`` it keeps all of them, with their plans and
+kernels.
 """
 
 import argparse
@@ -22,7 +22,7 @@ MB = 1 << 20
 
 
 def resident() -> int:
-    """Return the bytes of memory that this process and those that it started have; Linux only."""
+    """Return the resident bytes of this process and of those that it started; Linux only."""
     page, parents, own = os.sysconf("SC_PAGE_SIZE"), {}, {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -34,7 +34,7 @@ def resident() -> int:
 
 
 def compute(number: int) -> Any:
-    """Return a definition that no other number has, computed and compared with NumPy."""
+    """Return a definition that is unique to the number, computed and compared with NumPy."""
     factor, size = 1 + number / 4096, 33 + number % 1021
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=fl.DataType.Float)
@@ -48,7 +48,7 @@ def compute(number: int) -> Any:
 
 
 def grown(definitions: int, *, hold: bool = False, every: int = 0) -> int:
-    """Return by how many bytes memory has grown at most while definitions were computed."""
+    """Return the largest growth of memory in bytes while definitions were computed."""
     start, most, held, begin = resident(), 0, [], time.perf_counter()
     for number in range(definitions):
         found = compute(number)
@@ -65,7 +65,7 @@ def grown(definitions: int, *, hold: bool = False, every: int = 0) -> int:
 
 
 def main() -> int:
-    """Compute definitions, print what memory does, and return 0 if it stays within the bound."""
+    """Compute definitions, print the memory used, and return 0 if it stays within the bound."""
     parser = argparse.ArgumentParser(prog="python -m tests.memory_bound", description=__doc__)
     parser.add_argument("--definitions", type=int, default=2000)
     parser.add_argument("--most", type=int, default=500, help="MB over the start")

@@ -1,11 +1,11 @@
-"""What only some tests need, and how to install it: without it they are skipped, and a run's last lines say so."""
+"""Libraries that only some tests need: without one, its tests are skipped, and the run ends with how to install it."""
 
 import importlib.util
 from types import ModuleType
 
 import pytest
 
-# The plain wheel of torch brings several GB of CUDA libraries; the CPU build is enough.
+# The default wheel of torch includes several GB of CUDA libraries; the CPU build is enough.
 INSTALL = {
     "torch": "pip install torch",
     "jax": "pip install jax",
@@ -15,18 +15,18 @@ INSTALL = {
     "numba_cuda_mlir": "pip install 'fuser_lab[cuda-mlir]'",
 }
 NEEDS_DEVICE = "needs a CUDA device"
-# Markers of tests that may be skipped where no other may: CI has no GPU, and does not install numba-cuda-mlir, whose
+# Markers of tests that may be skipped when no others may: CI has no GPU, and does not install numba-cuda-mlir, whose
 # wheel has 70 MB (`make test-mlir` does).
 MAY_BE_SKIPPED = ("gpu", "mlir")
 
 
 def needs(library: str) -> ModuleType:
-    """The module of this name; where it is not installed, the test or the whole file that asks is skipped."""
+    """The module of this name; if it is not installed, the test or the file that requests it is skipped."""
     return pytest.importorskip(library, reason=f"needs {library}: {INSTALL[library]}")
 
 
 def missing(*libraries: str) -> list[str]:
-    """One line for each of these libraries that is not installed, with the command that installs it."""
+    """One line per library that is not installed, with the command that installs it."""
     return [
         f"{library} is not installed, so tests that need it were skipped: {INSTALL[library]}"
         for library in libraries

@@ -1,8 +1,8 @@
 """When do cuts at reshapes and resizes pay? ``python -m tests.presegmentation_study --count 2000 --seed 17``.
 
 Random fusions of pointwise ops, row sums, reshapes, slices and pads over 1024 x 1024 floats, with several outputs, and
-the gallery, each segmented bottom-up and top-down with every set of cuts. Printed is in how many the second moves fewer
-bytes, and in how many more; lesson 04 shows these rows.
+the gallery, each segmented bottom-up and top-down with every set of cuts. It prints how often the second moves fewer
+bytes, and how often more; lesson 04 shows these rows.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SHAPES = ([1024, 1024], [512, 2048], [2048, 512])
 
 @dataclass
 class Tally:
-    """How often a set of cuts moves fewer, as many or more bytes than bottom-up, and the shares."""
+    """Counts of fusions in which a set of cuts moves fewer, equal or more bytes than bottom-up, and the shares."""
 
     fewer: int = 0
     same: int = 0
@@ -120,7 +120,7 @@ def table(tallies):
 
 
 def main():
-    """Print the study that was asked for."""
+    """Print the requested study."""
     parser = argparse.ArgumentParser(prog="python -m tests.presegmentation_study", description=__doc__)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=17)

@@ -1,6 +1,6 @@
-"""Numbered random cases shared among processes, a chunk at a time.
+"""Numbered random cases distributed over processes in chunks.
 
-A run may be made in pieces, by the number of its first case. Where one is interrupted, what was done is not lost.
+A run can be split by the number of its first case. If it is interrupted, finished work is not lost.
 """
 
 import os
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
-# Libraries read these when they are imported. One process per core is parallel enough.
+# Libraries read these variables when they are imported. One process per core is enough parallelism.
 _ENVIRONMENT = {
     "OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1", "FUSER_LAB_VERIFY": "1",
@@ -32,10 +32,10 @@ def chunks(first: int, count: int, size: int) -> list[range]:
 
 
 def results(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], workers: int) -> Iterator[Any]:
-    """Yield ``function(*call)`` of each call, in the order in which they end.
+    """Yield ``function(*call)`` of each call, in the order of completion.
 
-    After SIGINT or SIGTERM, which ``timeout`` sends, no call begins and those that have begun are the last. What is
-    raised by a call, or by the death of a process, is raised here.
+    After SIGINT or SIGTERM, which ``timeout`` sends, no further call begins, and running ones are completed. Exceptions
+    of a call, or from the death of a process, are raised here.
     """
     context = get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_left_to_the_parent) as pool:
@@ -53,7 +53,7 @@ def _left_to_the_parent() -> None:
 
 @contextmanager
 def _ending(pending: Iterable[Future[Any]]) -> Iterator[None]:
-    """Cancel what has not begun when one of the signals comes, which means what it meant before when it comes again."""
+    """Cancel pending calls at the first of these signals, and restore the earlier handlers for the next one."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def restored() -> None:

@@ -1,8 +1,8 @@
-"""Random plans told by annotations: ``python -m tests.random_annotations --count 1000 --seed 17``.
+"""Random plans expressed as annotations: ``python -m tests.random_annotations --count 1000 --seed 17``.
 
-A plan is of a random fusion, cut by a random strategy and then edited at random. What `Plan.to_annotations` finds is
-checked by segmenting the text of the annotated definition and comparing who is with whom; where it finds nothing, it
-has to give a reason for each way. Failures are printed with their number, which ``--index`` does again.
+A random fusion is cut by a random strategy, and the plan is edited at random. The result of `Plan.to_annotations` is
+checked by segmenting the text of the annotated definition and comparing the segments; if there is no result, it must
+give a reason for each attempted form. Failures are printed with their number, which ``--index`` repeats.
 """
 
 import argparse
@@ -37,9 +37,9 @@ def random_plan(seed, index):
 
 
 def company(plan, kept=frozenset()):
-    """Return the segments as sets of names, replicas under the names of what they repeat.
+    """Return the segments as sets of names; replicas have the names of the expressions that they repeat.
 
-    Annotations are left out, other than those whose result is an output of the fusion, and those to be kept.
+    Annotations are omitted, except those whose result is an output of the fusion and those to be kept.
     """
     outputs = set(plan.definition.outputs)
     hints = {e.name for e in plan.definition.exprs if e.op.name == "segment_set" and e.out not in outputs} - kept
@@ -51,14 +51,14 @@ def company(plan, kept=frozenset()):
 
 
 def read_again(plan):
-    """Return a plan made by the text of another one."""
+    """Return the plan that the text of another one creates."""
     names = {}
     exec(plan.to_python(), names)
     return names["plan"]
 
 
 def problem(plan, tries=60):
-    """Return what is wrong with how a plan is told, or None; and how it was told."""
+    """Return the defect of a plan's annotations, or None; and the form of the annotations."""
     told = plan.to_annotations(tries=tries)
     if not told:
         unscheduled = any(segment.scheduler is None for segment in plan.segments)
@@ -66,7 +66,7 @@ def problem(plan, tries=60):
             return f"nothing found, and the reasons are {told.reasons}", "reason"
         return None, "reason"
     how = str(told.way) if told.annotations else "no annotation"
-    # Annotations that both definitions have stay where they were.
+    # Annotations that both definitions have stay in place.
     both = {one.hint for one in told.annotations} & {one.hint for one in plan.annotations}
     if company(told.plan, both) != company(plan, both):
         return f"{told} gives {company(told.plan)}, not {company(plan)}", how
@@ -76,7 +76,7 @@ def problem(plan, tries=60):
 
 
 def main():
-    """Check the plans that were asked for; return the exit status."""
+    """Check the requested plans; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.random_annotations", description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=17)

@@ -1,9 +1,9 @@
-"""What schedules of segments are, by scheduler: ``python -m tests.schedule_coverage --sample 60``.
+"""Coverage of segment schedules, by scheduler: ``python -m tests.schedule_coverage --sample 60``.
 
-Each segment of the examples and of a sample of the corpus is asked for its schedule, which is given back to the plan:
-the kernels must be the same on both targets. Then numbers of the schedule are changed, one at a time: the kernel must
-be the one that `with_params` makes with that number. Last, loops are lowered one by one, as if no scheduler had written
-them, run in lock step at smaller extents, and compared with the reference evaluation of the segment.
+For each segment of the examples and of a sample of the corpus, its schedule is passed to the plan again: the kernels
+must be the same on both targets. Then numbers of the schedule are changed, one at a time: the kernel must be the one
+that `with_params` makes with that number. Finally, loops are lowered one by one, as if no scheduler had written them,
+run in lock step at smaller extents, and compared with the reference evaluation of the segment.
 """
 
 import argparse
@@ -36,13 +36,13 @@ SEED = 7
 Key = tuple[str, str]
 _NUMBER = re.compile(r"(factor|[a-z]+)=(\d+)(?=[,)])")
 _MEANING = re.compile(r"# (vector|threads of a block, in x|threads of a block, in y|unroll|split)")
-_MOST_ELEMENTS = 4096  # of a segment's largest tensor; extents shrink to that
-_TOLERANCE = 2e-2  # relative to the largest value: low-precision dtypes round, and reductions are summed otherwise
+_MOST_ELEMENTS = 4096  # elements of a segment's largest tensor; extents are reduced to that
+_TOLERANCE = 2e-2  # relative to the largest value: dtypes round, and orders of summation differ
 
 
 @dataclass(slots=True)
 class Coverage:
-    """Numbers of segments by source and scheduler, and what went wrong."""
+    """Numbers of segments by source and scheduler, and the failures."""
 
     segments: Counter[Key] = field(default_factory=Counter)
     loops: Counter[Key] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Coverage:
     wrong: list[str] = field(default_factory=list)
 
     def table(self) -> Table:
-        """Return the numbers as a table."""
+        """Return the counts as a table."""
         counts = (
             self.segments, self.loops, self.templates, self.same, self.edits, self.edited, self.lowered, self.right,
         )
@@ -92,7 +92,7 @@ def inputs_of(fusion: Fusion, seed: int = 0) -> list[Any]:
         if not isinstance(value, TensorView):
             found.append(2 if value.dtype.is_integral else 0.5)
             continue
-        # Expanded axes hold one element, read again and again.
+        # Expanded axes contain one element, which is read repeatedly.
         shape = [1 if axis.is_broadcast else size for axis, size in zip(value.domain.axes, value.shape, strict=True)]
         is_whole = not (value.dtype.is_float or value.dtype.is_complex)
         numbers = rng.integers(0, 2, shape) if is_whole else 0.1 + 0.9 * rng.random(shape)
@@ -101,7 +101,7 @@ def inputs_of(fusion: Fusion, seed: int = 0) -> list[Any]:
 
 
 def has_right_values(segment: Segment) -> bool | None:
-    """Whether the schedule of a segment gives the values of the reference; None if no smaller sizes fit its ops."""
+    """Whether the schedule of a segment gives the reference's values; None if its ops allow no smaller sizes."""
     schedule = segment.schedule
     try:
         fusion, _ = smaller(segment.fusion, _MOST_ELEMENTS)
@@ -124,7 +124,7 @@ def _agree(got: Any, wanted: Any) -> bool:
 
 
 def gives_itself(plan: Plan, segment: Segment) -> bool:
-    """Whether the plan with a segment's own schedule is the plan, with the same kernels on both targets."""
+    """Whether the plan with a segment's own schedule is the original plan, with the same kernels on both targets."""
     found = [
         plan.with_schedule(segment.index, str(schedule))
         for schedule in (segment.schedule, segment.schedule_for("cuda"), segment.schedule_for("cpu"))
@@ -137,7 +137,7 @@ def gives_itself(plan: Plan, segment: Segment) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberChange:
-    """A schedule with one other number, and the same as a parameter."""
+    """A schedule with one changed number, and the same change as a parameter."""
 
     text: str
     target: str
@@ -146,7 +146,7 @@ class NumberChange:
 
 
 def number_changes(segment: Segment, target: str) -> Iterator[NumberChange]:
-    """Yield the schedule of a segment with each of its numbers doubled, and halved."""
+    """Yield the schedule of a segment with each of its numbers doubled and halved."""
     lines = str(segment.schedule_for(target)).splitlines()
     nests = segment.params(target)
     for place, line in enumerate(lines):
@@ -169,7 +169,7 @@ def number_changes(segment: Segment, target: str) -> Iterator[NumberChange]:
 
 
 def agrees(plan: Plan, segment: Segment, change: NumberChange) -> bool:
-    """Whether a changed number is a parameter: the same kernel, or refused by both or left to the general lowering."""
+    """Whether a changed number acts as a parameter: the same kernel, both refused, or left to the general lowering."""
     index, wanted, got = segment.index, None, None
     with contextlib.suppress(ScheduleError):
         wanted = plan.with_params(index, target=change.target, nest=change.nest, **change.values)
@@ -183,7 +183,7 @@ def agrees(plan: Plan, segment: Segment, change: NumberChange) -> bool:
 
 
 def measure(found: Iterator[tuple[str, str, Plan]], *, run: bool = True, changes: int | None = None) -> Coverage:
-    """Return the coverage of the segments that have kernels; at most so many changes of each segment."""
+    """Return the coverage of the segments that have kernels, with a maximum number of changes per segment."""
     coverage, rng = Coverage(), random.Random(SEED)
     for source, name, plan in found:
         for segment in plan.segments:
@@ -213,7 +213,7 @@ def measure(found: Iterator[tuple[str, str, Plan]], *, run: bool = True, changes
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table, and what is wrong."""
+    """Print the table and the failures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, default=60, help="entries of the corpus")
     parser.add_argument("--changes", type=int, default=4, help="numbers changed of each segment, at most")

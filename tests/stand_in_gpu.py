@@ -1,7 +1,7 @@
-"""A stand-in for a GPU: plans make CUDA kernels and launch them on tensors in host memory.
+"""A stand-in for a GPU: plans generate CUDA kernels and launch them on tensors in host memory.
 
-In place of the driver's call, a function evaluates the kernels in lock step, or does nothing if only the time until
-that call is of interest.
+Instead of the driver's call, a function evaluates the kernels in lock step, or does nothing if only the time until that
+call matters.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class StandIn(device.DeviceMemory):
         self._launched = launched
 
     def calls(self, generated: Any) -> tuple[device.DeviceCall, ...]:
-        """Return the launches of a kernel, which nothing has compiled."""
+        """Return the launches of a kernel without compiling it."""
         return tuple(
             device.DeviceCall(
                 function=SimpleNamespace(
@@ -56,11 +56,11 @@ class StandIn(device.DeviceMemory):
         )
 
     def active(self, values: object) -> Any:
-        """Return a context of no effect."""
+        """Return a context without effect."""
         return contextlib.nullcontext()
 
     def maker(self, outputs: Any) -> Any:
-        """Return what makes new tensors for outputs."""
+        """Return the allocator of outputs."""
         make = empty_strided()
         made = [(slot.shape, slot.dense, self._dtype(slot.tensor.dtype)) for slot in outputs]
         return lambda: [make(*form) for form in made]
@@ -70,7 +70,7 @@ class StandIn(device.DeviceMemory):
         return StandIn.stream
 
     def capability(self) -> tuple[int, int]:
-        """Return that of the default target."""
+        """Return the device of the default target."""
         return DEFAULT.cc
 
     def label(self) -> str:
@@ -79,7 +79,7 @@ class StandIn(device.DeviceMemory):
 
 
 class Launched:
-    """What the driver would launch, evaluated in lock step; ``phases`` lists all launches."""
+    """The launches of the driver, evaluated in lock step; ``phases`` lists all of them."""
 
     def __init__(self) -> None:
         self.phases: list[Phase] = []
@@ -126,7 +126,7 @@ def _array(buffer: Buffer, address: int) -> Any:
 
 @contextlib.contextmanager
 def stand_in_gpu(*, evaluated: bool = True) -> Iterator[Launched]:
-    """Let all plans that are prepared inside run on the stand-in; return what is launched."""
+    """Let all plans that are prepared inside run on the stand-in; return the launches."""
     torch = needs("torch")
     launched = Launched()
     quiet: Any = ctypes.CDLL(None).abs  # returns 0 for the handle 0

@@ -1,10 +1,9 @@
-"""``python -m tests.sweep_lengths``: rows of many lengths, compiled for many processors, in processes that may end.
+"""``python -m tests.sweep_lengths``: rows of many lengths, compiled for many processors, in processes that may abort.
 
 Kernels are specialized by length, and LLVM decides by length, dtype and processor how to vectorize them. Each program
-is compiled and run for the processor that is here and compared with NumPy in float64; the module that Numba makes of it
-then goes through the same passes for every other processor, up to its machine code, which is not run. An abort is a
-process that LLVM ended. The worker processes hold an LLVM process of their own, so that one that ends is counted and
-the sweep goes on.
+is compiled for the current processor, run, and compared with NumPy in float64; its Numba module then goes through the
+same passes for every other processor, up to its machine code, which is not run. An abort is a process that LLVM ended.
+Each worker has a separate LLVM process, so that an abort is counted and the sweep continues.
 """
 
 import argparse
@@ -46,7 +45,7 @@ _SEED = 13
 
 
 def default_lengths() -> tuple[int, ...]:
-    """Return 1 to 300 and 100 more up to 10,000."""
+    """Return the lengths 1 to 300, and 100 more up to 10,000."""
     longer = random.Random(_SEED).sample(range(301, _LONGEST + 1), _LONG)
     return (*range(1, 301), *sorted(longer))
 
@@ -82,7 +81,7 @@ PROGRAMS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]] = {
 
 
 class RecordingProcess(LlvmProcess):
-    """An LLVM process that keeps what it was asked, and counts how often it was ended."""
+    """An LLVM process that records its requests, and counts its aborts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +89,7 @@ class RecordingProcess(LlvmProcess):
         self.ended = 0
 
     def attempt(self, request: Request, pipeline: Pipeline | None = None) -> Compiled:
-        """Return a compiled module, as the class above does."""
+        """Return a compiled module, like the base class."""
         if pipeline in {None, request.pipeline}:
             self.requests.append(request)
         try:
@@ -102,7 +101,7 @@ class RecordingProcess(LlvmProcess):
 
 @dataclass(kw_only=True)
 class Found:
-    """What was compiled, by processor, and what went wrong."""
+    """Numbers of compilations by processor, and the failures."""
 
     programs: int = 0
     modules: Counter[str] = field(default_factory=Counter)
@@ -120,7 +119,7 @@ def inputs_of(length: int, dtype: np.dtype[Any]) -> Any:
 def swept(
     process: RecordingProcess, length: int, dtypes: Sequence[str], programs: Sequence[str], cpus: Sequence[str],
 ) -> Found:
-    """Return what is found for rows of one length; kernels of this process must be compiled by ``process``."""
+    """Return the findings for rows of one length; kernels of this process must be compiled by ``process``."""
     found = Found()
     for dtype in dtypes:
         kind, numpy_dtype, tolerance = DTYPES[dtype]
@@ -152,7 +151,7 @@ def swept(
 
 
 def _work() -> None:
-    """Answer each line of JSON, what to sweep, with another, what was found."""
+    """Answer each line of JSON, a request, with another, its findings."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     pipelines.LLVM = process = RecordingProcess()
@@ -165,13 +164,13 @@ Task = dict[str, Any]  # arguments of `swept`, as JSON has them
 
 
 class _Workers:
-    """Processes that sweep one length after another; one that ends is an abort, and another takes its place."""
+    """Processes that sweep one length after another; one that ends counts as an abort and is replaced."""
 
     def __init__(self, tasks: Iterator[Task], report: Callable[[dict[str, Any]], None]) -> None:
         self._tasks, self._report, self._lock = tasks, report, threading.Lock()
 
     def run(self, count: int) -> None:
-        """Sweep all, in a number of processes."""
+        """Sweep all lengths in a number of processes."""
         threads = [threading.Thread(target=self._feed, daemon=True) for _ in range(count)]
         for thread in threads:
             thread.start()
@@ -214,7 +213,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def main() -> int:
-    """Sweep, print what was found, and return 0 if nothing was wrong."""
+    """Sweep, print the findings, and return 0 if there was no failure."""
     parser = argparse.ArgumentParser(prog="python -m tests.sweep_lengths", description=__doc__)
     parser.add_argument("--lengths", type=_numbers, default=default_lengths(), help='such as "1-300,512"')
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
@@ -228,7 +227,7 @@ def main() -> int:
         return 0
     foreign = FOREIGN if platform.machine() in {"x86_64", "AMD64"} else ("generic",)
     cpus = list(foreign if options.cpu is None else options.cpu)
-    # The longest first, so that no process is left with much to do at the end.
+    # The longest first, which balances the processes at the end.
     tasks = [
         {"length": length, "dtypes": options.dtypes, "programs": options.programs, "cpus": cpus}
         for length in sorted(options.lengths, reverse=True)

@@ -1,9 +1,9 @@
-"""What the general lowering lacks beside the writers of nests: ``python -m tests.two_lowerings [--style elements]``.
+"""The general lowering compared with the writers of nests: ``python -m tests.two_lowerings [--style elements]``.
 
-Each kernel of the examples and of the benchmark's workloads that is one nest, at full size, is compiled to PTX twice:
-as its writer makes it, and with its schedule lowered loop by loop, as if no scheduler had written it. The table counts,
-by the style of the nest, the kernels whose schedule is loops, those that the general lowering follows, and those that
-access memory in the same way (as many accesses of each width), with at most 1.1 times as many instructions.
+Each kernel of the examples and of the benchmark's workloads that is one nest is compiled to PTX at full size twice: as
+its writer emits it, and with its schedule lowered loop by loop, as if no scheduler had written it. The table counts, by
+the style of the nest, the kernels whose schedule is loops, those that the general lowering follows, and those that
+access memory in the same way (equally many accesses of each width), with at most 1.1 times as many instructions.
 """
 
 import argparse
@@ -33,14 +33,14 @@ _INSTRUCTION = re.compile(r"\s+(?:@!?%p\d+\s+)?[a-z]\w*[\w.]*\s+[^:]*;")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """What PTX does: its accesses to global memory by kind and bytes, and its number of instructions."""
+    """Facts about PTX: its accesses to global memory by kind and bytes, and its number of instructions."""
 
     accesses: Counter[tuple[str, int]]
     instructions: int
 
 
 def code_of(generated: GeneratedKernel) -> Code:
-    """Return what a kernel's PTX does."""
+    """Return the facts about a kernel's PTX."""
     text = "\n".join(phase.ptx for phase in compile_phases(generated))
     accesses: Counter[tuple[str, int]] = Counter()
     for found in _ACCESS.finditer(text):
@@ -63,7 +63,7 @@ def plans() -> Iterator[tuple[str, Plan]]:
 
 
 def compared(segment: Segment, target: str) -> tuple[str, Counter[str], str] | None:
-    """Return style, counts and what differs for a segment whose kernel is one nest; None for others."""
+    """Return style, counts and differences for a segment whose kernel is one nest; None for others."""
     if segment.scheduler is None or evaluated_because(segment.fusion, segment.scheduler):
         return None
     kernel = segment.kernel(target)

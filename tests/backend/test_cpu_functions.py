@@ -164,7 +164,7 @@ def test_16_bit_storage_is_exact_and_vectorized(widen: Any, narrow: Any, dtype: 
         fewest = 4 if has("avx") else 2
         assert len(vectors(up)) >= fewest
         assert len(vectors(down)) >= fewest
-    else:  # a function of the compiler's run time library converts one number
+    else:  # a function of the compiler's runtime library converts one number
         assert "__extendhfsf2" in up.inspect_asm(up.signatures[0])
 
 

@@ -365,7 +365,7 @@ def test_an_output_shares_no_memory_with_itself(kind, library):
     out, overlaps = WITHIN[kind](np.zeros(20000, np.float32))
     plan, places = fl.segment(fd, [x]), [step // 4 for step in out.strides]
     offsets = np.add.outer(np.arange(64) * out.strides[0], np.arange(100) * out.strides[1])
-    assert (np.diff(np.sort(offsets.ravel())).min() < 4) == overlaps, "what the example says of itself"
+    assert (np.diff(np.sort(offsets.ravel())).min() < 4) == overlaps, "what the example claims"
     if library == "torch":
         torch = needs("torch")
         if any(step % 4 or step < 0 for step in out.strides):

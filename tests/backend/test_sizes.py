@@ -39,7 +39,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 def test_new_batch_sizes_of_a_softmax_compile_nothing(compiled: list[str]) -> None:
     fd = defined(2, lambda fd, x: fd.ops.softmax(x, -1))
-    columns = 37  # of no other test
+    columns = 37  # that no other test has
     numbers = np.random.default_rng(0).standard_normal((60_000, columns), np.float32)
     for rows in (0, 1, 2, 3, 64, 127, 128, 1000, 4096, 8191, 8192, 60_000):
         (got,) = fd.execute([numbers[:rows]])

@@ -1,7 +1,7 @@
-"""All candidates of `fl.tune` for a hundred segments or more, and how well a model ranks them.
+"""All candidates of `fl.tune` for a hundred segments or more, and the quality of a model's ranking.
 
 ``python -m tests.benchmarks.candidates --out FILE`` measures on the GPU (`tests.benchmarks.measure_kernels`, with a
-cold L2 cache) until ``--seconds`` are over; the file belongs in ``tests/data/kernels``. ``python -m
+cold L2 cache) until ``--seconds`` have passed; the file belongs in ``tests/data/kernels``. ``python -m
 tests.benchmarks.candidates --fit`` fits the model to all files there, stores its weights in the package, and writes the
 table of docs/cost_model.md; it needs no GPU.
 """
@@ -58,7 +58,7 @@ def table(agreement: Sequence[Mapping[str, Any]]) -> str:
 
 
 def written(page: str, found: str) -> str:
-    """Return a page with a table in the place of its table of agreement."""
+    """Return a page with its table of agreement replaced."""
     lines = page.splitlines()
     place = next(n for n, line in enumerate(lines) if line.startswith(_BEGIN))
     first = next(n for n in range(place, -1, -1) if not lines[n].startswith("|")) + 1

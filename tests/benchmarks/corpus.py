@@ -38,7 +38,7 @@ PAGE: Final = ROOT / "docs" / "corpus.md"
 REASONS: Final = ROOT / "docs" / "reasons.md"
 STATES: Final = 4000  # limit of the search for a certificate
 MOST_OPS: Final = 200  # above it, a certificate is not searched for
-MOST_BYTES: Final = 1 << 28  # of the inputs and outputs of what is run here
+MOST_BYTES: Final = 1 << 28  # of the inputs and outputs of entries that run here
 _LARGE: Final = 64e6  # bytes from which a kernel on a GPU is compared with a copy
 
 
@@ -306,7 +306,7 @@ def _crossing(places: Iterable[Place]) -> int:
 
 
 def _linked(code: str) -> str:
-    """Return the name of a reason, with a link where the page of reasons has it."""
+    """Return the name of a reason, with a link if the page of reasons lists it."""
     name = code.replace("_", " ")
     return f"[{name}](reasons.md#{code})" if f"\n## {code}\n" in REASONS.read_text() else name
 
@@ -351,7 +351,7 @@ A launch counts as the bytes that memory could move in the same time.
 
 
 def on_gpus() -> str:
-    """Return the section on the kernels of the corpus that `measure_kernels` measured, from the files that are kept."""
+    """Return the section on the kernels of the corpus that `measure_kernels` measured, from the stored files."""
     lines, said = [], []
     for name in ("H200", "H100"):
         found = load(ROOT / "tests" / "data" / "kernels" / f"{name}.csv.gz")

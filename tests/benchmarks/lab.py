@@ -194,7 +194,7 @@ def lost_worker(scale: float) -> Iterator[Bar]:
 
 
 def _swept(count: int, name: str) -> Sweep:
-    """Return a sweep of a region as models have it, over many sizes, segmented and certified."""
+    """Return a sweep of a region that is typical of models, over many sizes, segmented and certified."""
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True)
         weight = fd.define_tensor([-1], contiguity=True)

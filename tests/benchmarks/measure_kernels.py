@@ -1,12 +1,11 @@
 """Times of a few hundred segments under several schedules each: python -m tests.benchmarks.measure_kernels --out FILE.
 
 The model of a kernel's time is fitted to the file: ``python -m fuser_lab fit FILE``; so is the model that ranks the
-candidates of `fl.tune`: ``python -m fuser_lab fit --candidates FILE ...``. Segments come from the corpus, the
-examples, both sets of the benchmark and small definitions at many sizes, in a random order that is the same in every
-run, so that one that ends early has measured a bit of everything. Some processes segment, lower and compile; another
-one measures the candidates of a few segments in turn, with a cold L2 cache on a GPU, and is started again if a kernel
-ends it. What fails is a line that says why. The file is written every few seconds; the command ends after
-``--seconds``.
+candidates of `fl.tune`: ``python -m fuser_lab fit --candidates FILE ...``. Segments come from the corpus, the examples,
+both sets of the benchmark and small definitions at many sizes, in a random order that is the same in every run, so that
+a run that ends early has measured some of everything. Some processes segment, lower and compile; another one measures
+the candidates of a few segments alternately, with a cold L2 cache on a GPU, and is restarted if a kernel ends it. A
+failure is a line with its reason. The file is written every few seconds; the command ends after ``--seconds``.
 """
 
 import argparse
@@ -44,13 +43,13 @@ from tests.benchmarks.second import SECOND
 Given = tuple[FusionDefinition, list[Any]]
 MOST: Final = {"cuda": 1 << 30, "cpu": 1 << 26}  # bytes that a segment reads and writes
 SEGMENTS: Final = 2  # of one fusion
-CANDIDATES: Final = 5  # beside the heuristics' choice
+CANDIDATES: Final = 5  # in addition to the heuristics' choice
 SAMPLES: Final = 15
-BATCH: Final = 8  # segments that are measured in turn
+BATCH: Final = 8  # segments that are measured alternately
 WRITE_EVERY: Final = 20.0  # seconds
 LAST: Final = 6.0  # seconds to write the file and end
-SILENT: Final = 60.0  # seconds without a row after which the process that measures is started again
-INTEGERS: Final = 8  # of integer inputs: below it
+SILENT: Final = 60.0  # seconds without a row after which the measuring process is restarted
+INTEGERS: Final = 8  # bound of integer inputs
 NAMES: Final = {DataType.Float: "float32", DataType.BFloat16: "bfloat16", DataType.Half: "float16"}
 
 
@@ -58,7 +57,7 @@ NAMES: Final = {DataType.Float: "float32", DataType.BFloat16: "bfloat16", DataTy
 
 
 def built() -> list[str]:
-    """Return names of small definitions: what, dtype, rows, columns."""
+    """Return names of small definitions: kind, dtype, rows, columns."""
     forms = ("copy", "gelu", "add3", "row_sum", "column_sum", "softmax", "layer_norm", "transpose", "column_norm")
     sizes = ((4, 256), (64, 512), (512, 1024), (4096, 96), (1024, 4096), (256, 32768), (65536, 64), (8192, 8192))
     dtypes = (DataType.Float, DataType.BFloat16, DataType.Half, DataType.Double)
@@ -141,7 +140,7 @@ def load(name: str) -> Given:
 
 
 def names() -> list[str]:
-    """Return all names in a random order, the kinds in turn."""
+    """Return all names in a random order, alternating between kinds."""
     corpus = list(fl.corpus())
     kinds = [
         built(),
@@ -172,7 +171,7 @@ def segments(name: str, device: Device, target: str) -> list[tuple[int, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One kernel of a segment, compiled and on disk: what was changed, and the row to be filled."""
+    """One kernel of a segment, compiled and on disk: its changed parameters, and the row to fill in."""
 
     changes: tuple[LoopChange, ...]
     row: Measurement
@@ -247,7 +246,7 @@ def brief(error: BaseException) -> str:
 
 
 def work(order: list[str], taken: Any, results: Any, device: Device, target: str, count: int) -> None:
-    """Take one name after another, and put its segments into a queue when they are compiled."""
+    """Process one name after another, and put its segments into a queue once they are compiled."""
     warnings.simplefilter("ignore")
     while True:
         with taken.get_lock():
@@ -262,7 +261,7 @@ def work(order: list[str], taken: Any, results: Any, device: Device, target: str
             results.put((name, brief(error)))
 
 
-# What is measured, one after the other
+# Measuring, one segment after another
 
 
 class Gpu:
@@ -276,7 +275,7 @@ class Gpu:
         self.torch, self.clock = torch, DeviceClock()
 
     def array(self, dtype: DataType, shape: Sequence[int], strides: Sequence[int], below: int) -> Any:
-        """Return a tensor with strides: whole numbers from 0, others near 0."""
+        """Return a tensor with strides: integers from 0 up, other numbers near 0."""
         torch = self.torch
         kind = getattr(torch, TORCH_OF[dtype])
         count = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else 0
@@ -339,7 +338,7 @@ def inputs_of(fusion: Fusion, machine: Any) -> list[Any]:
 
 
 def prepared(found: Work, machine: Any, device: Device, target: str) -> list[tuple[Measurement, Any]]:
-    """Return the rows of a segment, each with what measures its kernel, or None with a note."""
+    """Return the rows of a segment, each with the function that measures its kernel, or None with a note."""
     rows: list[tuple[Measurement, Any]] = []
     try:
         segment = dict(segments(found.name, device, target))[found.number]
@@ -369,7 +368,7 @@ def prepared(found: Work, machine: Any, device: Device, target: str) -> list[tup
 
 
 def timed(batch: Sequence[tuple[Measurement, Any]], until: float) -> Iterator[Measurement]:
-    """Yield the rows with their quartiles; all kernels take turns."""
+    """Yield the rows with their quartiles; kernels are measured round-robin."""
     taken: list[list[float]] = [[] for _ in batch]
     notes = [row.note for row, _ in batch]
     for turn in range(SAMPLES):
@@ -409,7 +408,7 @@ def batches(compiled_ones: Any, rows: Any, until: float) -> Iterator[list[Work]]
 
 
 def measure(compiled_ones: Any, rows: Any, device: Device, target: str, until: float) -> None:
-    """Measure what is compiled, until the time is up or a kernel has left the GPU unusable."""
+    """Measure compiled segments until the time is up or a kernel has made the GPU unusable."""
     warnings.simplefilter("ignore")
     machine = Gpu() if target == "cuda" else Host()
     rows.put(machine.facts())
@@ -427,7 +426,7 @@ def measure(compiled_ones: Any, rows: Any, device: Device, target: str, until: f
 def collected(
     start: Callable[[], Any], queued: Any, until: float, is_done: Callable[[], bool], facts: dict[str, str],
 ) -> Iterator[Measurement]:
-    """Yield rows as they are measured, and add facts; a process that has ended or hangs is started again."""
+    """Yield rows as they are measured, and add facts; a process that has ended or hangs is restarted."""
     process, heard = start(), time.monotonic()
     try:
         while time.monotonic() < until:
@@ -497,7 +496,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
           f"{options.out.stat().st_size / 1e3:.0f} kB", flush=True)
     for process in others:
         process.kill()
-    os._exit(0)  # queues would wait for what nobody reads
+    os._exit(0)  # queues would wait until their items are read
 
 
 if __name__ == "__main__":

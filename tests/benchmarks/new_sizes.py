@@ -1,8 +1,8 @@
-"""What a new batch size of a known definition costs: ``python -m tests.benchmarks.new_sizes``.
+"""The cost of a new batch size of a known definition: ``python -m tests.benchmarks.new_sizes``.
 
 Each definition runs for a few batch sizes; then further sizes run for the first time, and again. The difference is the
-cost of a new size: planning, lowering, and whatever has to be compiled. With ``--specialized``, all sizes are part of
-the kernels, as a plan may ask for.
+cost of a new size: planning, lowering, and any compilation. With ``--specialized``, all sizes are constants in the
+kernels, as a plan may request.
 """
 
 import argparse
@@ -21,19 +21,19 @@ from fuser_lab.report.tables import Table, table_text
 
 KNOWN = (96, 128, 2048, 2051)  # batch sizes that have run
 NEW = (130, 777, 1024, 1536, 1999, 2052, 2600, 3001)
-PROMISED = 0.050  # seconds that a new size may take beyond a known one
+PROMISED = 0.050  # maximum seconds of a new size beyond a known one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """A fusion to record, and the shapes of its inputs for a batch size."""
+    """A fusion to record, and the shapes of its inputs by batch size."""
 
     name: str
     record: Callable[..., Any]
     shapes: Callable[[int], Sequence[tuple[int, ...]]]
 
     def recorded(self) -> fl.FusionDefinition:
-        """Return the definition, its sizes symbolic."""
+        """Return the definition, with symbolic sizes."""
         with fl.FusionDefinition() as fd:
             tensors = [
                 fd.define_tensor([-1] * len(shape), contiguity=True, dtype=DataType.Float) for shape in self.shapes(2)
@@ -95,7 +95,7 @@ DEFINITIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Seconds of runs of one definition, one for each new size: for the first time, and again."""
+    """Seconds of runs of one definition, per new size: the first run, and a repeated one."""
 
     name: str
     first: tuple[float, ...]
@@ -103,12 +103,12 @@ class Cost:
 
     @property
     def beyond(self) -> tuple[float, ...]:
-        """What the first run of each size takes beyond its second."""
+        """The time of the first run of each size beyond its second."""
         return tuple(a - b for a, b in zip(self.first, self.again, strict=True))
 
 
 def measured(definition: Definition, device: str, *, constant: bool = False) -> Cost:
-    """Return what new batch sizes cost on ``"cpu"`` or ``"cuda"``; with ``constant`` sizes, kernels are specialized."""
+    """Return the cost of new batch sizes on ``"cpu"`` or ``"cuda"``; ``constant`` sizes specialize kernels."""
     fd = definition.recorded()
     plans: dict[int, Plan] = {}
 
@@ -132,7 +132,7 @@ def measured(definition: Definition, device: str, *, constant: bool = False) -> 
 
 
 def specialized(plan: Plan, device: str) -> Plan:
-    """Return a plan all of whose kernels for ``"cpu"`` or ``"cuda"`` take no sizes as arguments."""
+    """Return a plan whose kernels for ``"cpu"`` or ``"cuda"`` take no sizes as arguments."""
     for number, segment in enumerate(plan.segments):
         for nest, _ in enumerate(segment.params(device)):
             plan = plan.with_params(number, target=device, nest=nest, specialized=True)

@@ -1,6 +1,6 @@
-"""How long certificates and the search for the best plan take: ``python -m tests.benchmarks.optimal``.
+"""The time of certificates and of the search for the best plan: ``python -m tests.benchmarks.optimal``.
 
-Seconds are those of the processor, which other work on the machine does not change.
+Times are processor seconds, which other work on the machine hardly affects.
 """
 
 import random
@@ -35,7 +35,7 @@ def _rms_norm(fd: Any, x: Any) -> Any:
 
 
 def _attention(fd: Any, x: Any) -> Any:
-    """Return attention over [heads, tokens, depth] with the softmax written out."""
+    """Return attention over [heads, tokens, depth] with an explicit softmax."""
     depth = WIDTH // HEADS
 
     def heads(value: Any) -> Any:

@@ -1,8 +1,9 @@
 """Plans of the fusions of the corpus, measured beside their predictions, and the figures over all of them.
 
 `tests.benchmarks.plans_on_gpu` and `tests.benchmarks.plans_on_cpu` are the commands. Each fusion is cut by several
-strategies, with and without nvFuser's rules, and at random. Processes segment and compile side by side; one at a time
-measures the plans of a fusion in turn. A plan is left out if something other than a kernel computes a segment.
+strategies, with and without nvFuser's rules, and at random. Processes segment and compile in parallel; one at a time
+measures the plans of a fusion alternately. A plan is omitted if something other than a kernel computes one of its
+segments.
 """
 
 import argparse
@@ -35,11 +36,11 @@ from fuser_lab.runtime.ahead import processors
 from tests.benchmarks.measure_kernels import brief
 
 SAMPLES: Final = 11
-OPS: Final = 100  # of a fusion, at most
+OPS: Final = 100  # maximum per fusion
 CUTS: Final = 2
-LAST: Final = 5.0  # seconds to end in
+LAST: Final = 5.0  # seconds reserved for the end
 Row = dict[str, Any]
-APART = 1.1  # times between two plans, from which on their order counts although their spreads are unknown
+APART = 1.1  # ratio of two plans' times from which their order counts although their spreads are unknown
 WITHIN = 0.2
 FEWEST = 3  # plans of a fusion whose ranks are compared
 BASE = "bottom_up"
@@ -80,10 +81,11 @@ def running(plan: fl.Plan) -> tuple[int, ...] | None:
 def plans_of(
     fd: Any, inputs: Sequence[Any], *, target: Any = None, ways: Iterable[Any] = WAYS, cuts: int = 0, kernels: int = 0,
 ) -> dict[str, fl.Plan]:
-    """Return plans that differ and whose segments are all kernels, by the way in which each was first found.
+    """Return distinct plans whose segments are all kernels, by the way in which each was found.
 
-    A name holds all ways that lead to the plan, as in ``"bottom_up=optimal"``. ``cuts`` are random edits of the
-    bottom-up plan; with ``kernels``, plans beyond the first two are left out once there would be more kernels in all.
+    A name contains all ways that lead to the plan, as in ``"bottom_up=optimal"``. ``cuts`` are random edits of the
+    bottom-up plan; with ``kernels``, plans beyond the first two are omitted once the total number of kernels would be
+    larger.
     """
     found: dict[Any, tuple[list[str], fl.Plan]] = {}
     left = kernels or math.inf
@@ -125,7 +127,7 @@ def cut_at_random(plan: fl.Plan, count: int) -> Iterator[fl.Plan]:
 
 
 def is_way(name: str, way: str) -> bool:
-    """Whether a way is one of those that a plan's name holds."""
+    """Whether a plan's name contains a way."""
     return way in name.split("=")
 
 
@@ -146,10 +148,10 @@ def pairs_apart(rows: Iterable[Timed], factor: float = 1.0) -> Iterator[tuple[Ti
 
 
 def ranks(rows: Iterable[Timed], *, tied: bool = False) -> list[float]:
-    """Return Spearman's rank correlation of predicted and measured times for each fusion with three plans or more.
+    """Return Spearman's rank correlation of predicted and measured times for each fusion with at least three plans.
 
-    With ``tied``, plans whose measured times differ by no more than their spread, one after the other, have one rank,
-    and fusions whose plans all have the same rank are left out.
+    With ``tied``, successive plans whose measured times differ by no more than their spread share a rank, and fusions
+    whose plans all have the same rank are omitted.
     """
     from scipy.stats import spearmanr
 
@@ -167,7 +169,7 @@ def ranks(rows: Iterable[Timed], *, tied: bool = False) -> list[float]:
 
 
 def _rounded(guesses: Sequence[float], places: Sequence[int]) -> list[float]:
-    """Return the mean prediction of the plans of each place: which of them is first was not measured."""
+    """Return the mean prediction of the plans of each rank, because their order was not measured."""
     means = {place: np.mean([g for g, p in zip(guesses, places, strict=True) if p == place]) for place in set(places)}
     return [float(means[place]) for place in places]
 
@@ -219,14 +221,14 @@ def _ordered(pairs: Sequence[tuple[Timed, Timed]]) -> float:
 
 
 class Machine(Protocol):
-    """Where plans run: arrays for inputs, compilation, and what measures a plan."""
+    """A machine for plans: arrays for inputs, compilation, and measurement."""
 
     target: Any
     name: str
-    waits: bool  # until nothing is compiled any more, before it measures
+    waits: bool  # whether it measures only after all compilation has ended
 
     def entries(self, pattern: str) -> list[str]:
-        """Return the names of the entries of the corpus that fit."""
+        """Return the names of the corpus entries that are small enough."""
 
     def load(self, name: str) -> tuple[Any, list[Any]]:
         """Return a definition and its described inputs."""
@@ -235,16 +237,16 @@ class Machine(Protocol):
         """Compile the kernels of a plan, without running anything."""
 
     def arrays(self, inputs: Sequence[Any]) -> list[Any]:
-        """Return arrays as inputs are described."""
+        """Return arrays that match the descriptions of inputs."""
 
     def measured(self, plan: fl.Plan, arrays: Sequence[Any]) -> Callable[[], float]:
-        """Return what measures a plan, in seconds."""
+        """Return the function that measures a plan, in seconds."""
 
     def parts(self, plan: fl.Plan, arrays: Sequence[Any]) -> list[float]:
-        """Return seconds of each segment that runs, inside runs of the plan."""
+        """Return the seconds of each segment that runs, inside runs of the plan."""
 
     def free(self) -> None:
-        """Give memory back that another process needs."""
+        """Release memory that another process needs."""
 
 
 def described(plan: fl.Plan) -> list[Row]:
@@ -279,7 +281,7 @@ def alone(place: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What the processes share: the entries and how many are taken, results, a lock, and when to stop."""
+    """State shared by the processes: the entries and how many are taken, results, a lock, and when to stop."""
 
     order: Sequence[str]
     taken: Any
@@ -292,7 +294,7 @@ class Shared:
 
 
 def work(make: Callable[[], Machine], shared: Shared) -> None:
-    """Take one entry after another, compile its plans, and measure them when it is this process's turn."""
+    """Process one entry after another: compile its plans, and measure them when this process's turn comes."""
     warnings.simplefilter("ignore")
     machine = make()
     waiting: list[Any] = []
@@ -325,7 +327,7 @@ def work(make: Callable[[], Machine], shared: Shared) -> None:
 
 
 def measured_all(machine: Machine, waiting: Iterable[Any], shared: Shared) -> bool:
-    """Measure fusions one after the other; return whether the machine is still usable."""
+    """Measure fusions in sequence; return whether the machine is still usable."""
     for name, plans, inputs, spent in waiting:
         begun = time.monotonic()
         try:
@@ -345,7 +347,7 @@ def measured_all(machine: Machine, waiting: Iterable[Any], shared: Shared) -> bo
 def measured(
     name: str, plans: dict[str, fl.Plan], inputs: Sequence[Any], machine: Machine, until: float,
 ) -> tuple[list[Row], list[str]]:
-    """Return the plans of a fusion with their times, measured in turn, and why others have none."""
+    """Return the plans of a fusion with their times, measured alternately, and the reasons why others have none."""
     calls: dict[str, Callable[[], float]] = {}
     parts: dict[str, list[float]] = {}
     notes = []
@@ -380,25 +382,25 @@ def measured(
 
 
 def in_order(calls: Sequence[Callable[[], float]]) -> list[float]:
-    """Return the medians of segments that are measured inside runs of their plan."""
+    """Return the medians of segments, measured inside runs of their plan."""
     taken = [[call() for call in calls] for _ in range(SAMPLES)]
     return [float(median) for median in np.median(taken, axis=0)]
 
 
 def timed(rows: Sequence[Row]) -> list[Timed]:
-    """Return rows as what is compared."""
+    """Return the measured plans of rows."""
     names = ("fusion", "plan", "predicted", "median", "low", "high")
     return [Timed(**{name: row[name] for name in names}) for row in rows]
 
 
 def saved(rows: Sequence[Row], place: Path) -> None:
-    """Write rows, one a line."""
+    """Write rows, one per line."""
     with gzip.open(place, "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 def run(make: Callable[[], Machine], machine: Machine, options: argparse.Namespace, ways: Sequence[Any]) -> None:
-    """Measure, print a line for each fusion and the figures over all, and write the rows."""
+    """Measure, print a line per fusion and the figures over all, and write the rows."""
     begun = time.monotonic()
     until = begun + options.seconds - LAST
     context = multiprocessing.get_context("spawn")
@@ -436,7 +438,7 @@ def run(make: Callable[[], Machine], machine: Machine, options: argparse.Namespa
     print("\n".join(summary(timed(rows))) if rows else "nothing was measured", flush=True)
     for process in workers:
         process.kill()
-    os._exit(0)  # queues would wait for what nobody reads
+    os._exit(0)  # queues would wait until their items are read
 
 
 def parsed(text: str | None, pattern: str) -> argparse.Namespace:

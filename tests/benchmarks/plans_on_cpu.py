@@ -1,7 +1,7 @@
-"""Whether plans of a fusion are predicted in order on this CPU: python -m tests.benchmarks.plans_on_cpu.
+"""Predicted and measured orders of a fusion's plans on this CPU: python -m tests.benchmarks.plans_on_cpu.
 
-The rates come first: ``python -m fuser_lab fit --this-cpu``. Fusions are measured as `tests.benchmarks.plans` says, in
-the small form where the fusion has one, after all have been compiled.
+Fit the rates first: ``python -m fuser_lab fit --this-cpu``. Fusions are measured as described in
+`tests.benchmarks.plans`, in the small form if the fusion has one, after all have been compiled.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from fuser_lab.runtime.clocks import HostClock
 from tests.benchmarks.plans import OPS, WAYS, in_order, parsed, run
 
 MOST: Final = 64 << 20  # bytes of inputs and outputs
-BATCH: Final = 3  # times a plan is measured for one sample, of which the least counts
+BATCH: Final = 3  # runs of a plan per sample, the least of which counts
 
 
 class OnCpu:

@@ -1,8 +1,8 @@
-"""Whether plans of a fusion are predicted as they are measured on a GPU: python -m tests.benchmarks.plans_on_gpu.
+"""Predicted and measured times of a fusion's plans on a GPU: python -m tests.benchmarks.plans_on_gpu.
 
-Entries of the corpus, in a random order that is the same in every run, are measured as `tests.benchmarks.plans` says,
-each plan as a CUDA graph that finds the L2 cache cold. ``--out`` also writes each plan with the features of its kernels
-and with the tensors that they read and write.
+Entries of the corpus are measured in a random order that is the same in every run, as `tests.benchmarks.plans`
+describes, each plan as a CUDA graph that starts with a cold L2 cache. ``--out`` also writes each plan with the features
+of its kernels and with the tensors that they read and write.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """The second set: pieces of programs as users write them, without hints, for kernels that were not tuned for them.
 
-Each is a definition and the same by torch, in the size of a GPU's benchmark; ``at(16)`` is a sixteenth of it, for a
-CPU. Bytes count each input and each output once; of a table that is looked up, the rows that are read.
+Each is a definition and the same in torch, in the size of the GPU benchmark; ``at(16)`` is a sixteenth of it, for a
+CPU. Bytes count each input and each output once; of a lookup table, only the rows that are read.
 """
 
 import math
@@ -23,10 +23,10 @@ _TORCH = {F: "float32", B: "bfloat16", H: "float16", I: "int64", Q: "int8", Y: "
 class Written:
     """``record(fd, *tensors)`` returns the outputs of the definition, ``torch(*tensors)`` the same by torch.
 
-    ``sizes(d)`` are the shapes of the inputs with a ``d``-th of the elements. ``view`` makes the input that is given of
-    one that is dense; the definition then has that shape, and unknown strides. ``below`` bounds inputs that are
-    positions, by number. ``squares`` are the numbers of inputs that are means of squares: with a negative one, sums
-    cancel, and a result that is divided by their root is wrong by any factor after a single other rounding.
+    ``sizes(d)`` are the shapes of the inputs with a ``d``-th of the elements. ``view`` makes the actual input from a
+    dense one; the definition then has that shape, and unknown strides. ``below`` bounds inputs that are positions, by
+    number. ``squares`` are the numbers of inputs that are means of squares: with a negative one, sums cancel, and a
+    result that is divided by their root is wrong by any factor after a single other rounding.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Written:
     sizes: Callable[[int], tuple[Shape, ...]]
     record: Callable[..., Any]
     torch: Callable[..., Any]
-    dtypes: tuple[DataType, ...] = (B,)  # the last one holds for the inputs after it
+    dtypes: tuple[DataType, ...] = (B,)  # the last one applies to all further inputs
     below: tuple[tuple[int, int], ...] = ()
     squares: tuple[int, ...] = ()
     view: Callable[[Any], Any] | None = None
@@ -56,7 +56,7 @@ class Written:
         return self.dtypes[min(number, len(self.dtypes) - 1)]
 
     def inputs(self, device: str = "cpu") -> list[Any]:
-        """Return tensors of torch, the same each time."""
+        """Return torch tensors, the same in each call."""
         import torch
 
         torch.manual_seed(0)
@@ -92,7 +92,7 @@ class Written:
         return fd
 
     def outputs(self) -> list[Any]:
-        """Return memory for the results, filled with NaN where there is one."""
+        """Return memory for the results, filled with NaN if the dtype has it."""
         import torch
 
         found = []
@@ -120,7 +120,7 @@ class Written:
 
 
 def several(result: Any) -> list[Any]:
-    """Return what a function returns as a list."""
+    """Return the results of a function as a list."""
     return list(result) if isinstance(result, tuple | list) else [result]
 
 
@@ -136,7 +136,7 @@ def at_rank(fd: Any, vector: Any, like: Any, axis: int) -> Any:
 
 
 def dense(fd: Any, tensor: Any) -> Any:
-    """A tensor that lies in memory in the order of its axes; passes may lay an output as the inputs lie."""
+    """A tensor stored in the order of its axes; passes may give an output the layout of the inputs."""
     return fd.ops.stride_order(tensor, list(range(tensor.ndim))[::-1])
 
 
@@ -201,7 +201,7 @@ def torch_pool_tokens(x: Any) -> Any:
     return x.reshape(batch, tokens // 8, 8, channels).float().mean(2).to(x.dtype)
 
 
-# One tensor straight and transposed
+# One tensor direct and transposed
 
 
 def symmetric(fd: Any, x: Any) -> Any:
@@ -337,7 +337,7 @@ def apart_sum(fd: Any, x: Any) -> Any:
     return fd.ops.sum(*wide(fd, x), [0, 2])
 
 
-# Look-ups
+# Lookups
 
 
 def embedding_add(fd: Any, table: Any, ids: Any, positions: Any) -> Any:
@@ -522,7 +522,7 @@ def torch_permute_5d(x: Any) -> Any:
 
 
 def split_heads(fd: Any, x: Any) -> Any:
-    """Queries, keys and values apart, heads before tokens."""
+    """Separate queries, keys and values, with heads before tokens."""
     o = fd.ops
     batch, tokens, width = x.shape()
     y = o.permute(o.reshape(x, [batch, tokens, 3, width // 192, 64]), [2, 0, 3, 1, 4])
@@ -608,7 +608,7 @@ def running(fd: Any, x: Any) -> Any:
 
 
 def flat(*columns: int, rows: int = 16384) -> Callable[[int], tuple[Shape, ...]]:
-    """Rows, of which there are fewer on a CPU, by columns; then vectors of columns."""
+    """Rows (fewer on a CPU) by columns, then vectors of columns."""
     return lambda d: tuple((rows // d, n) if number == 0 else (n,) for number, n in enumerate(columns))
 
 
@@ -617,7 +617,7 @@ def same(*shape: int, count: int = 1) -> Callable[[int], tuple[Shape, ...]]:
 
 
 def images(channels: int, side: int, *, vectors: int = 0, last: bool = False) -> Callable[[int], tuple[Shape, ...]]:
-    """Images, and vectors of one number for each channel."""
+    """Images, and vectors of one number per channel."""
     plane = (side, side, channels) if last else (channels, side, side)
     return lambda d: ((64 // d, *plane), *((channels,) for _ in range(vectors)))
 
@@ -732,10 +732,10 @@ SECOND: tuple[Written, ...] = (
 
 
 def error(outs: list[Any], expected: list[Any]) -> float:
-    """Return the largest deviation as a share of what rounding allows; infinite where something was not written."""
+    """Return the largest deviation as a share of the tolerance; infinite if an element was not written."""
     import torch
 
-    # Of the largest magnitude: a few roundings of the output, and another order of sums.
+    # Relative to the largest magnitude: a few roundings of the output, and another order of summation.
     allowed = {torch.float32: 1e-3, torch.int8: 1 / 127, torch.float8_e4m3fn: 1 / 14}
     worst = 0.0
     for out, other in zip(outs, expected, strict=True):

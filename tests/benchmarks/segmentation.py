@@ -1,7 +1,7 @@
-"""How the time to segment grows with size: ``python -m tests.benchmarks.segmentation``.
+"""The growth of segmentation time with size: ``python -m tests.benchmarks.segmentation``.
 
-Three families, measured apart. Times are processor time, the least of some runs, from definition and sizes to a plan;
-the last column is the exponent between a size and the one before it (1: in proportion to the size).
+Three families, measured separately. Times are processor time, the least of several runs, from definition and sizes to a
+plan; the last column is the exponent between a size and the previous one (1 is linear).
 """
 
 import argparse
@@ -37,7 +37,7 @@ def additions(ops: int) -> fl.FusionDefinition:
 
 
 def layers(ops: int) -> fl.FusionDefinition:
-    """Return decoder layers of a transformer, at least so many ops together."""
+    """Return decoder layers of a transformer, with at least ``ops`` ops in total."""
     return transformer(math.ceil(ops / 71))
 
 
@@ -47,7 +47,7 @@ def irregular_graph(ops: int) -> fl.FusionDefinition:
 
 
 def flat_graph(ops: int) -> fl.FusionDefinition:
-    """Return a random graph of additions, sines, transposes and sums of rows put along columns."""
+    """Return a random graph of additions, sines, transposes and row sums broadcast along columns."""
     rng = random.Random(1)
     with fl.FusionDefinition() as fd:
         values: list[Any] = [fd.define_tensor(shape=[256, 256], contiguity=True) for _ in range(3)]
@@ -99,7 +99,7 @@ FAMILIES = (
 
 
 def processor_seconds(call: Callable[[], object], budget: float = 4.0) -> float:
-    """Return the least processor time of some calls: others on the machine only add to it."""
+    """Return the least processor time of several calls: other programs only add to it."""
     found: list[float] = []
     while not found or (sum(found) < budget and len(found) < 9):
         start = time.process_time()
@@ -109,7 +109,7 @@ def processor_seconds(call: Callable[[], object], budget: float = 4.0) -> float:
 
 
 def peak_megabytes() -> float:
-    """Return the most memory that this process has held."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -133,7 +133,7 @@ def family_rows(family: Family) -> list[str]:
 
 
 def logging_share() -> float:
-    """Return which part of the segmenter's time is spent on saying what it does, for layers of a transformer."""
+    """Return the share of the segmenter's time spent on its log, for layers of a transformer."""
     plan = fl.segment(layers(1000))
     options = SegmenterOptions()
     fusion = rewritten(plan.fusion, options, DecisionLog())
@@ -144,7 +144,7 @@ def logging_share() -> float:
             lambda: segment(fusion, SchedulerRegistry(), options=options, log=DecisionLog() if log else None), 0,
         )
 
-    # By turns, so that what else the machine does falls on both.
+    # Alternately, so that other work on the machine affects both.
     both = [(seconds(log=False), seconds(log=True)) for _ in range(5)]
     silent, told = (min(some) for some in zip(*both, strict=True))
     return told / silent - 1

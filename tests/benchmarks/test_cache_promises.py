@@ -1,4 +1,4 @@
-"""What is promised of the fusion cache and of segments that run together; figures are printed with `-s`.
+"""Promises about the fusion cache and about segments that run together; figures are printed with `-s`.
 
 The whole cache, with 16,384 fusions: ``python -m tests.benchmarks.fusion_cache``.
 """
@@ -92,7 +92,7 @@ def test_segments_run_together_for_10_microseconds_each():
             run(values)
         return time.thread_time() - start
 
-    # Processor time, turn by turn, so that what else the machine does falls on neither or on both.
+    # Processor time, measured alternately, so that other work on the machine affects both or neither.
     pairs = [(together(), alone()) for _ in range(1500)]
     added = statistics.median(a - b for a, b in pairs) / len(segments)
     print(f"{len(segments)} segments: {1e6 * added:.2f} us added to each")

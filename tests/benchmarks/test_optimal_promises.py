@@ -1,4 +1,4 @@
-"""What is promised of certificates, in processor seconds and in states, which no other work on the machine changes."""
+"""Promises about certificates, in processor seconds and in states, which other work on the machine hardly affects."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Times that are promised, with room for a busy machine; what was measured is printed with `-s`."""
+"""Promised times, with a margin for a busy machine; measured times are printed with `-s`."""
 
 import gc
 import statistics
@@ -37,7 +37,7 @@ def seconds(call: Callable[[], object], samples: int = 9, repeats: int = 1) -> l
 def test_rope_backward_segments_in_50_ms(strategy):
     fd, specs = fl.example("llama3_rope_backward", "full")
     fl.segment(fd, specs, strategy=strategy)
-    # The fastest: other programs at work made the median of a shared machine three times as long.
+    # The fastest: other programs made the median on a shared machine three times as long.
     took = min(seconds(lambda: fl.segment(fd, specs, strategy=strategy)))
     print(f"{strategy}: {1e3 * took:.1f} ms")
     assert took < allowed(0.05)
@@ -90,7 +90,7 @@ def test_a_cut_is_drawn_at_once():
 
 
 def chain(ops: int) -> fl.FusionDefinition:
-    """Return a definition of so many ops, one after another: arithmetic, functions, broadcasts and reductions."""
+    """Return a definition of ``ops`` ops in sequence: arithmetic, functions, broadcasts and reductions."""
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True)
         y = x
@@ -102,15 +102,15 @@ def chain(ops: int) -> fl.FusionDefinition:
 
 
 def fresh(fusion: Fusion) -> Fusion:
-    """Return the fusion without anything that it remembers of its content."""
+    """Return the fusion without its caches."""
     return Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=fusion.outputs)
 
 
 def quickest(call: Callable[[], object], samples: int = 3) -> float:
-    """Return the least processor time of a call: others on the machine only add to it."""
+    """Return the least processor time of a call: other programs only add to it."""
     found = []
     gc.collect()
-    gc.freeze()  # the collector does not walk what other tests have left
+    gc.freeze()  # the collector does not traverse objects of other tests
     try:
         for _ in range(samples):
             start = time.process_time()
@@ -139,7 +139,7 @@ def test_definitions_cost_in_proportion_to_their_size(what):
     }
     small, large = (quickest(lambda k=k: calls[what](k)) for k in range(2))
     print(f"{what}: {1e3 * small:.1f} ms for 1,000 ops, {1e3 * large:.1f} ms for 8,000")
-    # Eight times the size; what is quadratic takes sixty-four times as long.
+    # Eight times the size; quadratic work would take sixty-four times as long.
     assert large < 20 * small
 
 

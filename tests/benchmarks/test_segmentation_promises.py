@@ -1,4 +1,4 @@
-"""Times and growth that are promised of the segmenter; ``python -m tests.benchmarks.segmentation`` prints the table."""
+"""Promised times and growth of the segmenter; ``python -m tests.benchmarks.segmentation`` prints the table."""
 
 import math
 
@@ -9,7 +9,7 @@ import fuser_lab as fl
 from tests.benchmarks.segmentation import FAMILIES, logging_share, peak_megabytes, processor_seconds
 
 pytestmark = pytest.mark.benchmark
-ROOM = 2  # other work on the same cores makes processor time longer, too
+ROOM = 2  # other work on the same cores makes processor time longer as well
 
 PROMISED = [(f, size) for f in FAMILIES for size in f.promised if size <= 1000]
 

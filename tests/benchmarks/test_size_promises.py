@@ -1,4 +1,4 @@
-"""What is promised of new batch sizes; all definitions: ``python -m tests.benchmarks.new_sizes``."""
+"""Promises about new batch sizes; all definitions: ``python -m tests.benchmarks.new_sizes``."""
 
 import statistics
 

@@ -1,14 +1,15 @@
-"""``python -m tests.bridge.calls [model ...]`` prints what calls of regions cost beside their kernels, in microseconds.
+"""``python -m tests.bridge.calls [model ...]`` prints the cost of regions' calls beyond their kernels, in microseconds.
 
 Models are those of `tests.bridge.models`, in training. On the CPU *call* is the processor time of one thread for a
-region's call, *kernels* that of its compiled functions alone, with their arrays in place, and *above* the difference.
-What the array library evaluates is above. On a GPU *call* is the least time of the host for a call while the GPU is
-busy with something else, *a segment* is that over the segments that run, and *eager* the same for torch's ops in the
-call's place. Equal regions are one row, with their number. The line below says what the driver needs for one launch
-and torch for one tensor of memory on this host: no call can take less than these of its segments and outputs.
+region's call, *kernels* the time of its compiled functions alone, with their arrays in place, and *above* the
+difference, which includes ops that the array library evaluates. On a GPU *call* is the least host time of a call while
+the GPU is busy with something else, *a segment* is that time divided by the number of segments that run, and *eager*
+the same for torch's ops in place of the call. Equal regions are one row, with their number. The line below is the
+driver's time for one launch and torch's for allocating one tensor on this host: no call can take less than these for
+its segments and outputs.
 
-The last line of a model is the training step, in eager and through the bridge, taking turns: the least processor time
-of one thread on the CPU, the least host time on a GPU.
+The last line of a model is the training step, alternately in eager mode and through the bridge: the least processor
+time of one thread on the CPU, the least host time on a GPU.
 """
 
 import argparse
@@ -39,7 +40,7 @@ def least(call: Callable[[], Any], clock: Callable[[], float], seconds: float) -
 
 
 def host_time(call: Callable[[], Any], seconds: float) -> float:
-    """What a call costs the host while the GPU is busy, in microseconds."""
+    """The host time of a call while the GPU is busy, in microseconds."""
     found, until = [], time.perf_counter() + seconds
     while time.perf_counter() < until or len(found) < 5:
         torch.cuda.synchronize()
@@ -53,7 +54,7 @@ def host_time(call: Callable[[], Any], seconds: float) -> float:
 
 
 def floor(seconds: float) -> str:
-    """What one launch and one tensor of memory cost the host, as a line."""
+    """The host time of one launch and of allocating one tensor, as a line."""
     from fuser_lab.runtime.arrays import quick_empty
 
     x = torch.zeros(64, device="cuda")
@@ -79,7 +80,7 @@ def _launches_of(x: Any) -> Any:
 
 
 def kernels_of(region: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
-    """A region's compiled functions, with arrays that lie like its inputs in place."""
+    """A region's compiled functions, with arrays in place that have the layout of its inputs."""
     prepared = region._prepared
     memory = prepared._run_memory
     arrays = memory.imported(inputs)
@@ -99,7 +100,7 @@ def kernels_of(region: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
 
 
 def seen_inputs(regions: Sequence[Any], step: Callable[[], Any]) -> dict[Any, tuple[Any, ...]]:
-    """What regions are given in a step."""
+    """The arguments of regions in a step."""
     found: dict[Any, tuple[Any, ...]] = {}
     for region in regions:
         region.observer = lambda region, inputs: found.setdefault(region, tuple(x.detach() for x in inputs))
@@ -110,7 +111,7 @@ def seen_inputs(regions: Sequence[Any], step: Callable[[], Any]) -> dict[Any, tu
 
 
 def table(name: str, make: Callable[[], tuple[Any, Any]], device: str, dtype: Any, seconds: float) -> None:
-    """The rows of one model, printed."""
+    """Prints the rows of one model."""
     import fuser_lab.torch as bridge
 
     torch._dynamo.reset()

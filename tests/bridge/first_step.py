@@ -1,11 +1,11 @@
-"""``python -m tests.bridge.first_step [model]`` prints what the first training step costs beside torch's own tracing.
+"""``python -m tests.bridge.first_step [model]`` prints the time of the first training step beside torch's own tracing.
 
-Each row is a process of its own, on a model of `tests.bridge.models` (the tiny GPT-2 if left out) that has made a step
-in eager mode. The clock starts at the first call of the compiled model, after torch, Dynamo and fuser_lab have been
-imported, and stops after forward, backward and optimizer. ``eager`` is what Dynamo takes to trace the function;
-``aot_eager`` traces the ATen graphs as well and partitions them. Neither compiles anything. *Cold* begins with an empty
-cache, *warm* with the one that it leaves. Processor time is that of the process without those that it starts; elapsed
-time means something on idle cores only.
+Each row is a separate process, on a model of `tests.bridge.models` (by default the tiny GPT-2) that has made a step in
+eager mode. The clock starts at the first call of the compiled model, after torch, Dynamo and fuser_lab have been
+imported, and stops after forward, backward and optimizer. ``eager`` is Dynamo's time to trace the function;
+``aot_eager`` also traces and partitions the ATen graphs. Neither compiles anything. *Cold* begins with an empty cache,
+*warm* with the cache that *cold* leaves. Processor time excludes child processes; elapsed time is meaningful on idle
+cores only.
 """
 
 import argparse

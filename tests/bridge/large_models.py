@@ -1,7 +1,7 @@
 """``python -m tests.bridge.large_models [name ...]`` captures models of ``transformers`` at real sizes: a table.
 
-Everything lies on the device ``"meta"``: nothing runs, and no weights are read or made. Seconds are those of the
-processor, of all threads together, so that a busy machine changes them little.
+Everything is on the device ``"meta"``: nothing runs, and no weights are read or allocated. Times are processor seconds
+of all threads together, which a busy machine hardly affects.
 """
 
 import argparse
@@ -19,7 +19,7 @@ LENGTH = 2048
 
 
 class Loss(torch.nn.Module):
-    """A model that gives its loss, or the mean of its last hidden state."""
+    """A model that returns its loss, or the mean of its last hidden state."""
 
     def __init__(self, model: Any, *, labels: bool = True, **more: Any):
         super().__init__()
@@ -32,9 +32,9 @@ class Loss(torch.nn.Module):
 
 
 def every_expert(block: Any, given: Any) -> tuple[Any, Any]:
-    """Return what Mixtral's experts give, as ``transformers`` does, each computed for all words.
+    """Return the results of Mixtral's experts as in ``transformers``, each computed for all tokens.
 
-    Which words an expert gets depends on values, which meta tensors have none of.
+    The tokens of an expert depend on values, which meta tensors do not have.
     """
     words = given.reshape(-1, given.shape[-1])
     logits = block.gate(words)
@@ -47,7 +47,7 @@ def every_expert(block: Any, given: Any) -> tuple[Any, Any]:
 
 
 def models() -> dict[str, Callable[[], tuple[Any, Any]]]:
-    """Return, by name, what makes a model and its input on the device ``"meta"``."""
+    """Return, by name, a factory of a model and its input on the device ``"meta"``."""
     import transformers as t
 
     def text(model: Any, config: Any, length: int = LENGTH, **more: Any) -> Callable[[], tuple[Any, Any]]:
@@ -101,7 +101,7 @@ def models() -> dict[str, Callable[[], tuple[Any, Any]]]:
 
 
 def row(make: Callable[[], tuple[Any, Any]], *, backward: bool) -> dict[str, Any]:
-    """Return one line of the table, and what was captured."""
+    """Return one line of the table, and the captured graphs."""
     import fuser_lab as fl
 
     torch._dynamo.reset()

@@ -1,6 +1,6 @@
-"""``python -m tests.bridge.models [name ...]`` trains models through the bridge and in eager, and prints a table.
+"""``python -m tests.bridge.models [name ...]`` trains models through the bridge and in eager mode, and prints a table.
 
-Models are tiny and have random weights. Those of ``transformers`` are there where it is installed. Errors are the
+Models are tiny and have random weights. Those of ``transformers`` need it to be installed. Errors are the
 largest absolute difference over max(|reference|, 1e-3), tensor by tensor.
 """
 
@@ -68,7 +68,7 @@ class RMSNorm(nn.Module):
 
 
 class Block(nn.Module):
-    """Norm, mix, norm, channels, each added to what came in."""
+    """Norm, token mixing, norm, channel mixing, each with a residual connection."""
 
     def __init__(self, mix, channels, norm, dropout=0.0):
         super().__init__()
@@ -90,7 +90,7 @@ class SwiGLU(nn.Module):
 
 
 class Text(nn.Module):
-    """Embedded words through blocks to the loss of the next word."""
+    """Embedded tokens through blocks to the loss of the next token."""
 
     def __init__(self, *blocks, norm=None, dropout=0.0, places=True):
         super().__init__()
@@ -111,7 +111,7 @@ class Text(nn.Module):
 
 
 class Regression(nn.Module):
-    """Some layers, and a loss of what they give."""
+    """Some layers, and a loss of their result."""
 
     def __init__(self, *layers):
         super().__init__()
@@ -142,7 +142,7 @@ class Transposed(nn.Module):
 
 
 class Selective(nn.Module):
-    """A block as Mamba's: a causal convolution, a state for each channel that is carried from word to word, a gate."""
+    """A block like Mamba's: a causal convolution, a state per channel that is carried from token to token, a gate."""
 
     def __init__(self, states=4):
         super().__init__()
@@ -216,7 +216,7 @@ OWN: dict[str, Callable[[], tuple[Any, Any]]] = {
 
 
 class Loss(nn.Module):
-    """A model of ``transformers``, which gives its loss."""
+    """A model of ``transformers`` that returns its loss."""
 
     def __init__(self, model, **more):
         super().__init__()
@@ -229,7 +229,7 @@ class Loss(nn.Module):
 
 
 def of_transformers() -> Iterator[tuple[str, Callable[[], tuple[Any, Any]]]]:
-    """The issue's models, from configurations alone."""
+    """Well-known models, from configurations alone."""
     if importlib.util.find_spec("transformers") is None:
         return
     import transformers as t
@@ -259,7 +259,7 @@ def of_transformers() -> Iterator[tuple[str, Callable[[], tuple[Any, Any]]]]:
 
 
 def trained(model: Any, run: Callable[[Any], Any], given: Any, steps: int = 3) -> tuple[list[Any], list[Any], float]:
-    """Losses, gradients of the first step, and the seconds of the last of some steps of AdamW."""
+    """Losses, gradients of the first step, and the seconds of the last of several steps of AdamW."""
     torch.manual_seed(1)
     given = given if isinstance(given, tuple) else (given,)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -319,7 +319,7 @@ def row(name: str, make: Callable[[], tuple[Any, Any]], dtype: Any = None) -> di
     assert before is None or found.graphs != before.graphs, "torch captured nothing"
     near, exact = error(our_gradients, gradients), None
     if dtype is not None or near > 5e-6:
-        torch.set_default_dtype(wider)  # in which models make constants, such as a mask's least number
+        torch.set_default_dtype(wider)  # the dtype of models' constants, such as the minimum in a mask
         try:
             reference = trained(wide, wide, _in_dtype(given, wider), steps=1)[1]
         finally:

@@ -1,4 +1,4 @@
-"""Models beside those of `tests.bridge.models` that users bring: other architectures, losses and layers, all tiny."""
+"""Models in addition to those of `tests.bridge.models`: other architectures, losses and layers, all tiny."""
 
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ Make = Callable[[], tuple[Any, tuple[Any, ...]]]  # a module that returns a loss
 
 
 class Of(nn.Module):
-    """A module and what is computed with it."""
+    """A module and a function of it."""
 
     def __init__(self, compute: Callable[..., Any], *modules: nn.Module) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class UNet(nn.Module):
 
 
 class GraphConvolution(nn.Module):
-    """Messages along edges, added up at their ends, and attention among the edges that end at one node."""
+    """Messages along edges, summed at their target nodes, and attention among the edges of one target."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class GraphConvolution(nn.Module):
 
 
 class ClickModel(nn.Module):
-    """Bags of embeddings and dense features, all multiplied with each other (DLRM)."""
+    """Bags of embeddings and dense features, multiplied pairwise (DLRM)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class ClickModel(nn.Module):
 
 
 class Experts(nn.Module):
-    """The two best of four experts for each word, each run over all words, with a loss that balances them."""
+    """The two best of four experts per token, each run over all tokens, with a load-balancing loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ def _ctc(layer: nn.Module, x: Any, target: Any) -> Any:
 
 
 def _physics(net: nn.Module, x: Any) -> Any:
-    """A solution's residual, which takes a derivative by an input inside the loss."""
+    """The residual of a solution, with a derivative by an input inside the loss."""
     value, slope = torch.func.jvp(net, (x,), (torch.ones_like(x),))
     return (slope - torch.cos(x)).square().mean() + value.square().mean()
 
@@ -188,7 +188,7 @@ def _policy(actor: nn.Module, critic: nn.Module, seen: Any, actions: Any, old: A
 
 
 def _preference(net: nn.Module, chosen: Any, refused: Any) -> Any:
-    """The loss of DPO, over summed log probabilities of words."""
+    """The loss of DPO, over summed log probabilities of tokens."""
     def told(words: Any) -> Any:
         scores = F.log_softmax(net(words[:, :-1]), -1)
         return scores.gather(-1, words[:, 1:, None])[..., 0].masked_fill(words[:, 1:] == 0, 0).sum(-1)
@@ -322,7 +322,7 @@ OWN: dict[str, Make] = {
 
 
 class Loss(nn.Module):
-    """A model of ``transformers`` with the arguments that it takes beside the first."""
+    """A model of ``transformers`` with further arguments."""
 
     def __init__(self, model: Any, compute: Callable[..., Any]) -> None:
         super().__init__()

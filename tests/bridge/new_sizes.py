@@ -1,6 +1,6 @@
-"""``python -m tests.bridge.new_sizes [model]`` prints what a training step costs at sizes that a model has not met.
+"""``python -m tests.bridge.new_sizes [model]`` prints the cost of a training step at sizes that are new to a model.
 
-A model of `tests.bridge.models` (nanoGPT if left out) is compiled with ``dynamic=True``. Each row is a batch size and a
+A model of `tests.bridge.models` (by default nanoGPT) is compiled with ``dynamic=True``. Each row is a batch size and a
 length: processor time of the first step at these sizes and of the third, how many graphs Dynamo has captured, and how
 many kernels are compiled or read from disk for these sizes. The first row includes the capture.
 """

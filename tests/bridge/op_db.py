@@ -1,6 +1,6 @@
-"""``python -m tests.bridge.op_db`` prints which ops of torch's database lower, and which are wrong.
+"""``python -m tests.bridge.op_db`` prints which ops of torch's op database lower, and which are wrong.
 
-An op lowers forward if each call in some sample's graph has a lowering; backward, if that holds of its gradient's.
+An op lowers forward if each call in some sample's graph has a lowering; backward, if the same is true of its gradient.
 Regions are evaluated without kernels, by the NumPy reference; ``--compiled`` runs the kernels.
 """
 
@@ -23,7 +23,7 @@ torch = needs("torch")
 
 @dataclass
 class Found:
-    """What became of the samples of one op, in one direction."""
+    """The outcomes of the samples of one op, in one direction."""
 
     samples: int = 0
     lowered: int = 0
@@ -40,7 +40,7 @@ def flat(value: Any) -> list[Any]:
 
 
 def evaluated(function: Any, inputs: list[Any], *, compiled: bool) -> tuple[list[Any], str]:
-    """The results of a function by regions, and which of them failed; NotLoweredError if torch would run some of it."""
+    """The results of a function by regions, and the failed regions; NotLoweredError if torch would run part of it."""
     from functorch.compile import aot_function, make_boxed_func
 
     from fuser_lab.bridge.capture import Capture, CaptureOptions, captured
@@ -68,7 +68,7 @@ def evaluated(function: Any, inputs: list[Any], *, compiled: bool) -> tuple[list
     try:
         if not compiled:
             TorchRegion._run = by_reference
-            TorchRegion.kernels = lambda _: ()  # which other processes would compile meanwhile
+            TorchRegion.kernels = lambda _: ()  # which other processes would otherwise compile in the background
         with torch.no_grad():
             results = aot_function(function, fw_compiler=compiler, decompositions=table())(*inputs)
     finally:
@@ -77,7 +77,7 @@ def evaluated(function: Any, inputs: list[Any], *, compiled: bool) -> tuple[list
 
 
 def compare(ours: list[Any], theirs: list[Any], rtol: float, atol: float) -> str:
-    """What is wrong with some results, or nothing."""
+    """The defect of some results; empty if there is none."""
     if len(ours) != len(theirs):
         return f"{len(ours)} results for {len(theirs)}"
     for a, b in zip(ours, theirs, strict=True):
@@ -89,7 +89,7 @@ def compare(ours: list[Any], theirs: list[Any], rtol: float, atol: float) -> str
 
 
 def tried(op: Any, sample: Any, forward: Found, backward: Found, *, compiled: bool) -> None:
-    """Take one sample of an op forward and, where it has gradients, backward."""
+    """Run one sample of an op forward and, if it has gradients, backward."""
     leaves, spec = torch.utils._pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     places = [place for place, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
     tensors = [leaves[place].detach() for place in places]
@@ -155,14 +155,14 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     if importlib.util.find_spec("expecttest") is None:
-        # Torch's own tests need it; the database of ops does not.
+        # Torch's own tests need it; the op database does not.
         sys.modules["expecttest"] = ModuleType("expecttest")
         sys.modules["expecttest"].TestCase = unittest.TestCase
     from torch.testing._internal.common_methods_invocations import op_db
 
     rows: dict[str, tuple[Found, Found]] = {}
     for op in op_db:
-        # No value of an empty tensor is wrong.
+        # An empty tensor has no wrong values.
         if (chosen.names and op.name not in chosen.names) or torch.float32 not in op.dtypes or "empty" in op.name:
             continue
         name = f"{op.name}.{op.variant_test_name}".rstrip(".")

@@ -1,10 +1,10 @@
-"""``python -m tests.bridge.random_functions`` makes random functions of torch and compares regions with eager.
+"""``python -m tests.bridge.random_functions`` creates random torch functions and compares regions with eager mode.
 
-The functions have views, writes in place, strides of several kinds, dropout, integers and casts between dtypes;
-results and gradients are compared, and in half of them each region with what torch makes of its inputs
-(``check=True``). Regions are evaluated by the NumPy reference; ``--compiled`` runs kernels. Where AOTAutograd, which
-makes the graphs, differs from eager by itself, as with `as_strided` of a tensor that is contiguous already, the
-difference is torch's and counted apart.
+The functions have views, writes in place, strides of several kinds, dropout, integers and casts between dtypes; results
+and gradients are compared, and in half of them also each region with torch's results for its inputs (``check=True``).
+Regions are evaluated by the NumPy reference; ``--compiled`` runs kernels. If AOTAutograd, which creates the graphs,
+itself differs from eager mode, as with `as_strided` of a contiguous tensor, the difference is torch's and counted
+separately.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def written(x: Any, y: Any) -> Any:
 
 
 def beside(x: Any, y: Any) -> Any:
-    """A part of y written into memory with room after each row, and x added to it."""
+    """A part of y written into memory with padded rows, and x added to it."""
     wide = torch.zeros(4, 7)
     wide[:, 1:5] = y
     return wide[:, 1:5] + x
@@ -78,7 +78,7 @@ JOINED = (
 
 
 def second(seed: int) -> Any:
-    """A matrix of 4 x 4 that lies in one of several ways."""
+    """A 4 x 4 matrix in one of several layouts."""
     base = torch.randn(8, 8)
     ways = (base[:4, :4].clone().t(), base[:4, ::2], base[::2, 1:5], base[:1, :4].expand(4, 4), base[:4, :4].clone())
     return ways[seed % len(ways)].detach().requires_grad_()
@@ -89,7 +89,7 @@ def dropped(x: Any) -> Any:
 
 
 def program(seed: int) -> tuple[Callable[..., Any], str]:
-    """A function of two square matrices and one of integers, and what it mixes."""
+    """A function of two square matrices and one of integers, and the ops that it combines."""
     draw, steps = random.Random(seed), []
     mix = draw.choice(("float32", "float32", "integers", "dtypes"))
     kinds = [UNARY, UNARY, VIEWS, ROWS, JOINED, JOINED, (dropped,)]
@@ -122,7 +122,7 @@ def outcome(run: Callable[..., Any], seed: int) -> list[Any]:
 
 
 def difference(ours: list[Any], theirs: list[Any], mix: str) -> str:
-    """How outcomes differ, or nothing; dtypes of few bits are compared region by region alone."""
+    """The difference of outcomes, empty if there is none; dtypes of few bits are compared by region only."""
     for place, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         try:
             if mix == "dtypes":
@@ -135,7 +135,7 @@ def difference(ours: list[Any], theirs: list[Any], mix: str) -> str:
 
 
 def disagreement(seed: int) -> tuple[str, bool]:
-    """How the function of a seed differs from eager, or nothing; and whether the difference is torch's own."""
+    """The difference of a seed's function from eager mode, empty if there is none; and whether it is torch's own."""
     import fuser_lab.torch as bridge
 
     torch._dynamo.reset()

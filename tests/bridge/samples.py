@@ -1,4 +1,4 @@
-"""Operands of the lowerings' sample calls, and what torch and a recorded definition make of such a call."""
+"""Operands of the lowerings' sample calls, and the results of such a call by torch and by a recorded definition."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from fuser_lab.bridge.torch_region import TorchRegion, laid
 
 
 def operands(torch: Any) -> dict[str, Any]:
-    """Tensors by the letters that samples use; equal in each call."""
+    """Tensors by the letters that samples use; the same in each call."""
     draw = torch.Generator().manual_seed(5)
     a = torch.randn(3, 4, generator=draw)
     w = a.clone()
@@ -45,18 +45,18 @@ def graph_of(torch: Any, function: Any, given: dict[str, Any]) -> Any:
 
 
 def regions_of(gm: Any, wishes: Wishes | None = None) -> tuple[Partition, list[TorchRegion]]:
-    """What the bridge makes of an ATen graph."""
+    """The bridge's form of an ATen graph."""
     options = CaptureOptions(wishes=wishes or Wishes(records_matmuls=True))
     found = partitioned(gm, options.wishes, prepare(gm))
     return found, [TorchRegion(place, nodes, Cutting()) for place, nodes in enumerate(found.regions)]
 
 
 def by_reference(region: Region, inputs: Any) -> list[Any]:
-    """The results of a region, evaluated by NumPy, with the strides that torch traced, as `TorchRegion._run` gives."""
+    """The results of a region, evaluated by NumPy, with the strides that torch traced, like `TorchRegion._run`."""
     import torch
 
     found = region.definition.reference([x.detach() for x in inputs])
-    narrow = ("bfloat16", "float8")  # torch takes no arrays of these
+    narrow = ("bfloat16", "float8")  # torch does not accept arrays of these dtypes
     wide = [torch.as_tensor(y.astype("float32") if y.dtype.name.startswith(narrow) else y.copy()) for y in found]
     tensors = [y.to(getattr(torch, traced.dtype)) for y, traced in zip(wide, region.traced, strict=True)]
     return [laid(y, traced.strides) for y, traced in zip(tensors, region.traced, strict=True)]

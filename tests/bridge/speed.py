@@ -1,11 +1,11 @@
 """``python -m tests.bridge.speed [name ...]`` times memory-bound functions through the bridge, eager and inductor.
 
-Each function is written as a user would, on 4 M elements or more, and is compiled by ``torch.compile``; rows take turns
-in one process. Ratios below 1 mean that fuser_lab is faster. On a GPU times are those of CUDA events with a cold
-L2 cache, and the last column is the host's time for a call, per segment.
+Each function is written as a user would write it, on at least 4 M elements, and is compiled by ``torch.compile``; rows
+are measured round-robin in one process. Ratios below 1 mean that fuser_lab is faster. On a GPU times are measured by
+CUDA events with a cold L2 cache, and the last column is the host time of a call, per segment.
 
-``--set corpus`` takes the functions of tests/corpus/functions.py instead: losses, optimizers, quantization, pictures
-and more, in the sizes of real models (``--small``: in sizes for a laptop), forward, and forward with gradients.
+``--set corpus`` takes the functions of tests/corpus/functions.py instead: losses, optimizers, quantization, images and
+more, in the sizes of real models (``--small``: in sizes for a laptop), forward, and forward with gradients.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def bias_dropout_residual(x: Any, bias: Any, mask: Any, residual: Any) -> Any:
     return residual + (x + bias) * mask * (1 / 0.9)
 
 
-# The function, the shapes of its inputs, whether gradients are taken as well.
+# The function, the shapes of its inputs, whether gradients are computed as well.
 Shape = tuple[int, ...] | str
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Shape, ...], bool]] = {
     "softmax": (lambda x: torch.softmax(x, -1), ((4096, 1024),), False),
@@ -88,7 +88,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Shape, ...], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A function with what makes its inputs on a device; ``backward`` says whether gradients are taken as well."""
+    """A function with a factory of its inputs on a device; ``backward``: whether gradients are computed as well."""
 
     compute: Callable[..., Any]
     inputs: Callable[[str], list[Any]]
@@ -141,7 +141,7 @@ def made(shape: Shape, device: str, dtype: Any) -> Any:
 
 
 def stepped(function: Callable[..., Any], inputs: Sequence[Any], *, backward: bool) -> Callable[[], Any]:
-    """A call of a function, with gradients of all floats if they are wanted."""
+    """A call of a function, on request with gradients of all floats."""
     if not backward:
         def forward() -> Any:
             with torch.no_grad():
@@ -177,7 +177,7 @@ def differs(ours: Any, theirs: Any) -> float:
 
 
 def host_seconds(call: Callable[[], Any]) -> float:
-    """What a call costs the host while the GPU is busy with something else."""
+    """The host time of a call while the GPU is busy with something else."""
     found = []
     for _ in range(20):
         torch.cuda.synchronize()
@@ -226,7 +226,7 @@ def row(name: str, case: Case, device: str, peers: Sequence[str], seconds: float
 
 
 def compiled_ahead(names: Sequence[str], processes: int) -> None:
-    """Compile functions in several processes, for the caches on disk of this package and of torch."""
+    """Compile functions in several processes, to fill the disk caches of this package and of torch."""
     given = iter(sys.argv[1:])
     options = [word for word in given if word not in names and not (word in {"--processes", "--json"} and next(given))]
     started = [
@@ -239,7 +239,7 @@ def compiled_ahead(names: Sequence[str], processes: int) -> None:
 
 
 def chosen_cases(options: Any) -> Mapping[str, Case]:
-    """The cases of the set that are named, or contain a part that is."""
+    """The cases of the set with these names, or whose names contain one of them."""
     dtype = getattr(torch, options.dtype)
     cases = of_corpus(small=options.small) if options.set == "corpus" else memory_bound(dtype)
     if not options.names:

@@ -42,7 +42,7 @@ class Model(torch.nn.Module):
 
 
 def _annotated(found, kind):
-    """The modules of what was annotated in a kind of graphs, and those of its readers."""
+    """The modules of the annotated values in graphs of a kind, and those of their readers."""
     sides = set()
     for graph in found.graphs:
         for region in graph.regions if graph.kind == kind else ():
@@ -128,5 +128,5 @@ def test_the_backend_takes_annotations():
         warnings.simplefilter("error")
         step = torch.compile(broken, backend="fuser_lab", options={"annotate": [torch.cos]})
         torch.testing.assert_close(step(x), broken(x))
-        torch.testing.assert_close(step(x[:3]), broken(x[:3]))  # the second graph alone names it, and is made anew
+        torch.testing.assert_close(step(x[:3]), broken(x[:3]))  # only the second graph mentions it, and is rebuilt
     assert fuser_lab_torch.last().regions[-1].plan.annotations

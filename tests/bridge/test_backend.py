@@ -1,4 +1,4 @@
-"""``torch.compile(..., backend="fuser_lab")``: values, gradients, and the errors that would be silent."""
+"""``torch.compile(..., backend="fuser_lab")``: values, gradients, and otherwise silent errors."""
 
 import gc
 import importlib
@@ -27,7 +27,7 @@ def fresh():
 
 @pytest.fixture
 def by_torch(monkeypatch):
-    """Regions that torch runs, for what concerns the order of a graph and no kernel."""
+    """Regions run by torch, for tests of the order of a graph, which need no kernel."""
     run = "fuser_lab.bridge.torch_region.TorchRegion._run"
     monkeypatch.setattr(run, lambda region, inputs: list(region.fallback(*inputs)))
 
@@ -37,7 +37,7 @@ def compiled(function, **options):
 
 
 def agree(function, *inputs, seed=1, **options):
-    """Compare results and gradients of the inputs with eager, with equal seeds; return what was captured."""
+    """Compare results and gradients of the inputs with eager mode, with equal seeds; return the captured graphs."""
     found = []
     for run in (function, compiled(function, **options)):
         given = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
@@ -87,7 +87,7 @@ def test_training_runs_in_regions_and_is_checked():
     assert not any(region.failed for region in found.regions)
 
 
-# Errors that would be silent
+# Otherwise silent errors
 
 def test_attention_keeps_the_logsumexp_that_its_gradient_reads(by_torch):
     inputs = [torch.randn(1, 2, 8, 16, requires_grad=True) for _ in range(3)]
@@ -109,7 +109,7 @@ def test_draws_that_read_data_are_passed_by_no_other(by_torch):
     def drawn(x):
         p = torch.sigmoid(x)
         first = torch.bernoulli(p)
-        kept = F.dropout(p, 0.5)  # one region with p, if it were not for the draw between
+        kept = F.dropout(p, 0.5)  # one region with p, were it not for the random op in between
         return first, kept, torch.bernoulli(torch.sigmoid(x * kept)), torch.rand(3) * 2
 
     agree(drawn, torch.randn(5, 5))
@@ -199,7 +199,7 @@ def test_a_call_like_one_before_gives_the_strides_that_were_traced(monkeypatch):
     (found,) = region(x)
     assert found.stride() == (8, 1)
     torch.testing.assert_close(found, torch.sin(x) * 2)
-    assert not region.is_direct, "a function of the graph would lay it otherwise"
+    assert not region.is_direct, "a function of the graph would give it another layout"
 
 
 def test_a_copy_is_no_view_of_what_is_changed_afterwards():
@@ -212,7 +212,7 @@ def test_a_copy_is_no_view_of_what_is_changed_afterwards():
 
 
 def test_what_a_gradient_compares_for_equality_is_computed_once(by_torch):
-    """Computed again by another kernel it might be rounded otherwise, and nothing would equal the extreme."""
+    """Recomputed by another kernel it might be rounded differently, and no element would equal the extreme."""
     places = torch.tensor([[0, 2, 2], [1, 1, 0]])
     x = torch.randn(2, 3, requires_grad=True)
     for function in (
@@ -262,7 +262,7 @@ def test_the_table_does_not_change_with_what_is_registered():
     assert not {"bernoulli", "rrelu_with_noise", "embedding_dense_backward"} & names
 
 
-# What else torch.compile does
+# Other features of torch.compile
 
 def test_dropout_of_what_is_not_dense_or_empty_lies_as_torch_lays_it(by_torch):
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Decompositions of our own against torch's kernels."""
+"""Our decompositions against torch's kernels."""
 
 import pytest
 from needs import needs

@@ -1,4 +1,4 @@
-"""A captured model in a notebook: its map, the explorer of a region, the user's lines in what is told."""
+"""A captured model in a notebook: its map, the explorer of a region, the user's source lines in texts."""
 
 import threading
 
@@ -33,7 +33,7 @@ def test_the_explorer_of_a_region_opens_from_the_map(found):
     pytest.importorskip("anywidget", reason="needs the notebook packages")
     shown = fl.explore(found)
     assert shown.explorer is None
-    assert shown.map.boxes()["0"].inside is not None  # so small a map is open at once
+    assert shown.map.boxes()["0"].inside is not None  # such a small map is open from the start
     shown.map._received(shown.map, {"type": "depth", "n": 1}, [])
     shown.map.press("0")
     (leaf,) = [box for box in shown.map.boxes().values() if box.kind == "region" and box.id.startswith("0#")]
@@ -67,7 +67,7 @@ def test_costs_that_are_found_while_the_map_is_drawn_are_shown(found, monkeypatc
         text = write(*given, **options)
         if threading.current_thread() is main:
             written.set()
-            shown.map.wait(0.5)  # the thread has the costs, and draws if it may
+            shown.map.wait(0.5)  # the thread has computed the costs, and draws if allowed
         return text
 
     monkeypatch.setattr(model_panels, "costs", slowly)
@@ -133,7 +133,7 @@ class Norms(torch.nn.Module):
 
 
 def counted(plan):
-    """Bytes that a plan's segments read of each other, from the expressions in them alone."""
+    """Bytes that a plan's segments read from each other, computed from their expressions alone."""
     total = 0
     for reader in plan.segments:
         made = {tensor.name for expr in reader.exprs for tensor in expr.tensor_outputs}

@@ -1,4 +1,4 @@
-"""Graphs as one function: values, memory that is shared, and when the long way is taken."""
+"""Graphs as one function: values, shared memory, and when the slow path is taken."""
 
 import importlib
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +17,12 @@ def fresh():
 
 
 def frames():
-    """How many functions the graphs that were compiled last have."""
+    """The number of functions of the most recently compiled graphs."""
     return [len(graph.run._frames) for graph in bridge.last().graphs]
 
 
 class Mixed(nn.Module):
-    """Views before and behind products, dropout, a buffer that is written to, and results that share memory."""
+    """Views before and after products, dropout, a buffer that is written to, and results that share memory."""
 
     def __init__(self):
         super().__init__()
@@ -70,11 +70,11 @@ def test_steps_through_functions_are_eagers_steps(model):
     for seed in range(3):
         agree(model, run, torch.randn(2, 3, 8), seed)
     assert not any(region.failed for region in bridge.last().regions)
-    # What is saved lies otherwise than it was traced.
+    # A saved tensor has another layout than in the trace.
     with torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x.flip(-1).flip(-1).mT.contiguous().mT
                                                   if x.ndim > 1 else x):
         agree(model, run, torch.randn(2, 3, 8), 5)
-    # Regions that are compared go the long way, and functions are written again afterwards.
+    # Checked regions take the slow path, and functions are written again afterwards.
     for region in bridge.last().regions:
         region.checked = True
     assert frames() == [0, 0]

@@ -1,4 +1,4 @@
-"""`fuser_lab.from_torch`: what is captured, what is left, where it came from, and what it refuses."""
+"""`fuser_lab.from_torch`: what is captured, what is left to torch, the origin of ops, and what it refuses."""
 
 import copy
 import gc
@@ -54,7 +54,7 @@ def test_a_function_that_is_one_fusion_gives_its_definition():
 
 
 def test_each_result_of_a_call_has_its_line_and_module():
-    """A norm has two results, and the segmenter computes the second by ops of its own."""
+    """A norm has two results, and separate ops compute the second one."""
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -224,7 +224,7 @@ def test_a_function_of_meta_tensors_has_the_graphs_that_it_has_elsewhere():
             loss, torch.ones(4, 3, device=device, requires_grad=True),
             torch.zeros(4, dtype=torch.long, device=device), backward=True,
         )
-        lifted = "aten.lift_fresh_copy.default"  # of a constant, which a meta tensor needs none of
+        lifted = "aten.lift_fresh_copy.default"  # of a constant; a meta tensor has no memory
         return [
             (g.kind, sorted(op.target for r in g.regions for op in r.ops if op.target != lifted)) for g in found.graphs
         ]

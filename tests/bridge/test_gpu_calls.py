@@ -23,7 +23,7 @@ def rows(*shape: int) -> Any:
     return torch.randn(shape)
 
 
-# What a function computes, and inputs of one call after another.
+# Functions, and the inputs of successive calls.
 CALLS: dict[str, tuple[Callable[..., Any], Make]] = {
     "kernels": (lambda x, y: (x * y).sum(1), lambda: (rows(6, 8), rows(6, 8))),
     "a slice of an input": (

@@ -1,4 +1,4 @@
-"""Groups of nodes: convex, as large as they can be where nothing stands between, in time that grows with the graph."""
+"""Groups of nodes: convex, as large as possible where nothing is in between, in time linear in the graph."""
 
 import graphlib
 import sys
@@ -12,7 +12,7 @@ from tests.thorough import tries
 
 @st.composite
 def graphs(draw):
-    """What each node reads, and the section that it may be grouped in."""
+    """The operands of each node, and the section that it may be grouped in."""
     size = draw(st.integers(1, 14))
     reads = [draw(st.lists(st.integers(0, node - 1), max_size=3)) if node else [] for node in range(size)]
     section = draw(st.lists(st.sampled_from([0, 0, 0, 1, None]), min_size=size, max_size=size))
@@ -68,7 +68,7 @@ def test_readers_of_one_node_are_one_group():
 
 
 def layers(count):
-    """A stack of layers as in a transformer: a norm, a product that stays alone, a sum with what came in."""
+    """A stack of layers as in a transformer: a norm, a product that stays alone, a residual sum."""
     reads, section = [[]], [0]
     for _ in range(count):
         into = len(reads) - 1

@@ -1,4 +1,4 @@
-"""`fuser_lab.from_jax`: what is captured and left, that lowerings compute what JAX does, and what is refused."""
+"""`fuser_lab.from_jax`: what is captured, what is left to JAX, agreement of lowerings with JAX, and refusals."""
 
 import sys
 from dataclasses import dataclass
@@ -42,13 +42,13 @@ def operands():
 
 
 def by_reference(region, inputs):
-    """The results of a region, evaluated by NumPy; stands in for `JaxRegion._run`."""
+    """The results of a region, evaluated by NumPy; replaces `JaxRegion._run`."""
     return [jnp.asarray(y) for y in region.definition.reference([np.asarray(x) for x in inputs])]
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What the bridge and JAX make of all samples: results by number, and the primitives that regions hold."""
+    """The results of all samples by the bridge and by JAX, by number, and the primitives in regions."""
 
     ours: list
     theirs: list

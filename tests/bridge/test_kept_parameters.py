@@ -1,4 +1,4 @@
-"""Regions that are captured after `fl.use_tuned` begin with kept parameters, also those that were captured before."""
+"""Regions captured after `fl.use_tuned` start from kept parameters, including those captured before as well."""
 
 from pathlib import Path
 

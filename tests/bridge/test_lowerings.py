@@ -1,4 +1,4 @@
-"""Each lowering's samples: recorded, and evaluated without kernels, they give what torch gives."""
+"""Each lowering's samples: recorded, and evaluated without kernels, they agree with torch."""
 
 import re
 
@@ -15,7 +15,7 @@ SAMPLES = [(target, sample) for target, entry in ATEN.items() for sample in entr
 
 
 def evaluated(torch, sample):
-    """What a definition of all nodes of a sample's graph gives, and what torch gives."""
+    """The results of a definition of all nodes of a sample's graph, and torch's results."""
     from bridge.samples import graph_of, operands
 
     from fuser_lab.bridge.signature import spec_of

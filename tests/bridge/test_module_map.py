@@ -1,4 +1,4 @@
-"""The map of a captured model: boxes by module path, what passes between them, and files of it."""
+"""The map of a captured model: boxes by module path, the bytes between them, and saved files."""
 
 import json
 import time
@@ -14,7 +14,7 @@ from fuser_lab.report.module_picture import describe, map_svg
 
 
 def _chain(*calls):
-    """A graph of (path, op, region) in a chain, each giving 4 bytes to the next."""
+    """A graph of (path, op, region) in a chain, each passing 4 bytes to the next."""
     made = tuple(Call(module=parts_of(path), op=op, region=region, bytes=4) for path, op, region in calls)
     flows = tuple(Flow(source=n, target=n + 1, tensor=f"v{n}", bytes=4) for n in range(len(made) - 1))
     return CallGraph(title="forward", calls=made, flows=flows)

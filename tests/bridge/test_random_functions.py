@@ -1,4 +1,4 @@
-"""Random functions of views, writes in place, strides and dropout: through the bridge they give what eager gives.
+"""Random functions of views, writes in place, strides and dropout: through the bridge they agree with eager mode.
 
 Regions are evaluated by the NumPy reference, so that no kernel is compiled.
 """

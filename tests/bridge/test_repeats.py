@@ -1,4 +1,4 @@
-"""Rewrites of a captured graph: equal calls become one where nothing can tell them apart, and splits become views."""
+"""Rewrites of a captured graph: equal calls become one if they are indistinguishable, and splits become views."""
 
 from collections import Counter
 
@@ -14,7 +14,7 @@ torch = needs("torch")
 
 
 def counted(function, **given):
-    """Whether a graph was changed, and how often each op is in it then; its values stay."""
+    """Whether a graph was changed, and its op counts afterwards; its values must not change."""
     gm = graph_of(torch, function, given)
     expected = gm(*given.values())
     done = merged(gm.graph)

@@ -1,4 +1,4 @@
-"""bfloat16 and float16: what regions compute is rounded where eager rounds."""
+"""bfloat16 and float16: regions round where eager mode rounds."""
 
 import importlib
 
@@ -38,7 +38,7 @@ def test_batch_norm_rounds_as_the_kernel_does(dtype, parameters, layout):
     for place, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         assert a.dtype == b.dtype
         if place < 3 and kind is dtype:
-            # The saved numbers are those that the gradient reads: none may differ.
+            # The gradient reads the saved numbers, so none may differ.
             assert float((a != b).float().mean()) <= (0.01 if place == 0 else 0.0)
         torch.testing.assert_close(a.float(), b.float(), rtol=1e-2, atol=1e-6 if place else 1e-2)
     plain = torch.ops.aten._native_batch_norm_legit.no_stats

@@ -1,4 +1,4 @@
-"""Graphs with symbolic sizes are captured once; known kernels serve new sizes, and results are those of eager."""
+"""Graphs with symbolic sizes are captured once; known kernels serve new sizes, and results are those of eager mode."""
 
 import importlib
 
@@ -18,7 +18,7 @@ def fresh():
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """The keys of kernels that would be compiled; regions are evaluated by the reference."""
+    """The keys of kernels that would be compiled; the reference evaluates regions."""
     from bridge.samples import by_reference
 
     from fuser_lab.runtime.background import IN_BACKGROUND
@@ -32,7 +32,7 @@ def kernels(monkeypatch):
 
 @pytest.fixture
 def by_torch(monkeypatch):
-    """Regions that torch runs, for what concerns sizes and no kernel."""
+    """Regions run by torch, for tests of sizes, which need no kernel."""
     region = "fuser_lab.bridge.torch_region.TorchRegion."
     monkeypatch.setattr(f"{region}_run", lambda region, inputs: list(region.fallback(*inputs)))
     monkeypatch.setattr(f"{region}kernels", lambda region: ())
@@ -54,7 +54,7 @@ class Block(torch.nn.Module):
 
 
 def agree(function, run, *inputs):
-    """Compare results and gradients of the inputs with eager, with equal seeds."""
+    """Compare results and gradients of the inputs with eager mode, with equal seeds."""
     found = []
     for one in (function, run):
         given = [x.detach().clone().requires_grad_(x.is_floating_point()) for x in inputs]

@@ -1,4 +1,4 @@
-"""``fl.time`` of a captured model: rows, equal regions, ratios within groups, peers that cannot be had."""
+"""``fl.time`` of a captured model: rows, equal regions, ratios within groups, unavailable peers."""
 
 import json
 

@@ -1,6 +1,6 @@
-"""Models of ``transformers``, tiny and with random weights: values and gradients are eager's, and regions hold the ops.
+"""Models of ``transformers``, tiny and with random weights: values and gradients are those of eager mode.
 
-Regions are evaluated by the NumPy reference, so that few kernels are compiled.
+Regions contain the ops; the NumPy reference evaluates them, so that few kernels are compiled.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from needs import needs
 torch = needs("torch")
 needs("transformers")
 bridge = importlib.import_module("fuser_lab.torch")
-# Transformers calls what torch deprecates, and torch warns of its own way of looking at gradients.
+# Transformers calls deprecated functions of torch, and torch warns about its own access to gradients.
 pytestmark = pytest.mark.filterwarnings("ignore", "error::fuser_lab.errors.RegionWarning")
 
 

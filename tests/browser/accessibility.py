@@ -1,4 +1,4 @@
-"""What axe-core says about a part of a page; its script comes with a package, so that nothing is fetched."""
+"""The findings of axe-core in a part of a page; its script comes with a package, so nothing is fetched."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ RUN = """async ([selector, rules]) => {
 
 
 def serious_findings(page: Page, selector: str = ".fl-explorer", *, rules: tuple[str, ...] = ()) -> list[str]:
-    """Return the serious and critical findings below a selector, each with the element that it is about.
+    """Return the serious and critical findings below a selector, each with its element.
 
-    ``rules`` are the ids of the rules that are checked; all of them if empty.
+    ``rules`` are the ids of the rules to check; all of them if empty.
     """
     if not page.evaluate("() => Boolean(window.axe)"):
         script = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")

@@ -65,7 +65,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def shots(repository: Path) -> Path:
-    """Where screenshots are kept."""
+    """The folder of screenshots."""
     folder = repository / "test-output"
     folder.mkdir(exist_ok=True)
     return folder
@@ -73,7 +73,7 @@ def shots(repository: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory, repository: Path, browser: Browser) -> Iterator[Lab]:
-    """A JupyterLab on a directory of its own, with the stand-ins for plans and the project's notebooks."""
+    """A JupyterLab on a separate directory, with the stand-ins for plans and the project's notebooks."""
     root = tmp_path_factory.mktemp("lab")
     shutil.copy(repository / "tests" / "unit" / "report" / "stub_plan.py", root)
     for notebook in sorted((repository / "notebooks").glob("*.ipynb")):
@@ -85,7 +85,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, repository: Path, browser: Bro
 
 @pytest.fixture(scope="session")
 def desks() -> Iterator[dict[str, Desk]]:
-    """The notebook of each theme that tests share: to open one anew takes three times as long as most of them."""
+    """The notebook of each theme that tests share: opening another takes three times as long as most tests."""
     shared: dict[str, Desk] = {}
     yield shared
     for desk in shared.values():
@@ -120,7 +120,7 @@ def open_explorer(
         return desk
 
     yield open_it
-    if request.session.testsfailed > failed:  # whatever state it left
+    if request.session.testsfailed > failed:  # in any state
         own += [desks.pop(theme) for theme in taken if theme in desks]
     for desk in own:
         desk.page.context.close()

@@ -1,4 +1,4 @@
-"""A JupyterLab of its own for the browser tests, and a page to drive it."""
+"""A separate JupyterLab for the browser tests, and a page to control it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RUN_ALL = """async (path) => {
   return panel.content.model.sharedModel.cells.flatMap((cell) => cell.outputs || [])
     .filter((output) => output.output_type === 'error').map((output) => `${output.ename}: ${output.evalue}`);
 }"""
-# The names, the widgets and the cells of the notebook that is shown give way to these cells.
+# Replaces the names, the widgets and the cells of the open notebook by these cells.
 REPLACE = """async (sources) => {
   const panel = window.jupyterapp.shell.currentWidget;
   const code = 'from ipywidgets import Widget\\nWidget.close_all()\\nget_ipython().reset(new_session=False)';
@@ -91,7 +91,7 @@ class Lab:
     process: subprocess.Popen[bytes]
 
     def stop(self) -> None:
-        """End the server and its kernels: they share a process group that is theirs alone."""
+        """End the server and its kernels: they have their own process group."""
         os.killpg(self.process.pid, signal.SIGTERM)
         try:
             self.process.wait(20)
@@ -135,7 +135,7 @@ def start_lab(root: Path, state: Path) -> Lab:
 
 @dataclass
 class Desk:
-    """A notebook open in a page, with what the page complained about and asked for."""
+    """A notebook open in a page, with the page's errors and requests."""
 
     page: Page
     path: str
@@ -148,11 +148,11 @@ class Desk:
         return self.page.locator(".fl-explorer").first
 
     def edge(self, tensor: str, kind: str) -> Locator:
-        """The edges of a tensor, of one kind."""
+        """The edges of a kind for a tensor."""
         return self.explorer.locator(f'.fl-edge.fl-{kind}[data-id^="{tensor}|"]')
 
     def middle(self, tensor: str, kind: str) -> tuple[float, float]:
-        """The middle of an edge on the screen; the box of a straight edge has no height that could be clicked."""
+        """The middle of an edge on the screen; the bounding box of a straight edge has no height to click."""
         self.settle()
         self.explorer.scroll_into_view_if_needed()
         x, y = self.edge(tensor, kind).first.locator(".fl-hit").evaluate(MIDDLE)
@@ -163,9 +163,9 @@ class Desk:
         eventually(lambda: self.page.evaluate("() => document.activeElement.dataset.id || ''"), ident)
 
     def click_edge(self, tensor: str, kind: str, *, mouse: bool = True) -> float:
-        """Click the middle of an edge and return the milliseconds until the picture was drawn anew.
+        """Click the middle of an edge and return the milliseconds until the picture was redrawn.
 
-        ``mouse=False`` sends the click to the edge itself, which may lie below another or be on its way elsewhere.
+        ``mouse=False`` sends the click to the edge itself, which may be below another or moving.
         """
         x, y = self.middle(tensor, kind)
         self.explorer.evaluate(
@@ -186,12 +186,12 @@ class Desk:
         return float(self.explorer.evaluate("(root) => root.drawn"))
 
     def sum_result(self) -> str:
-        """The name of the tensor that a sum makes."""
+        """The name of the tensor that a sum computes."""
         title = self.explorer.locator(".fl-op title").filter(has_text="= sum(").first.text_content()
         return str(title).partition(" ")[0]
 
     def open_tab(self, name: str) -> None:
-        """Open a tab that is not open, and wait until it shows what Python writes into it."""
+        """Open a tab that is not open, and wait until it shows its content from Python."""
         tab = self.explorer.get_by_role("tab", name=name, exact=True)
         tab.click()
         expect(tab).to_have_attribute("aria-selected", "true")
@@ -204,7 +204,7 @@ class Desk:
         self.page.wait_for_function("() => document.querySelector('.fl-explorer .fx-facts').innerText !== ''")
 
     def is_centred(self) -> bool:
-        """Whether, now, the boxes of the picture have as much room on the left as on the right."""
+        """Whether the boxes of the picture currently have equal margins on the left and on the right."""
         canvas = self.explorer.locator(".fx-canvas").bounding_box()
         shapes = self.explorer.locator(".fl-op, .fl-io, .fl-box").all()
         boxes = [box for shape in shapes if (box := shape.bounding_box())]
@@ -223,7 +223,7 @@ class Desk:
         return self.explorer.locator(".fx-status")
 
     def has_segments(self, count: int) -> None:
-        """Wait until the header says that the plan has so many segments."""
+        """Wait until the header shows this number of segments."""
         expect(self.facts).to_have_text(re.compile(rf"^{count} segment"))
 
     def segments(self) -> int:
@@ -231,7 +231,7 @@ class Desk:
         return int(self.facts.inner_text().split()[0])
 
     def settle(self) -> None:
-        """Wait until the picture has the shape of the canvas and nothing glides in it."""
+        """Wait until the picture has the shape of the canvas and no animation runs."""
         expect(self.explorer.and_(self.page.locator("[data-settled]"))).to_be_visible()
         expect(self.explorer.locator(".fx-canvas")).not_to_have_class(re.compile("fx-gliding"))
 
@@ -255,7 +255,7 @@ def open_notebook(lab: Lab, browser: Browser, path: str, *, theme: str = "light"
 
 
 def replace_cells(desk: Desk, *cells: str) -> list[str]:
-    """Run other cells in a notebook that is open, and return their errors: its page and its kernel are used again."""
+    """Run other cells in an open notebook, reusing its page and kernel, and return their errors."""
     desk.page.set_viewport_size(VIEW)
     desk.page.mouse.move(0, 0)
     desk.page.evaluate(REPLACE, cells)

@@ -1,13 +1,13 @@
-"""What the explorer costs at 10, 60, 400 and 3,000 ops: ``python -m tests.browser.measure`` prints one table.
+"""The explorer's times at 10, 60, 400 and 3,000 ops: ``python -m tests.browser.measure`` prints one table.
 
-*Open* runs from ``Explorer(plan)``, which is what the cell that displays a plan does, to the painted picture;
-segmenting the fusion comes before. *Click* runs from a click on an edge, which cuts there, to the frame with the new
-picture, *select* from a click on a node to its answer. A graph that opens folded has a second row: *open* is from a
-click on *Ops* to the picture of all ops, and the clicks are on what is seen around an op in its middle. The page is a
-bare one with the explorer's script, and Python answers in this process: what a kernel adds, some milliseconds for each
-message, is not in the numbers. Each click comes when all that the last one started has ended. *CPU* is the processor
-time in it, of Python and of the page's main thread: it counts on a machine with other work. *Memory* is the page's
-heap; *sent* is what Python sends to open.
+*Open* runs from ``Explorer(plan)``, as in a cell that displays a plan, to the painted picture, without segmentation.
+*Click* runs from a click on an edge, which cuts there, to the frame with the new picture, *select* from a click on a
+node to its result. A graph that opens folded has a second row: *open* is from a click on *Ops* to the picture of all
+ops, and the clicks are on elements around an op in its middle. The page contains only the explorer's script, and Python
+answers in this process: the times exclude the cost of a kernel, a few milliseconds per message. Each click comes after
+all work started by the previous one has ended. *CPU* is the processor time of Python and of the page's main thread,
+which is meaningful on a busy machine as well. *Memory* is the page's heap; *sent* is the data that Python sends to
+open.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _SELECTED = """(item) => new Promise((done) => {
 
 
 def plan_of(ops: int) -> Plan:
-    """Return a plan of about so many ops."""
+    """Return a plan of about ``ops`` ops."""
     return two_norms() if ops <= OPS_PER_LAYER else layers(round(ops / OPS_PER_LAYER))
 
 
 @dataclass
 class Measured:
-    """Times in milliseconds, the page's heap and what was sent in MB; ``unfolded`` is with all ops in the picture."""
+    """Times in milliseconds, heap and data sent in MB; ``unfolded`` is with all ops in the picture."""
 
     opened: list[float] = field(default_factory=list)
     open_cpu: list[float] = field(default_factory=list)
@@ -68,12 +68,12 @@ class Measured:
 
 
 def metrics(session: CDPSession) -> dict[str, float]:
-    """Return the page's counters; times are seconds on a processor."""
+    """Return the page's counters; times are processor seconds."""
     return {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
 
 
 class Page:
-    """A fresh page with the explorer of a plan, and what it took to open it."""
+    """A fresh page with the explorer of a plan, and the time to open it."""
 
     def __init__(self, browser: Browser, plan: Plan, found: Measured) -> None:
         self.stage = Stage(browser)
@@ -92,12 +92,12 @@ class Page:
         return metrics(self._session)["TaskDuration"]
 
     def _rest(self) -> None:
-        """Wait for what Python and the page still have to do."""
+        """Wait for pending work of Python and of the page."""
         self.explorer.wait(60)
         self.stage.page.evaluate("() => new Promise((done) => requestIdleCallback(done, { timeout: 1000 }))")
 
     def click(self, item: Locator, wall: list[float], cpu: list[float]) -> None:
-        """Click something that has another picture made, and add what it took."""
+        """Click something that changes the picture, and add the time."""
         item.wait_for(state="attached")
         self._rest()
         before = self._busy()
@@ -105,7 +105,7 @@ class Page:
         cpu.append(1e3 * (self.stage.python_seconds + self._busy() - before))
 
     def cut_and_select(self, found: Measured) -> None:
-        """Cut three times at what is seen, and select an op."""
+        """Cut at three visible edges, and select an op."""
         inside = self.stage.root.locator(".fl-edge.fl-inside .fl-hit")
         for _ in range(3):
             if inside.count():
@@ -116,12 +116,12 @@ class Page:
         found.heap = metrics(self._session)["JSHeapUsedSize"] / 1e6
 
     def open_segment(self, found: Measured) -> None:
-        """Show the ops of one segment, because what is folded has no edge to cut."""
+        """Show the ops of one segment, because a folded one has no edge to cut."""
         self.stage.root.locator(".fl-whole").first.click()
         self.click(self.stage.root.get_by_role("button", name="Show or hide its ops"), found.clicked, found.click_cpu)
 
     def unfold(self, found: Measured) -> None:
-        """Show all ops, and then what is around one in the middle."""
+        """Show all ops, and then those around one in the middle."""
         self.click(self.stage.root.get_by_role("button", name="Ops", exact=True), found.opened, found.open_cpu)
         found.sent = len(self.stage.page.evaluate("() => JSON.stringify(window.model.state)")) / 1e6
         self.stage.settle()
@@ -139,7 +139,7 @@ class Page:
 
 
 def measure(browser: Browser, plan: Plan, times: int = 3) -> Measured:
-    """Return what a plan costs, measured in fresh pages."""
+    """Return the times for a plan, measured in fresh pages."""
     found = Measured()
     for _ in range(times):
         page = Page(browser, plan, found)
@@ -158,7 +158,7 @@ def measure(browser: Browser, plan: Plan, times: int = 3) -> Measured:
 
 
 def main(sizes: Sequence[int] = SIZES) -> int:
-    """Print the table; return 1 if a time is over its bar."""
+    """Print the table; return 1 if a time exceeds its limit."""
     path = find_browser()
     if path is None:
         print(HOW)

@@ -1,4 +1,4 @@
-"""The two pictures in README and in the docs: ``python -m tests.browser.picture`` makes them again.
+"""The two pictures in README and in the docs: ``python -m tests.browser.picture`` regenerates them.
 
 The small one is the plan of the example ``sum_broadcast_add``. The one of the explorer shows a layer of GPT-2 as
 ``fl.from_torch`` captures it, with its backward graph: the map of its modules, and below it the explorer of the region

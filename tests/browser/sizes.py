@@ -1,4 +1,4 @@
-"""Plans of all sizes for the explorer: a few ops, blocks of a model one after the other, a chain of segments."""
+"""Plans of all sizes for the explorer: a few ops, a sequence of a model's blocks, a chain of segments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def two_norms() -> Plan:
 
 
 def layers(count: int) -> Plan:
-    """As many blocks of a model: a norm of rows with a weight, a softmax of columns, and what came in added."""
+    """A number of blocks of a model: a row norm with a weight, a softmax of columns, and a residual sum."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([512, 1024], contiguity=True)
         weight = fd.define_tensor([1024], contiguity=True)
@@ -42,7 +42,7 @@ def layers(count: int) -> Plan:
 
 
 def chain(count: int) -> Plan:
-    """As many segments in a row, of one op each."""
+    """A number of segments in sequence, of one op each."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([512, 512], contiguity=True)
         for _ in range(count):

@@ -43,7 +43,7 @@ window.show = (text) => {
   return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 };
 </script></body></html>"""
-# Milliseconds from a click on an element to the frame in which the picture that it asked for is on the screen.
+# Milliseconds from a click on an element to the frame with the requested picture.
 _CLICKED = """(item) => new Promise((done) => {
   const start = performance.now();
   const drawn = () => requestAnimationFrame(() => setTimeout(() => done(performance.now() - start)));
@@ -54,10 +54,10 @@ _CLICKED = """(item) => new Promise((done) => {
 
 
 class Stage:
-    """A page that shows an explorer; every message between the two is JSON, as it is between a notebook and its kernel.
+    """A page that shows an explorer; every message between the two is JSON, as between a notebook and its kernel.
 
-    What Python sends while it handles an event reaches the page at once, so that the page draws while Python goes on.
-    What it changes by itself, in the background, is sent with the answer to the next event. ``policy`` is the page's
+    Messages that Python sends while it handles an event reach the page at once, so the page draws while Python
+    continues. Changes in the background are sent with the answer to the next event. ``policy`` is the page's
     Content-Security-Policy.
     """
 
@@ -87,7 +87,7 @@ class Stage:
         return self.page.locator(".fl-explorer")
 
     def show(self, explorer: Explorer) -> None:
-        """Show an explorer, and return when it was painted."""
+        """Show an explorer, and return once it is painted."""
         self.explorer = explorer
         explorer.send_state = self._push  # type: ignore[method-assign]
         self.page.evaluate("(text) => window.show(text)", self._news())
@@ -100,7 +100,7 @@ class Stage:
         expect(self.page.locator(".fl-explorer[data-settled]")).to_be_visible()
 
     def click(self, item: Locator) -> float:
-        """Click something and return the milliseconds until the picture was drawn anew, -1 if it was not."""
+        """Click something and return the milliseconds until the picture was redrawn, -1 if it was not."""
         return float(item.evaluate(_CLICKED))
 
     @property

@@ -1,4 +1,4 @@
-"""axe-core on the live explorer in JupyterLab, in every state that looks different."""
+"""axe-core on the live explorer in JupyterLab, in every visually different state."""
 
 import pytest
 from browser.accessibility import serious_findings
@@ -7,13 +7,13 @@ from browser.waiting import eventually
 
 pytestmark = pytest.mark.browser
 
-# A theme changes colours and nothing else.
+# A theme changes only colours.
 RULES = {"light": (), "dark": ("color-contrast",)}
 
 
 @pytest.mark.parametrize("theme", RULES)
 def test_axe_finds_nothing_serious_in_any_state(open_explorer, theme):
-    """The whole explorer is checked at first and where much of it changes, else the part that does; tabs elsewhere."""
+    """Checks the whole explorer at first and after large changes, otherwise the changed part; test_tabs.py has tabs."""
     desk = open_explorer(REAL, theme=theme)
     explorer, page = desk.explorer, desk.page
 

@@ -1,4 +1,4 @@
-"""Every button, key and edit of the explorer that the other tests leave out, in JupyterLab."""
+"""Every button, key and edit of the explorer that no other test covers, in JupyterLab."""
 
 import re
 
@@ -19,7 +19,7 @@ KERNEL = """(code) => {
 
 
 def in_kernel(desk, code):
-    """What a piece of code prints in the notebook's kernel."""
+    """The output of a piece of code in the notebook's kernel."""
     return desk.page.evaluate(KERNEL, code)
 
 
@@ -174,7 +174,7 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     explorer.locator(".fx-inspector pre").get_by_text("plan = fl.segment").wait_for()
     keys.press("r")
     explorer.get_by_text("Done. The table shows medians.").wait_for()
-    for key in "abdxvzmlfth":  # what JupyterLab takes for its own in command mode
+    for key in "abdxvzmlfth":  # keys that JupyterLab handles itself in command mode
         keys.press(key)
     assert desk.page.evaluate(cells) == sources  # settled: JupyterLab has handled the keys
     mode = desk.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.mode")
@@ -224,7 +224,7 @@ e = """
 
 def test_run_pressed_twice_is_one_run(open_explorer, lab):
     desk = open_explorer(HELD + SHOW + "\ne")
-    # Two events at once, as of a page that did not hear yet that the first was taken.
+    # Two events at once, as from a page that does not know yet that the first was accepted.
     desk.explorer.get_by_role("button", name="Run").evaluate("(b) => { b.click(); b.click(); }")
     says(desk, "A run is in progress; cancel it first, or wait for it to end.")
     (lab.root / "run on").touch()

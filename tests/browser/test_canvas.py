@@ -1,4 +1,4 @@
-"""The canvas at two sizes of a screen: everything fits, nothing lies over anything else, no word is too small."""
+"""The canvas at two screen sizes: everything fits, nothing overlaps, no word is too small."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from unit.widgets import drawn
 pytestmark = pytest.mark.browser
 
 SCREENS = [(1440, 900), (1280, 720)]
-LARGE = ("400", "chain")  # at the smaller screen only, where words have the least room
+LARGE = ("400", "chain")  # on the smaller screen only, where words have the least room
 PLANS = {"11": two_norms, "60": lambda: layers(3), "400": lambda: layers(22), "chain": lambda: chain(18)}
-# Everything that is wrong with what is drawn, as sentences.
+# All defects of the drawing, as sentences.
 FAULTS = """(root) => {
   const faults = [];
   const shown = (e) => e.checkVisibility({ visibilityProperty: true });
@@ -67,7 +67,7 @@ FAULTS = """(root) => {
   }
   return faults;
 }"""
-FAULTS_BELOW = FAULTS.replace('querySelectorAll(".fl-edge")', 'querySelectorAll("none")')  # edges lie below a dialog
+FAULTS_BELOW = FAULTS.replace('querySelectorAll(".fl-edge")', 'querySelectorAll("none")')  # edges are below a dialog
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def open_stage(browser):
 
 
 def draw(stage, detail):
-    """Draw the ops, or the segments, and wait until they are."""
+    """Draw the ops, or the segments, and wait until they are drawn."""
     button = stage.root.get_by_role("button", name=detail, exact=True)
     button.click()
     expect(button).to_have_attribute("aria-pressed", "true")
@@ -157,7 +157,7 @@ def test_keys_still_reach_the_explorer_after_what_had_the_focus_is_drawn_anew_or
     stage = open_stage(plans["11"])
     root, keys = stage.root, stage.page.keyboard
     root.locator(".fl-op").nth(3).focus()
-    for detail in ("Segments", "Ops"):  # neither picture has what had the focus in the other
+    for detail in ("Segments", "Ops"):  # neither picture contains the focused element of the other
         keys.press("o")
         expect(root.get_by_role("button", name=detail, exact=True)).to_have_attribute("aria-pressed", "true")
         expect(root).to_be_focused()
@@ -169,7 +169,7 @@ def test_keys_still_reach_the_explorer_after_what_had_the_focus_is_drawn_anew_or
     keys.press("j")
     root.get_by_role("button", name="End stepping").press("Enter")
     expect(root).to_be_focused()
-    stage.page.evaluate("() => document.activeElement.blur()")  # as a click beside the explorer does
+    stage.page.evaluate("() => document.activeElement.blur()")  # like a click beside the explorer
     stage.settle()
     expect(root).not_to_be_focused()
 
@@ -257,7 +257,7 @@ def test_the_switches_take_one_row_beside_the_status(open_stage, width):
 
 
 def test_the_picture_depends_on_the_size_of_the_canvas_and_not_on_those_before(browser):
-    """Rooms a little smaller and larger, which the canvas passes through, leave no trace."""
+    """Intermediate sizes, slightly smaller or larger, have no lasting effect on the canvas."""
     seen = []
     for sizes in ([(1280, 720)], [(1220, 690), (1280, 720)], [(1340, 760), (1280, 720)]):
         stage, explorer = Stage(browser, size=sizes[0]), Explorer(two_norms())
@@ -265,7 +265,7 @@ def test_the_picture_depends_on_the_size_of_the_canvas_and_not_on_those_before(b
         stage.settle()
         for width, height in sizes[1:]:
             stage.page.set_viewport_size({"width": width, "height": height})
-            stage.page.wait_for_timeout(250)  # the canvas tells its size when it has rested
+            stage.page.wait_for_timeout(250)  # the canvas reports its size once it is stable
             stage.settle()
         places = [(node[0], *node[7:9]) for node in drawn.nodes(explorer)]
         seen.append((explorer.scene["room"], explorer.scene["size"], places))
@@ -296,4 +296,4 @@ def test_only_what_is_seen_of_thousands_of_ops_is_in_the_page(open_stage):
     expect(stage.root.locator(".fx-facts")).not_to_have_text(before)
     until(ops.count, lambda count: 0 < count < 300)
     stage.page.keyboard.press("0")  # fits the picture again
-    expect(ops.locator("visible=true")).to_have_count(1)  # what is selected stays
+    expect(ops.locator("visible=true")).to_have_count(1)  # the selection stays

@@ -171,7 +171,7 @@ def test_drag_pans_and_is_no_click(open_explorer):
     desk.page.mouse.up()
     expect(svg).not_to_have_attribute("style", before)
     desk.explorer.locator(".fl-op").first.click()
-    desk.explorer.locator(".fx-inspector .fx-facts-list").first.wait_for()  # answered after anything sent before
+    desk.explorer.locator(".fx-inspector .fx-facts-list").first.wait_for()  # answered after all earlier events
     desk.has_segments(2)
 
 
@@ -202,7 +202,7 @@ def test_two_explorers_do_not_disturb_each_other_and_one_shown_twice_stays_one(o
 
 
 def crowding() -> float:
-    """How much longer than its own processor time a computation takes now: others use the cores as well."""
+    """The current ratio of a computation's elapsed time to its processor time, because other programs use the cores."""
     wall, own = time.perf_counter(), time.process_time()
     while time.process_time() - own < 0.2:
         pass
@@ -216,17 +216,17 @@ def test_a_fusion_of_300_ops_is_drawn_and_edited_quickly(open_explorer, shots):
     expect(desk.facts).to_contain_text("299 ops")
     desk.settle()
     desk.explorer.screenshot(path=shots / "explorer-300-ops.png")
-    quiet = []  # milliseconds that an edit would take on a machine of its own
+    quiet = []  # milliseconds of an edit on an otherwise idle machine
     for tensor in ("T3", "T13", "T24", "T35", "T46"):
         before = crowding()
         took = desk.click_edge(tensor, "inside", mouse=False)
         assert took > 0
         quiet.append(took / max(before, crowding()))
-    assert min(quiet) < allowed(200)  # 93 and 111 in two runs with two cores that many processes shared; the aim is 150
+    assert min(quiet) < allowed(200)  # 93 and 111 in two runs on two cores shared by many processes; the goal is 150
     desk.has_segments(9)
 
 
-# Runs the last cell anew; milliseconds until the frame in which its explorer shows ops.
+# Reruns the last cell; milliseconds until the frame in which its explorer shows ops.
 PAINTED = """async () => {
   const notebook = window.jupyterapp.shell.currentWidget.content;
   notebook.activeCellIndex = notebook.widgets.length - 1;

@@ -1,4 +1,4 @@
-"""The explorer in pages that are not JupyterLab: VS Code's with its marks and variables, and small or quiet ones."""
+"""The explorer in pages other than JupyterLab: VS Code's, small ones, and ones with reduced motion."""
 
 import base64
 import json
@@ -17,14 +17,14 @@ from fuser_lab import DataType, FusionDefinition
 
 pytestmark = pytest.mark.browser
 
-# What VS Code's webviews set for its own themes: the kind, the class, and some of its variables.
+# Attributes of VS Code's webviews for its themes: the kind, the class, and some of its variables.
 HOSTS = {
     "dark": ("vscode-dark", "vscode-dark", "#1f1f1f", "#181818"),
     "light": ("vscode-light", "vscode-light", "#ffffff", "#f8f8f8"),
     "high-contrast": ("vscode-high-contrast", "vscode-high-contrast", "#000000", "#000000"),
     "old-dark": ("", "vscode-dark", "#1e1e1e", "#252526"),
 }
-# The report's model answers as the kernel does.
+# The report's model answers like the kernel.
 PAGE = """<!DOCTYPE html>
 <html style="--vscode-editor-background: {paper}; --vscode-sideBar-background: {panel}">
 <head><meta charset="utf-8"><style>body {{ margin: 0; background: {paper} }}
@@ -99,7 +99,7 @@ def test_vs_codes_theme_decides_whatever_the_system_prefers(open_page, shots, ho
 
 
 def test_what_a_notebook_keeps_works_under_vs_codes_policy(browser, plans, tmp_path):
-    """The policy of VS Code's page for outputs; our own frame lets scripts run and asks for nothing."""
+    """The policy of VS Code's page for outputs; our own frame lets scripts run and makes no requests."""
     policy = (
         "default-src 'none'; script-src https://*.vscode-cdn.net 'unsafe-inline' 'unsafe-eval'; "
         "style-src https://*.vscode-cdn.net 'unsafe-inline'; img-src https: http: data:; font-src https:; "
@@ -125,7 +125,7 @@ def test_what_a_notebook_keeps_works_under_vs_codes_policy(browser, plans, tmp_p
 
 
 def test_the_live_explorer_needs_nothing_that_a_notebook_defines(browser, plans):
-    """As anywidget starts it: a module of its own address. The page has no JupyterLab, require.js, eval or network."""
+    """Starts it like anywidget: a module with its own URL. The page has no JupyterLab, require.js, eval or network."""
     policy = "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data:"
     stage, explorer = Stage(browser, policy=policy), Explorer(plans[0])
     stage.show(explorer)

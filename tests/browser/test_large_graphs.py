@@ -1,4 +1,4 @@
-"""What a graph of hundreds of ops needs: room, a search that finds what was meant; and steps over an edited plan."""
+"""Graphs of hundreds of ops: room, a search that finds the intended op, and steps over an edited plan."""
 
 import re
 
@@ -36,7 +36,7 @@ def test_the_ops_of_a_large_graph_get_more_room_until_somebody_chooses_it(open_e
     explorer.get_by_role("button", name="Ops", exact=True).click()
     explorer.locator(".fl-whole").wait_for(state="detached")
     until(lambda: graph.bounding_box()["height"], lambda opened: opened >= collapsed and opened > 300)
-    graph.evaluate("one => { one.style.height = '333px' }")  # as dragging the corner does
+    graph.evaluate("one => { one.style.height = '333px' }")  # like dragging the corner
     explorer.get_by_role("button", name="Segments", exact=True).click()
     explorer.locator(".fl-whole").first.wait_for()
     expect(graph).to_have_css("height", "333px")
@@ -44,7 +44,7 @@ def test_the_ops_of_a_large_graph_get_more_room_until_somebody_chooses_it(open_e
     explorer.locator(".fl-whole").wait_for(state="detached")
     search = explorer.get_by_role("searchbox", name="Search the graph")
     search.fill("t12")
-    explorer.get_by_text("13 found").wait_for()  # T12, T120 to T129, and who reads them
+    explorer.get_by_text("13 found").wait_for()  # T12, T120 to T129, and their readers
     search.press("Enter")
     explorer.locator(".fx-inspector").get_by_role("heading", name="T12 =").wait_for()
     assert desk.complaints == []
@@ -65,7 +65,7 @@ def test_steps_over_an_edited_plan_show_the_groups_of_the_decision(open_explorer
     desk.page.wait_for_function("""() => {
       const shapes = document.querySelectorAll('.fl-explorer .fl-op.fx-joined .fl-shape');
       return new Set([...shapes].map((one) => getComputedStyle(one).fill)).size === 1;
-    }""")  # once the colours have glided
+    }""")  # after the transition of colours
     explorer.screenshot(path=shots / "explorer-steps-edited.png")
     desk.page.keyboard.press("Escape")
     expect(explorer.locator(".fx-stepping")).to_have_count(0)

@@ -43,7 +43,7 @@ found = fl.from_torch(Model(), torch.randn(16, 32))
 shown = fl.explore(found)
 shown
 """
-# Words of the map that are too small, or meet, and what is not where it belongs once an explorer is below the map.
+# Words of the map that are too small or overlap, and misplaced elements once an explorer is below the map.
 FAULTS = """(root) => {
   const faults = [];
   const box = (e) => e.getBoundingClientRect();
@@ -132,7 +132,7 @@ def test_axe_finds_nothing_serious_in_the_map_and_keys_reach_all_of_it(open_expl
     layers = root.locator('.fl-mapbox[data-box="layers.0"]')
     layers.and_(root.locator("[aria-expanded=false]")).wait_for()
     root.locator(".fl-mapbox[tabindex='0']").focus()
-    page.keyboard.press("Home")  # means nothing here
+    page.keyboard.press("Home")  # has no meaning here
     page.keyboard.press("Enter")
     layers.and_(root.locator("[aria-expanded=true]")).wait_for()
     found["a module"] = findings()
@@ -155,7 +155,7 @@ def test_axe_finds_nothing_serious_in_the_map_and_keys_reach_all_of_it(open_expl
     assert desk.complaints == []
 
 
-# The script of the map in a bare page; what it sends waits until the test hands it to Python.
+# The script of the map in a bare page; its messages wait until the test passes them to Python.
 BARE = """<!DOCTYPE html><html lang="en"><body data-jp-theme-light="true"><main></main><script type="module">
 const { default: widget } = await import(URL.createObjectURL(new Blob([%s], { type: "text/javascript" })));
 window.sent = [];
@@ -198,7 +198,7 @@ def test_an_answer_that_comes_late_does_not_take_the_focus(browser):
     page.keyboard.press("Enter")
     answer()
     page.get_by_text("What the cuts cost:").wait_for()
-    expect(costs).to_be_focused()  # its bar was drawn again
+    expect(costs).to_be_focused()  # its bar was redrawn
     expect(costs).to_have_attribute("aria-pressed", "true")
     page.locator("[data-box]").first.focus()
     page.keyboard.press("Enter")
@@ -229,7 +229,7 @@ def model(x, w):
 found = fl.from_jax(model, *[jax.ShapeDtypeStruct((64, 64), "float32")] * 2)
 assert found.graphs[0].nodes > 3000
 """
-# Clicks a box; milliseconds until the map is drawn again and that frame is on the screen.
+# Clicks a box; milliseconds until the frame with the redrawn map is on the screen.
 REDRAWN = """(box) => new Promise((done) => {
   const root = document.querySelector('.fl-modelmap');
   const start = performance.now();

@@ -1,4 +1,4 @@
-"""The level of modules in one explorer, and the head of the explorer on a small screen."""
+"""The level of modules in one explorer, and the header of the explorer on a small screen."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_head_is_one_row_and_the_status_is_seen(stage):
     root = stage.root
     strategy = root.get_by_label("Strategy")
     root.locator(".fl-edge.fl-inside .fl-hit").first.dispatch_event("click", {"bubbles": True})
-    expect(strategy).to_have_value("mine")  # the longest choice, beside all numbers
+    expect(strategy).to_have_value("mine")  # the longest choice, next to all numbers
     expect(root.locator(".fx-status")).to_be_in_viewport(ratio=1)
     head, tools = (root.locator(one).bounding_box() for one in (".fx-head", ".fx-tools"))
     assert head["height"] < 2 * tools["height"]

@@ -1,4 +1,4 @@
-"""What an edit would give stands at the pointer and at the focus; edits that pay are a click away."""
+"""The result of an edit is shown at the pointer and at the focus; profitable edits are one click away."""
 
 import re
 
@@ -20,7 +20,7 @@ fl.explore(fl.segment(fd))
 
 
 def hovered(desk, tensor, kind):
-    """The words at the pointer over an edge, once Python has said what a click would give."""
+    """The text at the pointer over an edge, once Python has computed the result of a click."""
     desk.page.mouse.move(*desk.middle(tensor, kind))
     hint = desk.explorer.locator(".fx-hint.fx-on")
     hint.filter(has_text=":").wait_for()

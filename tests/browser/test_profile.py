@@ -1,4 +1,4 @@
-"""The source tab's profile: each line that reads or writes memory with its bytes, and what bounds the kernel."""
+"""The source tab's profile: each line that reads or writes memory with its bytes, and the bound of the kernel."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_lines_have_their_bytes_and_the_kernel_its_bound(browser, shots, theme, 
     page.keyboard.press("Enter")
     expect(root.locator(".fx-panel")).to_contain_text("Profiling")
     explorer.wait()
-    page.evaluate("() => window.model.save_changes()")  # news from the background come with the next answer
+    page.evaluate("() => window.model.save_changes()")  # updates from the background come with the next answer
     source = root.get_by_role("listbox", name="Source")
     told = root.get_by_role("listbox", name=re.compile("^Profile, CPU"))
     expect(told).to_contain_text(re.compile(r"(Bound by|bound by).*it took"))

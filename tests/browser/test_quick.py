@@ -1,4 +1,4 @@
-"""A click in a large graph takes little time, of Python and of the page, as `tests.browser.measure` counts it."""
+"""A click in a large graph takes little time in Python and in the page, as counted by `tests.browser.measure`."""
 
 import pytest
 from browser.measure import MOST_CLICK, Measured, Page, plan_of
@@ -14,4 +14,4 @@ def test_a_click_in_thousands_of_unfolded_ops_takes_little_processor_time(browse
     page.cut_and_select(found)
     assert page.stage.errors == []
     page.close()
-    assert min(found.click_cpu) < 2 * allowed(MOST_CLICK)  # what follows the picture counts, too
+    assert min(found.click_cpu) < 2 * allowed(MOST_CLICK)  # work after the picture counts too

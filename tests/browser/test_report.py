@@ -31,7 +31,7 @@ def plans():
 
 @pytest.fixture
 def open_report(browser, tmp_path):
-    """Open a report from disk in a browser that reaches nothing; returns the page, what it asked for, its errors."""
+    """Open a report from disk in a browser without network; returns the page, its requests, its errors."""
     pages = []
 
     def open_it(*plans, theme="light", scripts=True, **options):
@@ -109,7 +109,7 @@ def test_nothing_in_it_can_be_edited_or_run(open_report, plans):
     page.keyboard.press("Enter")
     page.keyboard.press("c")
     page.keyboard.press("r")
-    page.locator(".fx-inspector .fx-facts-list").first.wait_for()  # Enter has selected it
+    page.locator(".fx-inspector .fx-facts-list").first.wait_for()  # Enter selected it
     has_segments(page, len(plans[0].segments))
     expect(page.locator(".fx-inspector button", has_text="Cut")).to_have_count(0)
     assert errors == []
@@ -277,9 +277,9 @@ def test_a_link_leads_to_the_plan_the_selection_and_the_tab(open_report, plans):
     expect(page.locator(".fl-node.fx-selected")).to_have_attribute("data-id", selected)
     expect(page.locator("[aria-label=Strategy] [aria-pressed=true]")).to_have_text(plans[1].name)
     expect(page.get_by_role("tab", name="Memory")).to_have_attribute("aria-selected", "true")
-    # The same link in a report without that plan: it says so, and shows the Python that makes the plan.
+    # The same link in a report without that plan: a message, and the Python code that makes the plan.
     other, _, problems = open_report(plans[0])
-    other.goto(other.url + link[link.index("#") :])  # the page loads itself again
+    other.goto(other.url + link[link.index("#") :])  # the page reloads itself
     other.get_by_text("The link refers to a plan that this report does not contain").wait_for()
     eventually(other.locator(".fx-inspector pre").inner_text, plans[1].to_python())
     assert [url for url in asked if not url.startswith(("file:", "about:", "blob:"))] == []

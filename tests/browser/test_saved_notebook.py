@@ -1,4 +1,4 @@
-"""What a notebook keeps of an explorer: without a kernel, where it is not trusted, and as exported HTML."""
+"""The saved explorer of a notebook: without a kernel, in an untrusted notebook, and as exported HTML."""
 
 import re
 import secrets
@@ -28,7 +28,7 @@ SAVE = """async () => {
 
 @pytest.fixture
 def open_page(browser):
-    """Open an address in a page of its own, which asks for nothing from elsewhere."""
+    """Open an address in a new page, which makes no requests to other hosts."""
     contexts = []
 
     def open_it(url, *, offline=False):
@@ -49,7 +49,7 @@ def opened(lab, open_page, path):
 
 
 def explore_in(page):
-    """Ask the page in the frame about an op, with no kernel to answer."""
+    """Select an op in the frame's page, without a kernel."""
     frame = page.frame_locator(".fl-saved iframe")
     frame.locator(".fl-op").first.click()
     frame.get_by_text("Schedulers, in order").wait_for()
@@ -85,7 +85,7 @@ def test_a_notebook_shows_the_edited_plan_without_its_kernel(lab, open_explorer,
 
     from nbconvert import HTMLExporter  # takes seconds
 
-    for template in ("lab", "basic"):  # nbconvert's own page, and the body that nbviewer puts into its page
+    for template in ("lab", "basic"):  # nbconvert's own page, and the body that nbviewer inserts into its page
         exported = lab.root / f"exported-{template}.html"
         html, _ = HTMLExporter(template_name=template).from_notebook_node(notebook)
         exported.write_text(f"<!DOCTYPE html><body>{html}" if template == "basic" else html, encoding="utf-8")

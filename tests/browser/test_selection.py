@@ -78,7 +78,7 @@ def test_decisions_about_the_selection_are_marked_in_the_log(open_explorer):
     desk = open_explorer(REAL.replace('strategy="unfused").glue(0, 1).glue(2, 3)', 'strategy="bottom_up")'))
     explorer = desk.explorer
     explorer.get_by_role("button", name="Decisions", exact=True).click()
-    explorer.locator(".fx-decision").nth(1).wait_for()  # decisions are sent in pages, when they are asked for
+    explorer.locator(".fx-decision").nth(1).wait_for()  # decisions are sent in pages, on request
     expect(explorer.locator(".fx-mine")).to_have_count(0)
     explorer.locator(".fl-op").first.click()
     explorer.locator(".fx-mine").first.wait_for()
@@ -87,7 +87,7 @@ def test_decisions_about_the_selection_are_marked_in_the_log(open_explorer):
     rows = explorer.locator(".fx-decision")
     expect(explorer.locator(".fx-decision:not(.fx-mine)")).to_have_count(0)
     expect(rows).not_to_have_count(0)
-    # A click on a decision shows the groups after it, and the ops that it is about.
+    # A click on a decision shows the groups after it, and its ops.
     rows.first.locator(".fx-reason").click()
     about = explorer.locator(".fl-op.fx-about title, .fl-op.fx-refusing title")
     until(about.all_text_contents, lambda texts: name in {text.partition(" ")[0] for text in texts})

@@ -52,7 +52,7 @@ def test_lines_are_linked_and_steps_are_followed(browser, shots, theme):
     slider = root.get_by_role("slider", name="Step", exact=True)
     told = root.locator(".fx-step-text")
     expect(told).to_have_text(re.compile(r": reads T0\[0\]; group = 0, row = 0, r = 0; the only thread\.$"))
-    expect(root.get_by_role("button", name="Play")).to_be_disabled()  # the page asks for less motion
+    expect(root.get_by_role("button", name="Play")).to_be_disabled()  # the page has reduced motion
     slider.focus()
     page.keyboard.press("ArrowRight")
     expect(told).to_contain_text("reads T0[1]; ")
@@ -71,7 +71,7 @@ def test_lines_are_linked_and_steps_are_followed(browser, shots, theme):
     root.get_by_role("button", name="CUDA").click()
     threads = root.get_by_role("combobox", name="Threads")
     everyone = root.locator("figure").filter(has_text="T0 input").locator(".fx-reads")
-    threads.wait_for()  # drawn with the grids, once Python has answered; one thread offers no choice
+    threads.wait_for()  # drawn with the grids once Python has answered; a single thread offers no choice
     expect(everyone).to_have_count(64)
     threads.select_option("block 0, thread y 1, thread x 0")
     titles = "(cells) => cells.map((cell) => cell.title)"
@@ -95,8 +95,8 @@ def test_a_player_plays_by_itself_in_a_page_of_its_own(browser):
     frame.get_by_role("button", name="Pause").click()
     frame.get_by_role("button", name="Play").wait_for()
     stopped = count.inner_text()
-    page.wait_for_timeout(800)  # in which the player would take steps
-    assert count.inner_text() == stopped  # settled: it must not have changed
+    page.wait_for_timeout(800)  # in which the player would advance
+    assert count.inner_text() == stopped  # settled: it must be unchanged
     frame.get_by_role("slider", name="Step").focus()
     page.keyboard.press("Space")
     expect(frame.get_by_role("button", name="Pause")).to_be_visible()

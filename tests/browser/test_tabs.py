@@ -1,4 +1,4 @@
-"""Tabs and situations at two sizes of a screen: all is seen and legible, nothing overlaps; tabs also under axe-core."""
+"""Tabs and situations at two screen sizes: all is visible and legible, nothing overlaps; tabs also under axe-core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fuser_lab.cost.measured_times import TimingRow, Timings
 
 pytestmark = pytest.mark.browser
 
-# What is wrong in the panel of a tab: words that are too small or meet, and buttons that meet or stick out of it.
+# Defects in the panel of a tab: words that are too small or overlap, and buttons that overlap or extend beyond it.
 PANEL_FAULTS = """(panel) => {
   const faults = [];
   const box = (e) => e.getBoundingClientRect();
@@ -42,11 +42,11 @@ PANEL_FAULTS = """(panel) => {
   for (const c of controls) if (box(c).right > frame.right + 1) faults.push(`${c.textContent} sticks out`);
   return faults;
 }"""
-RULES = {"light": (), "dark": ("color-contrast",)}  # a theme changes colours and nothing else
+RULES = {"light": (), "dark": ("color-contrast",)}  # a theme changes only colours
 
 
 def timed(plans, inputs, *, progress, cancelled):
-    """Rows as a run gives them, without one."""
+    """Rows like those of a run, without running anything."""
     return Timings(rows=tuple(
         TimingRow(
             plan=name, segment=index, scheduler="pointwise", ops=1, bytes_in=10**6, bytes_out=10**6, bytes_crossing=0,

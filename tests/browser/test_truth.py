@@ -1,4 +1,4 @@
-"""Whatever is clicked in the page in whatever order, what it says and offers is true of the plan on show."""
+"""After any sequence of clicks, everything that the page states and offers is true of the plan on show."""
 
 import ast
 import json
@@ -38,7 +38,7 @@ def truth():
 
 explorer"""
 
-# What the page shows, and whether it has shown the answer to all that it sent.
+# The content of the page, and whether it shows the answers to all its events.
 SHOWN = """() => {
   const root = document.querySelector('.fl-explorer');
   const all = (selector) => [...root.querySelectorAll(selector)];
@@ -66,7 +66,7 @@ ASK = """async (code) => {
 
 
 class Hands:
-    """Random clicks and keys; each is something that the page offers at that moment."""
+    """Random clicks and keys, each on something that the page offers at that moment."""
 
     def __init__(self, desk, seed):
         self.desk, self.random, self.done = desk, random.Random(seed), []
@@ -107,7 +107,7 @@ def told(desk):
 
 
 def untrue(shown, truth):
-    """What the page shows otherwise than it is: what it shows, and what would be true."""
+    """False statements of the page: what it shows, and what would be true."""
     checked = ["segments", "edges", "strategy"]
     if not shown["stepping"]:
         checked.append("greyed")
@@ -125,7 +125,7 @@ def test_what_the_page_shows_is_true_of_the_plan(open_explorer, seed):
     for _ in range(8):
         hands.act()
         end = time.monotonic() + 60
-        while True:  # the page holds clicks back while the kernel is at an earlier one
+        while True:  # the page delays clicks while the kernel handles an earlier one
             desk.page.wait_for_timeout(50)
             truth = told(desk)
             found = untrue(desk.page.evaluate(SHOWN), truth)

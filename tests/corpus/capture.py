@@ -1,7 +1,7 @@
 """``python -m tests.corpus.capture [name ...]`` makes the corpus: examples, the gallery, functions and models.
 
 Functions and models are captured on the device ``"meta"``, forward and backward, at real sizes and at small ones:
-nothing runs and no weights are made. Where names are given, the other entries stay as they are. Needs torch and
+nothing runs and no weights are allocated. If names are given, the other entries are left unchanged. Needs torch and
 ``transformers``.
 """
 
@@ -29,14 +29,14 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 def canonical(fusion: Any, inputs: Any) -> tuple[Any, str]:
-    """Return a fusion with its sizes and its canonical script: that of what is read from its own script."""
+    """Return a fusion with its sizes and its canonical script: the script of the fusion that its own script defines."""
     text = script_text(fusion, [_indices(one, inputs) for one in inputs], library="numpy")
     fd, read = fl.load_repro(text)
     return bind(fd.fusion, tuple(read)).fusion, script_text(fd.fusion, read, library="numpy")
 
 
 def entry(name: str, kind: str, origin: str, real: tuple[Any, Any], small: tuple[Any, Any] | None) -> CorpusEntry:
-    """Return an entry of a fusion and its inputs, at real and at small sizes."""
+    """Return the entry of a fusion and its inputs, at real and at small sizes."""
     fusion, script = canonical(*real)
     tensors = [value for value in (*fusion.inputs, *fusion.outputs) if hasattr(value, "nbytes")]
     return CorpusEntry(
@@ -46,7 +46,7 @@ def entry(name: str, kind: str, origin: str, real: tuple[Any, Any], small: tuple
 
 
 def _indices(given: Any, inputs: Any) -> Any:
-    """Return an input; integers without values of their own get some that are legal as indices into any axis."""
+    """Return an input; integers without given values get values that are legal indices into any axis."""
     if not isinstance(given, TensorSpec) or given.fill is not None or not given.dtype.is_integral:
         return given
     axes = [n for one in inputs if isinstance(one, TensorSpec) for n in one.shape if n > 1]
@@ -87,7 +87,7 @@ def _case(python: str, inputs: list[Any]) -> tuple[Any, Any]:
 
 
 def captured(name: str, found: list[Any], small: list[Any], origin: str) -> Iterator[CorpusEntry]:
-    """Yield the regions of captured graphs; the small form is that of the region at the same place, if it is alike."""
+    """Yield the regions of captured graphs; the small form is the region at the same position, if it corresponds."""
     for graph, other in zip(found, small if len(small) == len(found) else [None] * len(found), strict=True):
         likes = other.regions if other is not None and len(other.regions) == len(graph.regions) else ()
         kind = "backward" if graph.kind == "backward" else "forward"

@@ -1,7 +1,7 @@
 """Functions of tensors that programs fuse, in the sizes of real models: losses, steps of optimizers, rounding, masks.
 
 Each takes tensors of the given shapes; the small form has the second shapes. A dtype may follow a shape after a colon
-(``"4096,1024:int64"``), Float stands where none does.
+(``"4096,1024:int64"``); the default is Float.
 """
 
 import math
@@ -335,7 +335,7 @@ def _of(name: str, compute: Callable[..., Any], real: str, small: str, *, gradie
 
 
 def _step(name: str, compute: Callable[..., Any], count: int) -> Function:
-    """Return a step of an optimizer: so many tensors of a parameter's shape, and no gradient."""
+    """Return a step of an optimizer: ``count`` tensors of a parameter's shape, and no gradient."""
     return _of(name, compute, " ".join([_PARAMETER] * count), " ".join([_PARAMETER_SMALL] * count), gradient=False)
 
 

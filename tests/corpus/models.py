@@ -1,6 +1,6 @@
-"""Models of ``transformers`` and of our own, in the sizes of their published configurations, for the device ``"meta"``.
+"""Models of ``transformers`` and models defined here, in their published sizes, for the device ``"meta"``.
 
-Layers are alike, so each model has two of them; whatever else its size depends on is as published. The small form of a
+Layers are identical, so each model has two; all other sizes are as published. The small form of a
 model has the same widths and fewer words or images.
 """
 
@@ -14,14 +14,14 @@ from tests.needs import needs
 torch = needs("torch")
 nn, F = torch.nn, torch.nn.functional
 
-Make = Callable[[bool], tuple[Any, tuple[Any, ...]]]  # from whether it is the small form: a model and its arguments
+Make = Callable[[bool], tuple[Any, tuple[Any, ...]]]  # whether the form is small -> a model and its arguments
 BFLOAT16, FLOAT = "bfloat16", "float32"
 
-_LENGTH: Final = 256  # words of the small form
+_LENGTH: Final = 256  # tokens of the small form
 _LAYERS: Final = (
     "num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers", "num_decoder_layers",
 )
-# Class of the model, words of an input, and what its configuration has beside the defaults of ``transformers``.
+# Class of the model, tokens per input, and the options that differ from the defaults of ``transformers``.
 _TEXT: Final[dict[str, tuple[str, int, dict[str, Any]]]] = {
     "Llama 8B": ("LlamaForCausalLM", 4096, {
         "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -63,7 +63,7 @@ _TEXT: Final[dict[str, tuple[str, int, dict[str, Any]]]] = {
         "d_model": 1024, "d_kv": 64, "d_ff": 4096, "num_heads": 16, "decoder_start_token_id": 0}),
     "BART-large": ("BartForConditionalGeneration", 1024, {}),
 }
-# Class of the model, images of a batch, the side of an image, and what its configuration has beside the defaults.
+# Class of the model, images per batch, side of an image, and the options that differ from the defaults.
 _IMAGES: Final[dict[str, tuple[str, int, int, dict[str, Any]]]] = {
     "ViT-H": ("ViTModel", 8, 224, {
         "hidden_size": 1280, "intermediate_size": 5120, "num_attention_heads": 16, "patch_size": 14}),
@@ -75,7 +75,7 @@ _IMAGES: Final[dict[str, tuple[str, int, int, dict[str, Any]]]] = {
 
 
 class _Loss(nn.Module):
-    """A model of ``transformers`` as its loss, or as the mean of its last hidden state."""
+    """A model of ``transformers`` that returns its loss, or the mean of its last hidden state."""
 
     def __init__(self, model: Any, *, labels: bool) -> None:
         super().__init__()
@@ -199,12 +199,12 @@ def _two_layers(config: Any) -> None:
 
 
 def _own(model: Callable[[], Any], *shapes: tuple[int, ...]) -> Make:
-    """Return a maker; the first axis of each input is the batch, which is 1 in the small form."""
+    """Return a factory; the first axis of each input is the batch, which is 1 in the small form."""
     return lambda small: (model(), tuple(torch.zeros(1 if small else shape[0], *shape[1:]) for shape in shapes))
 
 
 def models() -> dict[str, tuple[str, Make]]:
-    """Return, by name, the dtype of a model's parameters and what makes it."""
+    """Return, by name, the dtype of a model's parameters and its factory."""
     return {
         **{name: (BFLOAT16, _text(name)) for name in _TEXT},
         **{name: (FLOAT, _images(name)) for name in _IMAGES},

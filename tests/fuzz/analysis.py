@@ -1,10 +1,10 @@
-"""What the values of a program are, and how far rounding may take any correct evaluation away from them.
+"""The values of a program, and bounds of the rounding error of any correct evaluation.
 
-Each call is evaluated in float64 as soon as it is recorded. Beside its values every tensor has an error: an absolute
-bound for what rounding in its dtype, and in the dtypes of what it is computed from, can do. It is found by computing
-each op again with one operand at a time moved by its error, and adding up what each of them changes. A tensor with
-error 0 has the same values in every correct evaluation; only such may meet ops that jump, as comparisons, roundings and
-conversions to integers do. Calls whose results could not be compared (too large, too uncertain) are refused.
+Each call is evaluated in float64 as soon as it is recorded. Besides its values every tensor has an error: an absolute
+bound of the effect of rounding in its dtype and in the dtypes of its operands. It is found by computing each op again
+with one operand at a time moved by its error, and adding up the changes. A tensor with error 0 has the same values in
+every correct evaluation; only such tensors are operands of discontinuous ops, such as comparisons, roundings and
+conversions to integers. Calls whose results could not be compared (too large, too uncertain) are refused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from fuser_lab.interpreter.numpy_eval import constant, evaluate_expr
 from fuser_lab.ir import Expr, OpKind, TensorView, Val, scalars_in
 from tests.fuzz.program import Input, Program, Step, TensorInput
 
-# The distance of neighbouring numbers, relative to their size; and the smallest distance.
+# The distance between adjacent numbers, relative to their magnitude; and the smallest distance.
 EPSILON = {
     "Double": 2.3e-16, "ComplexDouble": 2.3e-16, "Float": 1.2e-7, "ComplexFloat": 1.2e-7, "Half": 1e-3,
     "BFloat16": 8e-3, "Float8_e4m3fn": 0.125, "Float8_e5m2": 0.25, "Float8_e8m0fnu": 1.0,
@@ -29,17 +29,17 @@ SMALLEST = {"Half": 6e-8, "Float8_e4m3fn": 2e-3, "Float8_e5m2": 1.6e-5}
 ROUNDINGS = 4  # of a function of one element: libraries differ by a few units in the last place
 LARGEST = {"Float8_e4m3fn": 200.0, "Float8_e5m2": 10_000.0}
 LARGEST_FLOAT, LARGEST_INTEGER = 2e4, 2**24
-UNCERTAIN = 0.05  # of the magnitude: results with larger errors say nothing
+UNCERTAIN = 0.05  # of the magnitude: results with larger errors prove nothing
 
-# In which directions an operand is moved by its error: None is a random one for each element.
+# The directions in which an operand is moved by its error; None is a random one per element.
 _REAL: tuple[complex | None, ...] = (None, 1, -1)
 _COMPLEX: tuple[complex | None, ...] = (None, 1, -1, 1j, -1j)
 
 JUMPING = frozenset({"ceil", "floor", "round", "trunc", "frac", "fmod", "mod", "remainder", "nextafter"})
 ANSWERING = frozenset({"isfinite", "isinf", "isnan", "isneginf", "isposinf"})  # of any value
-# The operand that must keep away from a pole, and the pole nearest to each of its values. Other poles show by
-# themselves: a step towards them or across them changes the result by more than what is comparable. Not so 0 / x, which
-# is 0 on either side, and the logarithm of gamma, which grows too slowly.
+# The operand that must stay away from a pole, and the pole nearest to each of its values. Other poles reveal
+# themselves: a step towards or across them changes the result by more than the tolerance. The exceptions are 0 / x,
+# which is 0 on either side, and the logarithm of gamma, which grows too slowly.
 POLES: Mapping[str, tuple[int, Callable[[np.ndarray], np.ndarray]]] = {
     "div": (1, np.zeros_like),
     "truediv": (1, np.zeros_like),
@@ -77,7 +77,7 @@ class Known:
 
 
 class Analysis:
-    """A growing program, recorded with static sizes and evaluated call by call."""
+    """A program under construction, recorded with static sizes and evaluated call by call."""
 
     def __init__(self) -> None:
         self.fd = FusionBuilder().__enter__()
@@ -90,7 +90,7 @@ class Analysis:
 
     @classmethod
     def of(cls, program: Program) -> "Analysis":
-        """The analysis of a program; raises Unfit or FuserLabError where it is no legal, comparable one."""
+        """The analysis of a program; raises Unfit or FuserLabError if it is illegal or cannot be compared."""
         analysis = cls()
         for given in program.inputs:
             analysis.add_input(given)
@@ -115,7 +115,7 @@ class Analysis:
         return given.name
 
     def add_call(self, call: str, results: Sequence[str] | None = None) -> tuple[str, ...] | None:
-        """Record a call, unless it is illegal or unfit: then None. Returns the names of the results."""
+        """Record a call and return the names of its results; None if the call is illegal or unfit."""
         try:
             found = eval(call, self.names)
             self._evaluate()
@@ -195,7 +195,7 @@ class Analysis:
         return results
 
     def _moved(self, expr: Expr, operands: Sequence[Known], values: Sequence[Any]) -> list[float]:
-        """How far the errors of the operands move each result of an op.
+        """The change of each result of an op by the errors of its operands.
 
         Operands move one at a time, since errors in the same direction may cancel, as in a quotient.
         """
@@ -215,7 +215,7 @@ class Analysis:
         return [float(changes.max(initial=0.0)) for changes in moved]
 
     def _shifted(self, known: Known, by: complex | None) -> np.ndarray:
-        """A value moved by its error: all in one direction, or each element in a random one.
+        """A value moved by its error: all elements in one direction, or each in a random one.
 
         A complex number moves along the real or the imaginary axis, a real one up or down.
         """
@@ -227,7 +227,7 @@ class Analysis:
         return np.asarray(known.value + known.error * steps)
 
     def _rounding(self, expr: Expr, out: Val, operands: Sequence[Known], known: Known) -> float:
-        """What rounding adds in this op alone."""
+        """The rounding error of this op alone."""
         name, size = expr.op.name, known.size
         exact = not any(x.error > 0 for x in operands)
         if exact and (expr.kind.is_view or (name in RING and _is_round(known.value, out.dtype))):
@@ -243,7 +243,7 @@ class Analysis:
             inputs = max([x.size for x in operands])
             size = max(size, inputs * (inputs if expr.kind is OpKind.MATMUL else 1) * terms) + size * terms
             return ROUNDINGS * compute * size + relative * known.size + SMALLEST.get(out.dtype.name, 0.0)
-        # Rational functions may go through intermediates as large as their operands.
+        # Rational functions may have intermediates as large as their operands.
         through = max([size, *(x.size for x in operands if np.asarray(x.value).dtype.kind in "fc")])
         return ROUNDINGS * compute * through + relative * size + SMALLEST.get(out.dtype.name, 0.0)
 
@@ -268,7 +268,7 @@ def _is_complex(value: Any) -> bool:
 
 
 def _distance(a: Any, b: Any) -> np.ndarray:
-    """The distances of elements; infinite where infinities or NaN appear or go away, since nothing is certain there."""
+    """The distances of elements; infinite where infinities or NaN appear or vanish, since nothing is certain there."""
     a, b = np.asarray(a), np.asarray(b)
     with np.errstate(all="ignore"):
         difference = np.abs(np.subtract(a, b, dtype=np.result_type(a, b, np.float64)))
@@ -277,15 +277,15 @@ def _distance(a: Any, b: Any) -> np.ndarray:
 
 
 def _may_reach(known: Known, nearest: Callable[[np.ndarray], np.ndarray]) -> bool:
-    """Whether the error of a value takes it to the nearest pole."""
+    """Whether the error of a value reaches the nearest pole."""
     value = np.asarray(known.value)
     return known.error > 0 and bool((np.abs(value - nearest(value)) <= known.error).any())
 
 
 def _answers(name: str, operands: Sequence[Known]) -> bool:
-    """Whether an op gives the same answer for all values that its operands may have.
+    """Whether an op gives the same result for all values that its operands may have.
 
-    Rounding makes a complex number real, or real no longer.
+    Rounding can turn a complex number into a real one, and the reverse.
     """
     return name in ANSWERING or (name == "isreal" and not any(_is_complex(x.value) for x in operands))
 

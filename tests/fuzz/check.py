@@ -1,4 +1,4 @@
-"""A program, computed in every way and compared within what rounding allows."""
+"""A program computed in every way, and the results compared up to rounding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ SLACK = 8.0
 
 
 class Checked:
-    """The definition of a program, with its inputs, the wanted results and how far from them is right."""
+    """The definition of a program, with its inputs, the expected results and their tolerances."""
 
     def __init__(self, program: Program, analysis: Analysis | None = None) -> None:
         if analysis is None:
@@ -29,7 +29,7 @@ class Checked:
         self._compare(self.wanted, self.wide, "reference against float64", dtype=False)
 
     def _error(self, analysis: Analysis, name: str) -> float:
-        """How uncertain an output is. Where a size is symbolic, what the analysis only moves may be computed.
+        """The uncertainty of an output. If a size is symbolic, data that the analysis only moves may be computed.
 
         An input that is overwritten and returned has the values that are written.
         """
@@ -65,7 +65,7 @@ class Checked:
 
 
 def defined(program: Program) -> tuple[Program, FusionDefinition]:
-    """The definition; with static sizes where symbolic ones are not supported or leave something undecided."""
+    """The definition; with static sizes if symbolic ones are not supported or leave something undecided."""
     try:
         fd = program.define()
         agreement.bound(fd, program.arrays())
@@ -92,7 +92,7 @@ class Way:
 
 
 def check(program: Program, way: Way, analysis: Analysis | None = None) -> None:
-    """Raise whatever goes wrong with a program; Disagreement where results differ."""
+    """Raise any failure of a program; Disagreement if results differ."""
     checked = Checked(program, analysis)
     checked.text()
     checked.kernels(way.strategy, way.targets)

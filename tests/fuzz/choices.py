@@ -1,4 +1,4 @@
-"""Where a generator's decisions come from: a seed, or hypothesis, which can then shrink them."""
+"""Sources of a generator's decisions: a seed, or hypothesis, which can then shrink them."""
 
 import random
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ class Choices(Protocol):
         """One of the options."""
 
     def chance(self, percent: int) -> bool:
-        """True in so many of a hundred cases."""
+        """True in ``percent`` of 100 cases on average."""
 
 
 class Seeded:

@@ -34,7 +34,7 @@ MOST_ELEMENTS = 200
 
 
 class Generator:
-    """Makes one program out of choices."""
+    """Builds one program from choices."""
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
@@ -42,13 +42,13 @@ class Generator:
         self.tensors: list[str] = []
         self.scalars: list[str] = []
         self.numbers = np.random.default_rng(choices.integer(0, 2**16))
-        # Few sizes, so that shapes often fit each other.
+        # Few sizes, so that shapes often match.
         self.sizes = [choices.pick((4, 3, 2, 5, 6, 7, 8)) for _ in range(3)]
         self.rare = choices.pick((1, 1, 1, 1, 1, 1, 1, 1, 1, 0))
         self.symbolic = choices.chance(40)
 
     def program(self, most_steps: int) -> Program:
-        """Return a program of up to so many steps."""
+        """Return a program of up to ``most_steps`` steps."""
         c = self.choices
         for _ in range(c.integer(1, 3)):
             self.tensor_input()
@@ -116,7 +116,7 @@ class Generator:
         return tuple(found)
 
     def values(self, shape: tuple[int, ...], dtype: DataType, low: float = -2.0, high: float = 2.0) -> np.ndarray:
-        """Values: small multiples of a half half of the time, so that jumping ops may meet them."""
+        """Values: in half of all cases small multiples of 0.5, which discontinuous ops accept."""
         if dtype is DataType.Bool:
             return self.numbers.integers(0, 2, shape).astype(np.bool_)
         if dtype.is_integral:
@@ -209,13 +209,13 @@ class Generator:
         return str(c.pick((1, 2, 3, True, -1)))
 
     def dim(self, name: str) -> int:
-        """An axis, at times counted from the end."""
+        """An axis, sometimes counted from the end."""
         rank = self.analysis.tensor(name).ndim
         axis = self.choices.integer(0, rank - 1)
         return axis - rank if self.choices.chance(30) else axis
 
     def tamed(self, op: str, name: str) -> str:
-        """An operand whose values an op is made for, computed from a given one."""
+        """An operand in the domain of an op, computed from a given one."""
         known, dtype = self.analysis.known(name), self.analysis.tensor(name).dtype
         if dtype.is_complex or not np.size(known.value):
             return name
@@ -253,7 +253,7 @@ class Generator:
         self.call(f"fd.ops.{op}({a}, {b})")
 
     def bounded(self) -> None:
-        """Bring something large or uncertain back."""
+        """Return a tensor to small, certain values."""
         self.call(f"fd.ops.{self.choices.pick(('tanh', 'sigmoid'))}({self.any()})")
 
     def where(self) -> None:
@@ -283,7 +283,7 @@ class Generator:
             extra += f", dtype={c.pick((DataType.Float, DataType.Double))!r}"
         total = self.call(f"fd.ops.{op}({name}, {dims}{extra})")
         if total is not None and c.chance(35) and "keepdim" in extra:
-            # What makes softmax and normalizations: the reduction goes back to what was reduced.
+            # The pattern of softmax and normalizations: the reduction is combined with what was reduced.
             self.call(f"fd.ops.{c.pick(('sub', 'add', 'maximum'))}({name}, {total})")
 
     def reshape(self) -> None:
@@ -465,7 +465,7 @@ class Generator:
             self.call(f"fd.ops.index_select({name}, {index}, {dim})")
             return
         if op == "scatter":
-            # Each position is written once, else the order of writes decides.
+            # Each position is written once; otherwise the order of writes decides.
             order = self.tensor_input(tuple(shape), dtype, 0, size)
             chosen = self.call(f"fd.ops.argsort({order}, {dim}, stable=True)")
             if chosen is not None:
@@ -490,7 +490,7 @@ class Generator:
             self.call(f"fd.ops.linear({name}, {weight}{bias})")
 
     def sampled(self) -> None:
-        """A legal call of any op at all, of values at hand where they fit."""
+        """A legal call of any op, on existing values if they fit."""
         if not SAMPLED:
             return
         c = self.choices
@@ -505,7 +505,7 @@ class Generator:
         self.call(renamed(sample.call, bound))
 
     def _serves(self, name: str, arg: Any) -> bool:
-        """Whether a tensor can stand for an operand of a sample."""
+        """Whether a tensor can replace an operand of a sample."""
         tensor = self.analysis.tensor(name)
         if tensor.shape != arg.shape or tensor.dtype is not arg.dtype:
             return False
@@ -514,7 +514,7 @@ class Generator:
 
 
 def renamed(call: str, names: dict[str, str]) -> str:
-    """A sample's call over other names."""
+    """A sample's call with other names."""
     tree = ast.parse(call, mode="eval")
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):

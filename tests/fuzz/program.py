@@ -1,4 +1,4 @@
-"""A definition as a list of calls, with inputs: what the fuzzer makes, checks, shrinks and prints."""
+"""A definition as a list of calls, with inputs: what the fuzzer generates, checks, shrinks and prints."""
 
 import ast
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from fuser_lab.ir import Number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorInput:
-    """A tensor input: how it is declared, its values, and how they lie in memory.
+    """A tensor input: its declaration, its values, and their layout in memory.
 
-    ``order`` names the axes slowest first, ``step`` is the distance of neighbours on the fastest axis, ``backwards``
+    ``order`` names the axes slowest first, ``step`` is the stride of the fastest axis, ``backwards``
     and ``expanded`` are axes with a negative stride and with stride 0; values are equal along the latter.
     """
 
@@ -45,7 +45,7 @@ class TensorInput:
         return text + ")"
 
     def array(self) -> np.ndarray:
-        """The values, laid out as described, in memory of their own."""
+        """The values in newly allocated memory of the described layout."""
         x = self.values
         if not x.ndim or not x.size:
             return x.copy()
@@ -73,7 +73,7 @@ class TensorInput:
         high = sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True) if s > 0)
         size = (high - low) // x.itemsize + 1
         flat = np.zeros(size, x.dtype)
-        # Over bytes, since NumPy lays out no views of dtypes that it does not know itself.
+        # Over bytes, since NumPy cannot create strided views of dtypes that are not its own.
         lay = np.ndarray(x.shape, x.dtype, flat.view(np.uint8), -low, x.strides)
         lay[...] = x
         memory = f"np.array({_numbers(flat)}, {kind}).view(np.uint8)"
@@ -109,7 +109,7 @@ Input = TensorInput | ScalarInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """``results = call``; ``unpacks`` says that the call returns a list or a tuple of them."""
+    """``results = call``; ``unpacks`` means that the call returns a list or a tuple of them."""
 
     results: tuple[str, ...]
     call: str
@@ -153,7 +153,7 @@ class Program:
         return [x.array() if isinstance(x, TensorInput) else x.value for x in self.inputs]
 
     def lines(self) -> Iterable[str]:
-        """Statements that define it on ``fd``."""
+        """Statements that record it on ``fd``."""
         for given in self.inputs:
             yield f"{given.name} = {given.declaration}"
         for step in self.steps:
@@ -164,7 +164,7 @@ class Program:
 
     @property
     def results(self) -> tuple[str, ...]:
-        """Names of the fusion's outputs in its order: returning what was an alias before puts it last."""
+        """Names of the fusion's outputs in its order: returning a value that was an alias puts it last."""
         found: list[str] = []
         for output in self.outputs:
             name = output[0] if isinstance(output, tuple) else output
@@ -175,7 +175,7 @@ class Program:
         return tuple(found)
 
     def live(self) -> "Program":
-        """Without steps and inputs that no output depends on."""
+        """The program without steps and inputs that no output depends on."""
         wanted = {name for o in self.outputs for name in ([*o] if isinstance(o, tuple) else [o])}
         kept: list[Step] = []
         for step in reversed(self.steps):
@@ -195,7 +195,7 @@ class Program:
         ]
 
     def __str__(self) -> str:
-        """Python that defines and executes it."""
+        """A Python script that defines and executes it."""
         lines = ["import ml_dtypes", "import numpy as np", "from fuser_lab import DataType, FusionDefinition", ""]
         lines += ["with FusionDefinition() as fd:", *(f"    {line}" for line in self.lines())]
         lines += ["inputs = [", *(f"    {x.text}," for x in self.inputs), "]", "outputs = fd.execute(inputs)"]

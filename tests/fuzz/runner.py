@@ -1,8 +1,8 @@
-"""Random definitions, computed in every way and compared, by as many processes as there are cores.
+"""Random definitions, computed in every way and compared, in one process per core.
 
-``--count N`` definitions are interpreted, from number ``--first``; one in ``--compile-every`` is compiled as well.
-``--seed S --index I`` does one again. Failures are named as they are found; the first of each kind are shrunk and
-printed as Python at the end; then the exit status is 1. An interrupted run says how far it came.
+``--count N`` definitions are interpreted, starting at number ``--first``; one in ``--compile-every`` is also compiled.
+``--seed S --index I`` repeats one. Failures are named as they are found; the first of each kind are shrunk and
+printed as Python at the end, and the exit status is then 1. An interrupted run reports how far it got.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tests.fuzz.program import Program
 from tests.fuzz.shrink import kind_of, shrink
 from tests.processes import chunks, results
 
-# Single ops make the most kernels and find the least.
+# Single ops take the most kernels and find the fewest defects.
 STRATEGIES = (*["bottom_up"] * 7, *["top_down"] * 2, "unfused")
 TARGETS = (("cpu",), ("cuda",), ("cpu",), ("cuda",), ("cpu", "cuda"))
 CHUNK = 50
@@ -35,7 +35,7 @@ COVERED_FROM = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A failure: of which program, in short, and with its traceback."""
+    """A failure: its program, a summary, and the traceback."""
 
     index: int
     kind: str
@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Tally:
-    """What a run has done so far."""
+    """The counts and failures of a run so far."""
 
     ops: Counter[str] = field(default_factory=Counter)
     done: int = 0
@@ -69,7 +69,7 @@ def say(text: str) -> None:
 
 
 def way_of(index: int, compile_every: int) -> Way:
-    """How the program of an index is checked."""
+    """The checks for the program of an index."""
     compiled = bool(compile_every) and index % compile_every == 0
     return Way(
         strategy=STRATEGIES[index // len(TARGETS) % len(STRATEGIES)], targets=TARGETS[index % len(TARGETS)],
@@ -84,7 +84,7 @@ def made(seed: int, index: int, *, compiled: bool) -> tuple[Program, Analysis]:
 
 
 def failure_of(program: Program, way: Way, analysis: Analysis | None = None) -> Exception | None:
-    """What goes wrong with a program, or None; a warning is wrong too."""
+    """The failure of a program, or None; a warning is a failure too."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -129,7 +129,7 @@ def shrunk(seed: int, index: int, compile_every: int) -> str:
 
 
 def coverage(ops: Counter[str]) -> str:
-    """How often each op of the registry occurred, most often first."""
+    """The number of occurrences of each op of the registry, most frequent first."""
     counts = sorted(((ops[name], name) for name in ENTRIES), reverse=True)
     cells = [f"{name:>22} {count:6d}" for count, name in counts]
     rows = -(-len(cells) // 4)

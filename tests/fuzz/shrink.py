@@ -1,4 +1,4 @@
-"""From a program that fails to a small one that fails in the same way."""
+"""Reduces a failing program to a small one that fails in the same way."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ Failure = Callable[[Program], Exception | None]
 
 
 def kind_of(error: Exception) -> str:
-    """What kind of failure it is: its class and what was compared or refused, without names and numbers."""
+    """The kind of a failure: its class and what was compared or refused, without names and numbers."""
     text = re.sub(r"\b[A-Za-z]?\d[\w.+-]*", "", str(error).split(": ", 1)[0])
     return f"{type(error).__name__} {text[:60]}"
 
@@ -46,10 +46,10 @@ def shrink(program: Program, failure: Failure, attempts: int = 400) -> Program:
 
 
 def _smaller(program: Program) -> Iterator[Program]:
-    """Yield simpler programs, the boldest changes first."""
+    """Yield simpler programs, those with the largest changes first."""
     outputs = program.outputs
     for step in program.steps[:-1]:
-        # What is wrong may be wrong before the end.
+        # The error may occur before the end.
         if step.results[0].startswith("t") and outputs != (step.results[0],):
             yield replace(program, outputs=(step.results[0],)).live()
     if len(outputs) > 1:
@@ -61,7 +61,7 @@ def _smaller(program: Program) -> Iterator[Program]:
         if isinstance(output, tuple):
             plain = (*outputs[:k], *([output[0]] if output[0] not in outputs else []), *outputs[k + 1 :])
             yield replace(program, outputs=plain).live()
-    # Steps become inputs, the early ones first: what they computed is given instead.
+    # Steps become inputs with the values that they computed, early ones first.
     for k in reversed(range(len(program.steps))):
         given = _given(program, k)
         if given is not None:
@@ -99,7 +99,7 @@ def _given(program: Program, place: int) -> Program | None:
 
 
 def _instead(program: Program, place: int, result: str, name: str) -> Program:
-    """The program without a step, another value standing for its first result."""
+    """The program without a step, whose first result is replaced by another value."""
     pattern = re.compile(rf"\b{result}\b")
     steps = [replace(s, call=pattern.sub(name, s.call)) for s in program.steps[place + 1 :]]
     named = [tuple(name if n == result else n for n in o) if isinstance(o, tuple) else name if o == result else o

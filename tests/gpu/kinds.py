@@ -1,6 +1,6 @@
-"""One small run of every kind of kernel: what is computed, by which scheduler, on which arrays.
+"""One small run of every kind of kernel: the computation, its scheduler and its arrays.
 
-Each run is made twice, the second time into arrays that hold something else, and both have to have the same bits and
+Each run is repeated into arrays with other contents, and both runs must have the same bits and
 the reference's values. On a GPU, `test_kinds.py` runs them, and `sanitize.py` under NVIDIA's compute-sanitizer; on the
 CPU the same code runs, so that it is tested where there is no GPU.
 """
@@ -34,19 +34,19 @@ from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
 
 STRATEGIES = ("bottom_up", "top_down", "saving", "unfused")
 _DTYPES = (D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.UInt64, D.Bool, D.ComplexFloat, D.ComplexDouble)
-# So many that each thread has several of them on their way, also on a GPU with 132 multiprocessors.
+# Enough that each thread has several loads in flight, even on a GPU with 132 multiprocessors.
 _MANY_LOOKUPS = (
     Lookup(name="many rows of a small table", record=lambda fd, x, i: fd.ops.neg(fd.ops.index_select(x, i, 0)),
            table=(64, 64), index=(70_001,), size=64),
     Lookup(name="many elements", record=lambda fd, x, i: fd.ops.mul(fd.ops.gather(x, i, 1), 2.0),
            table=(34_000, 64), index=(34_000, 64), size=64),
 )
-_EACH = 4  # parameters given by hand that are tried of a kernel
+_EACH = 4  # parameters set by hand that are tried per kernel
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A run of one kind of kernel; ``run(target)`` raises where results are wrong or two runs differ."""
+    """A run of one kind of kernel; ``run(target)`` raises if results are wrong or two runs differ."""
 
     name: str
     group: str
@@ -54,7 +54,7 @@ class Kind:
 
 
 def kinds() -> Iterator[Kind]:
-    """Yield every kind; what is listed here is what is checked."""
+    """Yield every kind that is checked."""
     yield from _examples()
     for case in CASES:
         yield _segment("segments", case.name, case.fusion, case.scheduler, case.inputs)
@@ -126,13 +126,13 @@ def _reductions() -> Iterator[Kind]:
 
 
 def _both_ways(fd: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """The largest difference of a matrix and its transpose in each row, and a sum of products with another."""
+    """The largest difference between a matrix and its transpose in each row, and a sum of products with another."""
     turned = fd.ops.permute(fd.ops.cast(x, D.Float), [1, 0])
     return fd.ops.max(fd.ops.sub(x, turned), [1]), fd.ops.sum(fd.ops.mul(turned, fd.ops.sub(y, x)), [1])
 
 
 def _views() -> Iterator[Kind]:
-    """Yield kernels of inputs that begin at odd addresses, have gaps, repeat, or lie the other way round."""
+    """Yield kernels of inputs that start at odd addresses, have gaps, are expanded, or are reversed."""
     shape = (24, 40)
     for name, view in {
         "begins at an odd address": lambda flat: flat[1 : 1 + 24 * 40].reshape(24, 40),
@@ -160,7 +160,7 @@ def _views() -> Iterator[Kind]:
 
 
 def _parameters() -> Iterator[Kind]:
-    """Yield kernels with parameters given by hand: the forms that heuristics do not choose for small inputs."""
+    """Yield kernels with parameters set by hand: the forms that heuristics do not choose for small inputs."""
     for name, record, shapes, dtype, scheduler in (
         ("elements", lambda fd, x, b: fd.ops.add(x, b), [(64, 96), (96,)], D.Float, S.POINTWISE),
         ("turned", lambda fd, x: fd.ops.neg(fd.ops.permute(x, [1, 0])), [(70, 96)], D.Float, S.TRANSPOSE),
@@ -180,7 +180,7 @@ def _parameters() -> Iterator[Kind]:
 
 
 def _changed(group: str, name: str, fusion: Fusion, scheduler: S, values: Values) -> Kind:
-    """A kernel with some parameters of its first nest given by hand."""
+    """A kernel with some parameters of its first nest set by hand."""
     change = LoopChange(target="cuda", nest=0, values=values)
     inputs = [numbers(tv.shape, tv.dtype, n) for n, tv in enumerate(fusion.tensor_inputs)]
 
@@ -193,7 +193,7 @@ def _changed(group: str, name: str, fusion: Fusion, scheduler: S, values: Values
 
 
 def _clusters() -> Iterator[Kind]:
-    """Yield kernels in which the blocks of a cluster share rows and columns, where a device has clusters."""
+    """Yield kernels in which the blocks of a cluster share rows and columns, if the device has clusters."""
     rows = (
         ("softmax", softmax, [(5, 4096)], D.BFloat16), ("softmax of odd rows", softmax, [(3, 20_001)], D.Float),
         ("norm", add_norm, [(3, 9000), (3, 9000), (9000,)], D.Half), ("row sums", totals(1), [(2, 9000)], D.Double),
@@ -209,7 +209,7 @@ def _clusters() -> Iterator[Kind]:
 
 
 def _device() -> Device:
-    """The GPU of this machine, or the one that kernels are made for where there is none."""
+    """The GPU of this machine, or the default GPU that kernels are generated for if there is none."""
     try:
         return this_gpu()
     except InputError:
@@ -273,7 +273,7 @@ def _random(name: str) -> Callable[[str], None]:
 
 
 def _captured(target: str) -> None:
-    """Capture a plan as a CUDA graph; elsewhere there is none, and the plan runs as it is."""
+    """Run a plan captured as a CUDA graph; on a target without graphs, run the plan itself."""
     def record(fd: Any, x: Any) -> Any:
         total = x
         for _ in range(6):
@@ -306,10 +306,10 @@ def _sample(name: str) -> Callable[[str], None]:
         built = built_of(ENTRIES[name].samples[0])
         fusion = agreement.bound(built.fd, built.inputs)
         given = placed(built.inputs, target)
-        # Numbers without a seed are those that the next run draws.
+        # Without a seed, each run draws new numbers.
         wanted = evaluate(*reference_form(fusion, given, ahead=True))
         with warnings.catch_warnings():
-            # What no kernel holds the array library evaluates.
+            # The array library evaluates segments without a kernel.
             warnings.simplefilter("ignore", EvaluationWarning)
             first = [to_numpy(x) for x in built.fd.execute(given)]
             tolerance = agreement.tolerance_of(fusion)
@@ -323,7 +323,7 @@ def _sample(name: str) -> Callable[[str], None]:
 
 
 def placed(values: Sequence[Any], target: str) -> list[Any]:
-    """Return arrays where a target's kernels read them, torch's on a GPU; numbers as they are."""
+    """Return arrays in the memory of a target's kernels, as torch's tensors on a GPU; numbers are unchanged."""
     if target == "cpu":
         return list(values)
     return [
@@ -337,7 +337,7 @@ def _repeated(row: Any, shape: tuple[int, ...]) -> Any:
 
 
 def poisoned(array: Any) -> Any:
-    """Return an array like another that holds something else."""
+    """Return an array like another, with other contents."""
     if isinstance(array, np.ndarray):
         return np.full_like(array, 1 if array.dtype == np.bool_ else 77)
     import torch
@@ -348,7 +348,7 @@ def poisoned(array: Any) -> Any:
 
 
 def twice(plan: Any, inputs: Sequence[Any]) -> list[np.ndarray]:
-    """Return the results of a plan as NumPy arrays, after a second run into poisoned ones that gave the same bits."""
+    """Return the results of a plan as NumPy arrays, after a second run into poisoned arrays with the same bits."""
     first = plan.run(inputs)
     second = plan.run(inputs, [poisoned(out) for out in first])
     found = [to_numpy(out) for out in first]

@@ -1,8 +1,8 @@
-"""One kernel for each tool of the sanitizer that it has to find wrong: else a clean run would say nothing."""
+"""One defective kernel per tool of the sanitizer, which the tool must report; otherwise a clean run proves nothing."""
 
 import ctypes
 
-# A store one element behind an allocation; threads that read what their neighbour writes with no barrier between; a
+# A store one element beyond an allocation; threads that read what an adjacent one writes, without a barrier; a
 # warp whose halves wait at two different barriers.
 _HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 PTX = {

@@ -1,10 +1,10 @@
 """Every kind of kernel under NVIDIA's compute-sanitizer: ``python -m tests.gpu.sanitize`` prints one table.
 
-memcheck looks for accesses outside of allocations and misaligned ones, racecheck for threads of a block that meet in
-shared memory without a barrier between, synccheck for barriers that some threads do not reach. Kernels are compiled
-first, without the sanitizer, so that it finds them on disk; then processes side by side each take a share of the kinds
-of `kinds.py` under each tool, and one process a kernel that the tool has to find wrong (`planted.py`). The exit status
-is 0 where nothing else was found and everything ran.
+memcheck looks for accesses outside allocations and misaligned ones, racecheck for threads of a block that access the
+same shared memory without a barrier, synccheck for barriers that some threads do not reach. Kernels are first compiled
+without the sanitizer, so that it finds them on disk. Parallel processes then each run a share of the kinds of
+`kinds.py` under each tool, and one process runs a kernel with an error that the tool must report (`planted.py`). The
+exit status is 0 if everything ran and nothing else was found.
 """
 
 import argparse
@@ -22,16 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-ALONE = "graphs"  # the kinds that need torch's cache of memory: captured runs may not allocate
+ALONE = "graphs"  # the kinds that need torch's caching allocator: captured runs may not allocate
 _ROOT = Path(__file__).resolve().parents[2]
-_FOUND = 97  # the exit status of the sanitizer where it found something
-_GRACE = 40  # seconds that the last kind of a process may take
-_SHOWN = 12  # lines of what a process said, where something was found
+_FOUND = 97  # the sanitizer's exit status if it found an error
+_GRACE = 40  # limit in seconds of the last kind of a process
+_SHOWN = 12  # lines of output shown of a process that found an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one process does: every ``of``-th kind from ``number`` on, under a tool; no tool to compile only."""
+    """The work of one process: every ``of``-th kind from ``number`` on, under a tool; no tool to compile only."""
 
     tool: str
     number: int = 0
@@ -54,7 +54,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What one process found: kinds that ran, wrong or refused ones, the sanitizer's errors, and planted ones."""
+    """The findings of one process: kinds that ran, wrong or refused ones, the sanitizer's errors, and planted ones."""
 
     tool: str
     ran: int
@@ -72,7 +72,7 @@ class Said:
 
 
 def shares(tools: Sequence[str], jobs: int) -> list[Share]:
-    """Return the shares of all tools: ``jobs`` for each, one for the kinds that run alone, one that finds an error."""
+    """Return the shares per tool: ``jobs`` of them, one for the kinds that run alone, one for the planted error."""
     found = [Share(tool=tool, number=n, of=jobs) for tool in tools for n in range(jobs)]
     found += [Share(tool=tool, alone=True) for tool in tools]
     return found + [Share(tool=tool, planted=True) for tool in tools if tool in TOOLS]
@@ -83,13 +83,13 @@ def command(share: Share, seconds: float, sanitizer: str = "compute-sanitizer") 
     own = [sys.executable, "-m", "tests.gpu.sanitize", "--share", share.text, "--seconds", f"{seconds:.0f}"]
     if not share.tool:
         return own
-    # Probing for functions that a driver does not have is an error of the API, not of a kernel.
+    # Looking up functions that a driver lacks is an API error, not a kernel's.
     options = ["--tool", share.tool, "--report-api-errors", "no", "--target-processes", "application-only"]
     return [sanitizer, *options, "--error-exitcode", str(_FOUND), "--print-limit", "20", *own]
 
 
 def read(share: Share, status: int, output: str) -> Said:
-    """Return what a process said: its own line and the sanitizer's summary; what is missing counts as a failure."""
+    """Return the findings in a process's output: its line and the sanitizer's summary; a missing one is a failure."""
     tool = share.tool
     own = re.search(r"^SHARE ran (\d+) left (\d+)$", output, re.MULTILINE)
     failures = tuple(re.findall(r"^FAILED (.*)$", output, re.MULTILINE))
@@ -115,7 +115,7 @@ def read(share: Share, status: int, output: str) -> Said:
 
 
 def table(found: Sequence[Said]) -> str:
-    """Return one line per tool: how many kinds ran, what was wrong, what the sanitizer found."""
+    """Return one line per tool: the number of kinds that ran, the wrong ones, the sanitizer's errors."""
     heads = f"{'kinds run':>10}{'not run':>9}{'wrong':>7}{'errors':>8}{'warnings':>10}{'planted found':>15}"
     lines = [f"{'tool':<12}{heads}"]
     for tool in dict.fromkeys(one.tool for one in found):
@@ -131,7 +131,7 @@ def table(found: Sequence[Said]) -> str:
 
 
 def worked(chosen: Sequence[tuple[str, Callable[[str], None]]], target: str, until: float) -> Iterator[str]:
-    """Run kinds until a time of ``time.monotonic``; yield a line for each that is wrong, then the share's line."""
+    """Run kinds until a time of ``time.monotonic``; yield a line per wrong kind, then the share's line."""
     ran = 0
     for name, run in chosen:
         if time.monotonic() > until:
@@ -165,14 +165,14 @@ def _work(share: Share, seconds: float) -> None:
 
 
 def _run(todo: Sequence[Share], seconds: float, sanitizer: str) -> list[Said]:
-    """Run shares side by side, and read what they say."""
+    """Run shares in parallel, and read their output."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])}
-    # Each tensor is then an allocation of its own, and what lies behind it is out of bounds.
+    # Each tensor is then a separate allocation, and everything beyond it is out of bounds.
     apart = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     said = []
     limit = time.monotonic() + seconds + _GRACE
     with contextlib.ExitStack() as stack:
-        # Not pipes: one that nobody reads yet would hold its process up.
+        # Not pipes: a full one that is not being read blocks its process.
         outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in todo]
         processes = [
             subprocess.Popen(
@@ -193,7 +193,7 @@ def _run(todo: Sequence[Share], seconds: float, sanitizer: str) -> list[Said]:
 
 
 def _share(text: str) -> Share:
-    """Return the share that an argument says."""
+    """Parse a share from its argument."""
     first, _, second = text.partition("/")
     if first == "planted":
         return Share(tool=second, planted=True)
@@ -206,7 +206,7 @@ def _say(text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run all tools and print the table; return 0 where nothing was found."""
+    """Run all tools and print the table; return 0 if nothing was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.sanitize", description=__doc__.partition(":")[0])
     parser.add_argument("--tools", nargs="+", default=TOOLS, choices=(*TOOLS, "initcheck"), metavar="TOOL")
     parser.add_argument("--jobs", type=int, default=max((os.cpu_count() or 1) // 3, 1), help="processes of each tool")

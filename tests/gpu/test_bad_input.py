@@ -23,7 +23,7 @@ pytestmark = pytest.mark.gpu
 
 
 def chain(size: int, factor: float) -> PreparedPlan:
-    """Six segments that are six kernels; another factor makes others."""
+    """Six segments with six kernels; another factor gives different kernels."""
 
     def record(fd: Any, x: Any) -> Any:
         total = x
@@ -89,7 +89,7 @@ def test_an_interrupt_between_two_launches_frees_what_the_run_had(at: int, monke
 
     plan, x = chain(1 << 20, 0.5), torch.randn(1 << 20, device="cuda")
     plan.prepare([x])
-    gc.collect()  # what earlier tests left is not to go in between
+    gc.collect()  # so that garbage of earlier tests is not freed in between
     held = torch.cuda.memory_allocated()
     launched = []
     original = DeviceCall.__call__

@@ -20,7 +20,7 @@ WIDE = {DataType.Float: torch.float32, DataType.BFloat16: torch.bfloat16, DataTy
 
 
 def around(dtype: DataType) -> np.ndarray:
-    """Float32 numbers: each value of a dtype, the middle between neighbours, their own neighbours, and random bits."""
+    """Float32 numbers: each value of a dtype, midpoints, the floats adjacent to these, and random bits."""
     values = np.arange(256, dtype=np.uint8).view(dtype.numpy).astype(np.float32)
     values = np.unique(values[np.isfinite(values)])
     middles = ((values[1:].astype(np.float64) + values[:-1]) / 2).astype(np.float32)
@@ -77,7 +77,7 @@ def same(got: np.ndarray, wanted: np.ndarray) -> None:
     np.testing.assert_array_equal(got.view(word)[~nan], wanted.view(word)[~nan])
 
 
-# Whole vectors, and rows that no vector fits.
+# Whole vectors, and rows that vectors do not divide.
 @pytest.mark.parametrize("columns", [64, 7])
 @pytest.mark.parametrize("narrow", FLOAT8, ids=lambda d: d.name)
 class TestFloat8:

@@ -1,4 +1,4 @@
-"""Examples on a GPU as a user runs them; `test_kinds.py` has each under every strategy against float64."""
+"""Examples on a GPU as a user runs them; `test_kinds.py` compares each under every strategy with float64."""
 
 from typing import Any
 

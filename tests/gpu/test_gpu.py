@@ -178,7 +178,7 @@ def test_threads_share_a_plan() -> None:
 
 
 def test_timing_and_bandwidth(capsys: pytest.CaptureFixture[str]) -> None:
-    """Prints what a few shapes reach; asserts only that the figures are there."""
+    """Prints the bandwidth for a few shapes; asserts only that there are figures."""
     from fuser_lab.runtime.clocks import DeviceClock
 
     def record_pointwise(fd: Any, x: Any, y: Any) -> Any:

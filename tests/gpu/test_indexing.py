@@ -1,4 +1,4 @@
-"""Reads at positions that are data on a GPU: right inside, harmless outside."""
+"""Reads at positions given as data on a GPU: correct inside the operand, harmless outside."""
 
 from typing import Any
 

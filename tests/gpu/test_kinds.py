@@ -7,7 +7,7 @@ from needs import needs
 torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
-# Rows, columns and sums in all lengths and dtypes are those of test_reductions.py.
+# test_reductions.py covers rows, columns and sums in all lengths and dtypes.
 CHOSEN = [kind for kind in kinds() if kind.group not in {"rows", "columns", "sums", "backward"}]
 
 

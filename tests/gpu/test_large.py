@@ -1,4 +1,4 @@
-"""More elements than 32 bits count, at full size: dense, and by views of stride 0 that take no memory."""
+"""More elements than 32 bits can count, at full size: dense, and as views of stride 0 that take no memory."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Random numbers on a real GPU: those of the CPU, and torch's generator of the device goes on from run to run."""
+"""Random numbers on a real GPU: the same as on the CPU; torch's generator of the device advances with each run."""
 
 import numpy as np
 import pytest

@@ -22,7 +22,7 @@ SEED, BATCHES, SIZE = 41, 24, 10
 
 
 def on_gpu(x: Any) -> Any:
-    """The array on the GPU with its strides, which torch wants to be 0 or more; numbers as they are."""
+    """The array on the GPU with its strides, which torch requires to be 0 or more; numbers are unchanged."""
     if not isinstance(x, np.ndarray):
         return x
     dense = from_numpy_as("torch", np.require(x, requirements=("C", "W"))).cuda()
@@ -59,7 +59,7 @@ def test_agrees_with_the_reference(batch: int) -> None:
             agreement.near(
                 to_numpy(a), checked.wanted[position], checked.allowed[position], f"{tv.name} of {SEED}, {index}",
             )
-            # Without a tensor to follow, results are NumPy's.
+            # Without a tensor input, results are NumPy arrays.
             if tv not in origins and not isinstance(a, np.ndarray):
                 sized = [i for i, n in enumerate(a.shape) if n > 1 and a.numel()]
                 assert [a.stride()[i] for i in sized] == [dense_strides(tv)[i] for i in sized]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.gpu
 
 
 def chain(length: int, size: int) -> PreparedPlan:
-    """``length`` segments that each add the plan's input to what the one before has computed."""
+    """``length`` segments that each add the plan's input to the result of the previous one."""
 
     def record(fd: Any, x: Any) -> Any:
         total = x
@@ -122,7 +122,7 @@ def test_a_run_waits_for_the_current_stream_and_not_for_the_gpu() -> None:
     plan.run([x], [out])
     busy = not torch.cuda.current_stream().query()
     torch.cuda.synchronize()
-    assert busy, "the host came back while the GPU was still busy"
+    assert busy, "the call returned while the GPU was still busy"
     assert torch.equal(out, torch.full_like(out, 3.0))
 
 
@@ -184,7 +184,7 @@ def test_a_kernel_of_scans_is_captured() -> None:
 
 
 def sums_between(fd: fl.FusionDefinition, x: Any) -> Any:
-    """A scan of its own, which torch computes, between a kernel before it and one after it."""
+    """A separate scan, which torch computes, between two kernels."""
     return fd.ops.sum(fd.ops.cumsum(fd.ops.softmax(x, 1), 1), [0])
 
 
@@ -243,11 +243,11 @@ def test_cupy_arrays_and_cupys_stream() -> None:
 def test_out_of_memory_frees_everything_and_the_next_call_works() -> None:
     plan = chain(4, 1 << 26)
     x = torch.randn(1 << 26, device="cuda")
-    gc.collect()  # what earlier tests left is not to go in between
+    gc.collect()  # so that garbage of earlier tests is not freed in between
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     total = torch.cuda.get_device_properties(0).total_memory
-    # Of this process only: other tests may run beside it.
+    # Of this process only: other tests may run at the same time.
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (300 << 20)) / total)
     needed = r"float \[67108864\]: 268435456 bytes are needed, (\d+) are free"
     try:

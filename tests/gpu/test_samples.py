@@ -29,15 +29,15 @@ def test_agrees_with_the_reference(name: str) -> None:
         fusion = agreement.bound(built.fd, built.inputs)
         tolerance = agreement.tolerance_of(fusion)
         given = [on_gpu(x) for x in built.inputs]
-        # Numbers without a seed are those that the next run draws.
+        # Without a seed, each run draws new numbers.
         wanted = evaluate(*reference_form(fusion, given, ahead=True))
         with warnings.catch_warnings():
-            # What no kernel holds is evaluated by torch or NumPy: the values have to be right all the same.
+            # Torch or NumPy evaluates segments without a kernel; their values must be right too.
             warnings.simplefilter("ignore", EvaluationWarning)
             got = built.fd.execute(given)
         for tv, a, b in zip(fusion.outputs, got, wanted, strict=True):
             agreement.close(to_numpy(a), b, tolerance, f"{sample.call}: {tv.name}")
-            # Where nothing is given there is no tensor to follow: such results are NumPy's.
+            # Without inputs there is no tensor to follow: such results are NumPy arrays.
             assert not built.inputs or a.is_cuda, f"{sample.call}: {tv.name} is not on the GPU"
 
 

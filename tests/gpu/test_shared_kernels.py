@@ -1,4 +1,4 @@
-"""Kernels with equal code but other launches or element types do not stand in for each other."""
+"""Kernels with equal code but different launches or element types are not exchanged."""
 
 import numpy as np
 import pytest

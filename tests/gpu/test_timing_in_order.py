@@ -1,4 +1,4 @@
-"""Rows of one table are measured in the same state: a plan's segments and gaps add up to it, cold and warm."""
+"""Rows of one table are measured in the same state: a plan's segments and gaps add up to its time, cold and warm."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ import fuser_lab as fl
 from fuser_lab.cost.measured_times import TimingRow
 
 torch = needs("torch")
-# Other processes that use the GPU in between would be counted in one row and not in the others.
+# Other processes that use the GPU meanwhile would affect one row and not the others.
 pytestmark = [pytest.mark.gpu, pytest.mark.benchmark]
 
 
 def measured(rows: int, columns: int) -> tuple[list[TimingRow], TimingRow]:
-    """The rows of the segments, and that of the plan: what the second segment reads, the first has just written."""
+    """The rows of the segments and of the plan: the second segment reads what the first has just written."""
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True)
         y = fd.ops.exp(x)
@@ -31,7 +31,7 @@ def measured(rows: int, columns: int) -> tuple[list[TimingRow], TimingRow]:
 def test_segments_add_up_to_their_plan(rows: int) -> None:
     parts, whole = measured(rows, 4096)
     spread = sum(row.iqr**2 for row in (*parts, whole)) ** 0.5
-    launches = 5e-6 * len(parts)  # what lies between two kernels, and the resolution of events
+    launches = 5e-6 * len(parts)  # the gap between two kernels, and the resolution of events
     assert abs(sum(row.median for row in parts) - whole.median) <= max(spread, 0.1 * whole.median) + launches
     assert abs(sum(row.warm for row in parts) - whole.warm) <= max(spread, 0.1 * whole.warm) + launches
 

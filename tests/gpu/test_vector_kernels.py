@@ -1,4 +1,4 @@
-"""Kernels without reductions on a GPU: dtypes, shapes, views and addresses that allow wide accesses or do not."""
+"""Kernels without reductions on a GPU: dtypes, shapes, views and addresses with and without wide accesses."""
 
 import math
 from collections.abc import Callable, Iterator

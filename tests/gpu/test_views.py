@@ -1,4 +1,4 @@
-"""Results that are views of tensors on a GPU, results over inputs, layouts of nothing, and too little memory."""
+"""On a GPU: results that are views, results that overwrite inputs, layouts of empty tensors, and too little memory."""
 
 import gc
 from collections.abc import Callable
@@ -136,7 +136,7 @@ def test_memory_that_does_not_suffice() -> None:
         t0, size = fd.define_tensor([-1], contiguity=True), fd.define_scalar(None, DataType.Int)
         wide = fd.ops.expand(fd.ops.broadcast(t0, [False, True]), [fd.ops.size(t0, 0), size])
         fd.add_output(fd.ops.add(wide, fd.ops.full([4, size], 1.0, DataType.Float)))
-    gc.collect()  # what earlier tests left is not to go in between
+    gc.collect()  # so that garbage of earlier tests is not freed in between
     held = torch.cuda.memory_allocated()
     with pytest.raises(OutOfMemoryError, match=r"for T\d+, float \[4, 1099511627776\]: 17592186044416 bytes"):
         fd.execute([x, 1 << 40])

@@ -1,6 +1,6 @@
-"""CONTRIBUTING's counts: what is added to the program touches as many files as it says there, and then works.
+"""The counts of CONTRIBUTING: an addition touches as many files as stated there, and then works.
 
-A toy of each is added to a copy of the packages, which links to all files that stay as they are.
+A toy of each kind is added to a copy of the packages, which links to all unchanged files.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# For each kind of addition: the files it creates, and for each file it changes the lines it adds, by the line after.
+# For each kind of addition: the files that it creates, and the lines that it adds to others, by the line after them.
 ADDITIONS: dict[str, tuple[dict[str, str], dict[str, dict[str, str]]]] = {
     "an op": (
         {},
@@ -203,7 +203,7 @@ assert "a toy with 2 segments" in page
 
 
 def linked(source: Path, target: Path, changed: set[str], here: str = "") -> None:
-    """Makes a folder like another one, with links to what has no changed file in it."""
+    """Copies a folder, with links to everything that contains no changed file."""
     target.mkdir()
     for entry in source.iterdir():
         path = f"{here}{entry.name}"
@@ -214,7 +214,7 @@ def linked(source: Path, target: Path, changed: set[str], here: str = "") -> Non
 
 
 def placed(text: str, additions: dict[str, str]) -> str:
-    """A file with lines added, each before the line that it is listed under."""
+    """A file with added lines, each before the line that it is listed under."""
     for line, added in additions.items():
         assert text.count(f"{line}\n") == 1, line
         text = text.replace(f"{line}\n", f"{added}{line}\n")

@@ -1,4 +1,4 @@
-"""Which files a run leaves out: those whose every test has passed before, and those without the marker asked for."""
+"""Files that a run skips: those whose tests have all passed before, and those without the requested marker."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The one direction of imports: a module imports its own rank or a lower one, and low ranks need no Numba."""
+"""Imports have one direction: a module imports its own rank or a lower one, and low ranks need no Numba."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# A value's way through the house. What stands in one line has one rank.
+# The packages in the order in which a fusion passes through them. Those in one line have the same rank.
 HOUSE = (
     ("errors", "arguments", "collector", "json_text", "dtypes", "events", "host_memory", "targets", "version"),
     ("ir",),
@@ -39,7 +39,7 @@ WIDGETS = len(HOUSE)
 NEEDS_NO_NUMBA = {*range(8), RANKS["report"]}
 
 IMPORTS_WIDGETS = {"fuser_lab.api", "fuser_lab.exploring", "fuser_lab.teaching.questions"}  # and only inside a function
-COMPILERS = re.compile(r"\bnumba\.cuda\b|\bnumba_cuda_mlir\b")  # of CUDA kernels, by their modules
+COMPILERS = re.compile(r"\bnumba\.cuda\b|\bnumba_cuda_mlir\b")  # compilers of CUDA kernels, by their modules
 KNOWS_COMPILERS = "fuser_lab.runtime.cuda_compilers"  # the package
 PRINTS_COMPILERS = "fuser_lab.codegen.numba_cuda"  # in the source of kernels
 
@@ -58,7 +58,7 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """One name that a module asks for, and whether asking for it waits until a function runs."""
+    """One name that a module imports, and whether the import is deferred until a function runs."""
 
     name: str
     line: int
@@ -93,7 +93,7 @@ def imports_of(module: Module) -> Iterator[Imported]:
                 yield Imported(name=name, line=node.lineno, lazy=lazy)
             case ast.Attribute(value=ast.Name(id="numba"), attr="cuda"):
                 yield Imported(name="numba.cuda", line=node.lineno, lazy=lazy)
-        # What is imported for annotations only is never loaded.
+        # Imports for annotations only are never loaded.
         for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         inside = lazy or for_types or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
@@ -103,7 +103,7 @@ def imports_of(module: Module) -> Iterator[Imported]:
 
 
 def rank_of(name: str, *, root: Path) -> int | None:
-    """The rank of a dotted name of either package; None for other packages and for rooms that no rank lists."""
+    """The rank of a dotted name of either package; None for other packages and for modules that no rank lists."""
     top, _, rest = name.partition(".")
     if top == "fuser_lab_widgets":
         return WIDGETS
@@ -122,7 +122,7 @@ def is_below(name: str, package: str) -> bool:
 
 
 def names_compilers(root: Path) -> list[str]:
-    """One line for each text that names a compiler of CUDA kernels where that is not known."""
+    """One line for each text that names a compiler of CUDA kernels outside the modules that may."""
     return [
         f"{module.name}:{node.lineno}: names {named.group()}"
         for module in modules_under(root)
@@ -133,7 +133,7 @@ def names_compilers(root: Path) -> list[str]:
 
 
 def violations(root: Path) -> list[str]:
-    """One line for each import that the layering forbids, and for each module that has no rank."""
+    """One line for each import that the layering forbids, and for each module without a rank."""
     found = []
     for module in modules_under(root):
         is_front = module.name == "fuser_lab"
@@ -157,7 +157,7 @@ def violations(root: Path) -> list[str]:
 
 
 def circles(root: Path) -> list[tuple[str, ...]]:
-    """The sets of modules that import each other, at once, inside functions or for annotations (Tarjan's algorithm)."""
+    """Sets of modules that import each other, directly, inside functions or for annotations (Tarjan's algorithm)."""
     modules = {module.name: module for module in modules_under(root)}
     targets = {
         name: sorted({_module_of(imported.name, modules) for imported in imports_of(module)} - {name, ""})
@@ -197,7 +197,7 @@ def _module_of(name: str, modules: Mapping[str, Module]) -> str:
 
 
 def in_fresh_python(code: str) -> None:
-    """Runs code in an interpreter of its own, and fails with what it printed."""
+    """Runs code in a new interpreter, and fails with its output."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300,
@@ -206,7 +206,7 @@ def in_fresh_python(code: str) -> None:
 
 
 def low_modules() -> list[str]:
-    """Modules that any Python can import, in the order of their ranks."""
+    """Modules that every Python can import, in the order of their ranks."""
     ranked = [(rank_of(module.name, root=REPOSITORY), module.name) for module in modules_under(REPOSITORY)]
     return [name for rank, name in sorted(r for r in ranked if r[0] in NEEDS_NO_NUMBA)]
 

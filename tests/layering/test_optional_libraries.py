@@ -1,4 +1,4 @@
-"""The tests are collected where torch and JAX are not installed: they ask for them with ``needs``."""
+"""Tests can be collected without torch and JAX, because they request them with ``needs``."""
 
 import ast
 from pathlib import Path
@@ -7,12 +7,12 @@ import pytest
 from needs import INSTALL
 
 TESTS = Path(__file__).resolve().parents[1]
-# Programs that are run by name where there is what they compare with; a test that uses one asks for it first.
+# Programs that are run by name and import a library at once; a test that uses one requests the library first.
 PROGRAMS = {TESTS / "benchmarks" / "gpu", TESTS / "benchmarks" / "cpu", TESTS / "programs"}
 
 
 def imported_at_once(source: str) -> set[str]:
-    """The optional libraries that importing a module of this text imports."""
+    """The optional libraries that importing a module with this source imports."""
     found = set()
     for statement in ast.parse(source).body:
         match statement:

@@ -1,4 +1,4 @@
-"""Browser tests wait for what they assert: the page answers some time after it was clicked."""
+"""Browser tests wait for what they assert: the page responds some time after a click."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 BROWSER = Path(__file__).resolve().parents[1] / "browser"
-# What Playwright reads from the page as it is at that moment, and the check that does so.
+# Methods with which Playwright reads the page without waiting, and the check that does so.
 READS = {
     "all_inner_texts", "all_text_contents", "bounding_box", "count", "evaluate", "evaluate_all", "get_attribute",
     "inner_html", "inner_text", "input_value", "is_checked", "is_disabled", "is_editable", "is_enabled", "is_hidden",
@@ -16,7 +16,7 @@ SETTLED = "# settled"
 
 
 def immediate_reads(source: str) -> list[str]:
-    """The assertions of a module of this text that read from a page at once, and do not say why that is enough."""
+    """The assertions in a module's source that read a page without waiting, and do not state why that is enough."""
     lines, found = source.splitlines(), []
     for one in ast.walk(ast.parse(source)):
         if not isinstance(one, ast.Assert) or any(SETTLED in line for line in lines[one.lineno - 1 : one.end_lineno]):

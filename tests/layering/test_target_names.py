@@ -1,4 +1,4 @@
-"""A target is one record: all code but the modules listed here asks the record and names no target."""
+"""A target is one record: all code except the modules listed here asks the record and names no target."""
 
 import ast
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tests.layering.test_imports import REPOSITORY, Module, modules_under
 
 RECORDS = {"CPU": "cpu", "CUDA": "cuda"}  # the records in fuser_lab.targets, and their names
 
-# What may name a target, as text or by its record.
+# Modules that may name a target, as text or by its record.
 ALLOWED = {
     "the records": {"fuser_lab.targets", "fuser_lab.targets.cpu", "fuser_lab.targets.cuda"},
     "parts of a target: what prints, holds, launches and times": {
@@ -45,7 +45,7 @@ ALLOWED = {
 
 
 def named_in(module: Module) -> Iterator[tuple[int, str]]:
-    """The lines of a module that name a target, and how; docstrings may."""
+    """The lines of a module that name a target, and how; docstrings are not counted."""
     tree = ast.parse(module.path.read_text(encoding="utf-8"))
     texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -71,7 +71,7 @@ def test_only_modules_that_are_listed_name_a_target() -> None:
     allowed = set().union(*ALLOWED.values())
     found = naming(REPOSITORY)
     assert {name: found[name] for name in found.keys() - allowed} == {}
-    assert sorted(allowed - found.keys()) == [], "listed, but they name none"
+    assert sorted(allowed - found.keys()) == [], "listed, but they name no target"
 
 
 @pytest.mark.parametrize(

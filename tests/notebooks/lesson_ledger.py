@@ -1,6 +1,6 @@
-"""The ledger of lesson 19: ``python -m tests.notebooks.lesson_ledger`` runs its sweep and keeps the rows.
+"""The ledger of lesson 19: ``python -m tests.notebooks.lesson_ledger`` runs its sweep and stores the rows.
 
-Only rows of whole plans are kept, in ``notebooks/ledger_19``, without their scripts and the machine's name.
+Only rows of whole plans are stored, in ``notebooks/ledger_19``, without their scripts and the machine's name.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The outputs that notebooks are committed with: pictures and tables, for readers of a page that runs nothing.
+"""The outputs that notebooks are committed with: pictures and tables, for readers of a static page.
 
 Only cells before the first question have them, because the output of a later one could give an answer away. Measured
 times are left out. ``python -m tests.notebooks.light_outputs [NAME ...]`` runs these cells and writes their outputs.
@@ -33,7 +33,7 @@ def illustrated(notebook: NotebookNode) -> list[int]:
 
 
 def light(cell: NotebookNode) -> list[NotebookNode]:
-    """Return the pictures and tables among the outputs of a cell, without what is measured."""
+    """Return the pictures and tables among the outputs of a cell, without measurements."""
     found = []
     for output in cell.outputs:
         data = pictured(output.get("data", {}))
@@ -47,7 +47,7 @@ def light(cell: NotebookNode) -> list[NotebookNode]:
 
 
 def pictured(data: NotebookNode) -> NotebookNode:
-    """Return the data of an output, or of the saved form of an explorer the picture alone."""
+    """Return the data of an output; of the saved form of an explorer, only the picture."""
     found = SAVED.search(data.get("text/html", ""))
     return data if found is None else nbformat.from_dict({"image/svg+xml": base64.b64decode(found[1]).decode()})
 
@@ -59,7 +59,7 @@ def words(markup: str) -> str:
 
 
 def stale(committed: NotebookNode, executed: NotebookNode) -> list[int]:
-    """Return the numbers of the cells whose committed outputs say something else than those of a run.
+    """Return the numbers of the cells whose committed outputs differ from those of a run.
 
     Words are compared in any order: coordinates, and the order of drawing, depend on the version of Graphviz.
     """

@@ -1,4 +1,4 @@
-"""Lessons ask before they answer: predictions are left to the reader, and each is compared with an answer below."""
+"""Lessons ask before they answer: the reader makes predictions, and each is compared with an answer further down."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ def code_cells(path):
 
 
 def questions(tree):
-    """Return the calls of predict whose result is given a name: those that the reader is to answer."""
+    """Return the calls of predict whose result is assigned to a name: those that the reader answers."""
     named = (node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call))
     return [call for call in named if isinstance(call.func, ast.Name) and call.func.id == "predict"]
 

@@ -22,7 +22,7 @@ def test_notebook_runs(path):
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
     outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
     assert any("text/html" in o.get("data", {}) for o in outputs)
-    assert not any(o.output_type == "stream" and o.name == "stderr" for o in outputs), "warnings belong fixed"
+    assert not any(o.output_type == "stream" and o.name == "stderr" for o in outputs), "fix the cause of a warning"
     assert stale(committed, notebook) == [], f"python -m tests.notebooks.light_outputs {path.stem}"
 
 

@@ -24,7 +24,7 @@ R = ReasonCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A rule that a known answer shows, a reason for a refusal, or both."""
+    """A rule that a known answer demonstrates, a reason for a refusal, or both."""
 
     of: str
     text: str
@@ -356,12 +356,12 @@ BY_ID = {case["id"]: case for case in CASES}
 
 
 def resolved(name: str) -> object:
-    """Return what a dotted name stands for: a module, or something in one.
+    """Return the object of a dotted name: a module or a member of one.
 
     Raises
     ------
     ImportError, AttributeError
-        If there is no such thing.
+        If the name does not exist.
     """
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
@@ -377,7 +377,7 @@ def resolved(name: str) -> object:
 
 
 def asserted_by(case: str) -> str:
-    """Return the test of nvFuser that asserts a known answer, or that none does."""
+    """Return the test of nvFuser that asserts a known answer, or a note that none does."""
     known = BY_ID.get(case)
     if known is None or known["segments_status"] != "asserted":
         return NOT_ASSERTED
@@ -396,7 +396,7 @@ def shown_by(rule: Known) -> str:
 
 
 def rows() -> Iterator[str]:
-    """Yield a line of the table for each rule, and each definition that shows one."""
+    """Yield a line of the table for each rule, and each definition that demonstrates one."""
     for known in KNOWN:
         cells = known.of, known.text, known.nvfuser, f"`{known.ours}`", shown_by(known), asserted_by(known.case)
         yield f"| {' | '.join(cells)} |"
@@ -407,7 +407,7 @@ def rows() -> Iterator[str]:
 
 
 def example(number: int, rule: Rule) -> Iterator[str]:
-    """Yield the definitions that show a rule."""
+    """Yield the definitions that demonstrate a rule."""
     yield f"### Example {number}"
     yield ""
     yield rule.text
@@ -425,7 +425,7 @@ def example(number: int, rule: Rule) -> Iterator[str]:
 
 
 def compared() -> tuple[int, int]:
-    """Return how many segmentations that nvFuser's tests assert were compared, and how many agree."""
+    """Return the number of compared segmentations that nvFuser's tests assert, and the number that agree."""
     asserted = [case for case in CASES if case["segments_status"] == "asserted"]
     return len(asserted), sum(holds(case, segmented(case)) for case in asserted)
 

@@ -43,12 +43,12 @@ def row(case: dict[str, Any]) -> tuple[bool, str]:
 
 
 def listed(names: list[str]) -> str:
-    """Return names with how often each occurs."""
+    """Return names with their numbers of occurrences."""
     return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in Counter(names).items())
 
 
 def table(cases: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a table with a sentence before it that counts."""
+    """Yield a sentence with the count, and a table."""
     rows = [row(case) for case in cases]
     both = sum(stated_schedulers(case) is not None for case in cases)
     yield f"{sum(good for good, _ in rows)} of {len(rows)} hold; {both} of them also state the schedulers."

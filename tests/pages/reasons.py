@@ -1,4 +1,4 @@
-"""The page of all reasons, each with a fusion that is refused for it: ``python -m tests.pages.reasons``."""
+"""The page of all reasons, each with a fusion refused for that reason: ``python -m tests.pages.reasons``."""
 
 import sys
 from collections.abc import Callable
@@ -32,7 +32,7 @@ ACCEPTING = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A definition that gets a reason, how it is cut, and what can be done about it."""
+    """A definition that is refused for a reason, how it is cut, and the remedy."""
 
     source: str
     remedy: str
@@ -42,7 +42,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Who gave a reason, and in which words."""
+    """The origin of a reason, and its text."""
 
     who: str
     text: str
@@ -54,7 +54,7 @@ def tensor(fd: Any, *shape: int, dtype: DataType = DataType.Float) -> Any:
 
 
 def plan_of(example: Example) -> fl.Plan:
-    """Return an example cut as it says."""
+    """Return the plan of an example with its options."""
     with fl.FusionDefinition() as fd:
         names = {"fd": fd, "ops": fd.ops, "DataType": DataType, "tensor": partial(tensor, fd)}
         exec(example.source, names)
@@ -62,12 +62,12 @@ def plan_of(example: Example) -> fl.Plan:
 
 
 def found(code: ReasonCode) -> Found:
-    """Return how a reason is given in its example.
+    """Return how a reason occurs in its example.
 
     Raises
     ------
     LookupError
-        If nobody gives it there.
+        If it does not occur there.
     """
     if code in DIRECT:
         answer = DIRECT[code]()
@@ -91,13 +91,13 @@ def found(code: ReasonCode) -> Found:
 
 
 def codes(plan: fl.Plan) -> set[str]:
-    """Return all codes that were given while a plan was made."""
+    """Return all codes of the refusals during planning."""
     said = {v.code for attempt in plan.decisions for v in attempt.verdicts}
     return said | {a.code for a in plan.decisions} | {v.code for s in plan.segments for v in s.verdicts}
 
 
 def kind(code: ReasonCode) -> str:
-    """Return what kind of reason it is."""
+    """Return the kind of a reason."""
     if code in ACCEPTING:
         return "given with an acceptance"
     if code in MONOTONE:
@@ -157,7 +157,7 @@ SMALL = fl.Device(
 
 
 def one_op(facts: Any, device: fl.Device) -> str | None:
-    """Refuse what has more than one expression."""
+    """Refuse candidates with more than one expression."""
     count = len(facts.candidate.exprs)
     return None if count == 1 else f"{count} ops are more than one"
 
@@ -611,7 +611,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
 
 
 def _across_cut() -> Answer:
-    """Return what is said of the first and the last expression around a hint."""
+    """Return the reason for the first and the last expression around a hint."""
     with FusionBuilder() as fd:
         x = fd.ops.add(tensor(fd, 8), 1.0)
         fd.add_output(fd.ops.exp(fd.ops.segment_set(x)))
@@ -623,7 +623,7 @@ def _across_cut() -> Answer:
 
 
 def _no_output() -> Answer:
-    """Return what is said of expressions whose results nobody wants."""
+    """Return the reason for expressions whose results are not used."""
     with FusionBuilder() as fd:
         fd.add_output(fd.ops.neg(tensor(fd, 8)))
     unread = Candidate(fd.fusion, fd.fusion.exprs, fd.fusion.inputs, ())
@@ -632,7 +632,7 @@ def _no_output() -> Answer:
 
 
 def _not_lowered() -> Answer:
-    """Return what the lowering says of a matrix product."""
+    """Return the reason of the lowering for a matrix product."""
     with FusionBuilder() as fd:
         fd.add_output(fd.ops.matmul(tensor(fd, 8, 8), tensor(fd, 8, 8)))
     product, kind = candidate(fd.fusion, fd.fusion.exprs), SchedulerType.POINTWISE
@@ -642,7 +642,7 @@ def _not_lowered() -> Answer:
     return Answer((*others[:1], refuse(kind, why)))
 
 
-# What no plan brings about, asked for directly.
+# Reasons that no plan produces, requested directly.
 DIRECT: dict[ReasonCode, Callable[[], Answer]] = {
     R.ACROSS_CUT: _across_cut, R.NO_OUTPUT: _no_output, R.NOT_LOWERED: _not_lowered,
 }

@@ -1,4 +1,4 @@
-"""Rules of nvFuser's schedulers, segmenter and presegmentation passes, with definitions that show them."""
+"""Rules of nvFuser's schedulers, segmenter and presegmentation passes, with definitions that demonstrate them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from tests.pages.reasons import tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule of nvFuser, where it stands there and here, and what shows it.
+    """A rule of nvFuser, its place in nvFuser and in fuser_lab, and its demonstrations.
 
     ``shows`` maps definitions, written as in ``tests/pages/reasons.py``, to the schedulers of their segments, in
-    alphabetical order. ``asserted`` names the test of nvFuser that asserts the rule; it is empty where the rule is read
+    alphabetical order. ``asserted`` names the test of nvFuser that asserts the rule; it is empty if the rule is taken
     from nvFuser's source. ``options`` are those of ``SegmenterOptions.from_nvfuser``.
     """
 
@@ -26,7 +26,7 @@ class Rule:
     shows: Mapping[str, str]
     asserted: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
-    values: bool = True  # whether it is small enough for kernels to be evaluated in lock step
+    values: bool = True  # whether it is small enough to evaluate its kernels in lock step
 
 
 def definition(source: str) -> fl.FusionDefinition:
@@ -384,7 +384,7 @@ for begin, end, heads in ((0, 8, 2), (8, 12, 1), (12, 16, 1)):
     ),
 )
 
-# What docs/design.md says is different on purpose: definitions, their schedulers here, and options.
+# Intended differences, listed in docs/design.md: definitions, their schedulers in fuser_lab, and options.
 DIFFERENT: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     (
         "x = tensor(16)\nfd.add_output(ops.slice(ops.neg(x), [0], [5]))",

@@ -1,4 +1,4 @@
-"""The first piece of code of a page runs as it stands there."""
+"""The first code block of a page runs unchanged."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What pages and lessons name exists: functions, methods, arguments, commands, files and other pages."""
+"""Everything that pages and lessons name exists: functions, methods, arguments, commands, files and other pages."""
 
 import ast
 import importlib
@@ -23,21 +23,21 @@ TOP = ("fuser_lab/", "tests/", "docs/", "notebooks/", "binder/", "widgets/", ".c
 
 
 def text_of(path):
-    """Return a page, or what a lesson says between its cells."""
+    """Return a page, or the text cells of a lesson."""
     if path.suffix == ".md":
         return path.read_text(encoding="utf-8")
     return "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
 
 
 def code_of(text):
-    """Return the fences of Python and what stands in backticks."""
+    """Return the Python code blocks and the code in backticks."""
     fences = re.findall(r"^```(?:python)?\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     return fences, re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
 
 
 @pytest.fixture(scope="module")
 def objects():
-    """The objects that pages call by these names."""
+    """The objects that pages refer to by these names."""
     with FusionDefinition() as fd:
         x, y = (fd.define_tensor(shape=[8, 8], contiguity=True, dtype=DataType.Float) for _ in range(2))
         fd.add_output(fd.ops.add(y, fd.ops.sum(x, dims=[1], keepdim=True)))
@@ -51,7 +51,7 @@ def objects():
 
 
 def missing_names(code, objects):
-    """Return dotted names that begin with a known object and lead nowhere."""
+    """Return dotted names that begin with a known object and do not resolve."""
     code = re.sub(r"\bplan\.segments\[\w+\]", "plan_segment", re.sub(r"#.*", "", code))
     for root, rest in re.findall(rf"(?<![\w.])({'|'.join(vars(objects))})((?:\.[A-Za-z]\w*\b(?!\*))+)", code):
         found = getattr(objects, root)

@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, says something of every public name and asks nobody for anything."""
+"""The documentation site builds without a warning, documents every public name and makes no requests."""
 
 import importlib.util
 import os
@@ -26,7 +26,7 @@ def site(tmp_path_factory, repository):
 
 def test_every_public_name_is_documented(site):
     page = (site / "api.html").read_text(encoding="utf-8")
-    # Named through what they belong to: the kinds of data, the diff that `diff` returns, the package of views.
+    # Documented with their owners: the kinds of data, the diff that `diff` returns, the package of views.
     elsewhere = {"DataType", "PlanDiff", "errors", "examples", "views"}
     missing = [
         name for name in fl.__all__

@@ -15,17 +15,17 @@ from tests.programs.program import NUMPY, Input, Program
 from tests.programs.values import FLOATS, Value
 
 SLACK = 4.0
-OPTIONS = fl.SegmenterOptions(search_states=200)  # of "optimal", which searches for seconds where it may
+OPTIONS = fl.SegmenterOptions(search_states=200)  # for "optimal", which may search for seconds
 NOT_BROADCAST = "an axis declared -1 does not broadcast"
 
 
 class Wrong(AssertionError):  # noqa: N818 - reads as the finding that it is
-    """A result that is not what torch gives."""
+    """A result that differs from torch's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How a program is run: a strategy, a target, edits of the plan from a seed, and whether it is compiled."""
+    """The way to run a program: a strategy, a target, edits of the plan from a seed, and whether it is compiled."""
 
     strategy: str = "bottom_up"
     target: str = "cpu"
@@ -34,7 +34,7 @@ class Way:
 
 
 def suited(program: Program) -> Program:
-    """Return the program with sizes fixed where fuser_lab has to be told that an axis of size 1 broadcasts."""
+    """Return the program with static sizes where fuser_lab must know that an axis of size 1 broadcasts."""
     try:
         fd = program.define()
         fd.reference(program.arrays())
@@ -47,12 +47,12 @@ def suited(program: Program) -> Program:
 
 
 def check(program: Program, way: Way) -> tuple[int, int]:
-    """Check everything about a program; return how many plans were run, and how many of these were edited.
+    """Check everything about a program; return the numbers of plans that were run, and of those that were edited.
 
     Raises
     ------
     Wrong
-        If something differs from what torch gives. All other exceptions are failures as well.
+        If something differs from torch's results. All other exceptions are failures as well.
     """
     values = evaluated(program)
     wanted = [values[k] for k in program.outputs]
@@ -81,7 +81,7 @@ def check(program: Program, way: Way) -> tuple[int, int]:
 def edited(plan: Any, rng: Random) -> tuple[Any, list[str]]:
     """Return a plan after some random cuts, glues and moves, and those that were legal."""
     done: list[str] = []
-    if not plan.segments:  # an output that is an input needs none
+    if not plan.segments:  # an output that is an input needs no segment
         return plan, done
     for _ in range(rng.randint(2, 6)):
         tensors = list(plan.fusion.tensors)
@@ -102,7 +102,7 @@ def edited(plan: Any, rng: Random) -> tuple[Any, list[str]]:
 
 
 def compare(got: Sequence[Any], wanted: Sequence[Value], what: str) -> None:
-    """Raise Wrong unless results have torch's shapes, the types of the rules, and values within their errors."""
+    """Raise Wrong unless results have torch's shapes, the dtypes of the rules, and values within their error bounds."""
     if len(got) != len(wanted):
         msg = f"{what}: {len(got)} outputs, not {len(wanted)}"
         raise Wrong(msg)

@@ -36,7 +36,7 @@ DTYPES = (*[D.Float] * 10, D.Double, D.Double, *[D.Half] * 2, *[D.BFloat16] * 3,
 
 @dataclass(slots=True)
 class Growing:
-    """A program that is being made: its values by torch, and its definition as far as it is recorded."""
+    """A program under construction: its values by torch, and its definition so far."""
 
     rng: Random
     refused: Counter[str]
@@ -61,7 +61,7 @@ class Growing:
             self.handles.append(handle)
 
     def call(self, op: str, *args: Any, **kwargs: Any) -> list[Ref] | None:
-        """Add a call unless torch or fuser_lab refuses it, or it makes too much; return its results."""
+        """Add a call unless torch or fuser_lab refuses it, or it has too many elements; return its results."""
         call = Call(op=op, args=args, kwargs=tuple(kwargs.items()))
         try:
             found = results(call, self.values)
@@ -89,7 +89,7 @@ class Growing:
         return [Ref(k) for k, x in enumerate(self.values) if not x.scalar and fits(x)]
 
     def pick(self, fits: Callable[[Value], bool] = lambda _: True) -> Ref | None:
-        """Return one tensor of some kind, a late one more often."""
+        """Return one tensor of some kind, later ones more often."""
         found = self.tensors(fits)
         if not found:
             return None
@@ -494,7 +494,7 @@ def _select(g: Growing, x: Ref, dim: int, size: int) -> None:
 
 
 def _new_positions(g: Growing, shape: list[int], size: int) -> Ref | None:
-    """Return positions that are computed: a counter, folded into the size and broadcast to a shape."""
+    """Return computed positions: a counter modulo the size, broadcast to a shape."""
     count = prod(shape)
     made = g.call("iota", count, g.rng.randrange(size), g.rng.choice((1, 2, 5)), g.rng.choice((D.Int, D.Int32)))
     made = g.call("mod", made[0], size) if made else None
@@ -551,7 +551,7 @@ WEIGHTS = (14, 8, 2, 22, 4, 3, 4, 5, 12, 4, 8, 16, 4, 8, 3, 5, 2, 2, 6)
 
 
 def _wide(g: Growing, x: Ref) -> Ref:
-    """Return a tensor in the type that it is computed in."""
+    """Return a tensor converted to the dtype of its computation."""
     if g.of(x).dtype not in REDUCED:
         return x
     made = g.call("cast", x, D.Float)
@@ -565,7 +565,7 @@ def _back(g: Growing, x: Ref | None, like: Ref) -> None:
 
 
 def _chain(g: Growing, *steps: tuple[str, Callable[[list[Ref]], tuple[Any, ...]]]) -> list[Ref] | None:
-    """Add calls one after another, each made of the results so far; None where one is refused."""
+    """Add calls in sequence, each a function of the results so far; None if one is refused."""
     found: list[Ref] = []
     for op, arguments in steps:
         made = g.call(op, *arguments(found))
@@ -617,7 +617,7 @@ def rms_norm(g: Growing, x: Ref, dims: list[int]) -> None:
 
 
 def centered(g: Growing, x: Ref, dims: list[int]) -> None:
-    """Deviations from the mean, and their greatest magnitude."""
+    """Deviations from the mean, and their largest magnitude."""
     w = _wide(g, x)
     count = float(max(prod(g.of(x).shape[d] for d in dims), 1))
     _chain(
@@ -627,7 +627,7 @@ def centered(g: Growing, x: Ref, dims: list[int]) -> None:
 
 
 def gradient(g: Growing, x: Ref, dims: list[int]) -> None:
-    """Two sums of one product, each read again: what backward passes of norms do."""
+    """Two sums of one product, each read again, as in backward passes of norms."""
     w = _wide(g, x)
     made = _chain(
         g, ("tanh", lambda _: (w,)), ("mul", lambda f: (w, f[0])), ("sum", lambda f: (f[1], dims, True)),
@@ -643,11 +643,11 @@ ROWS = 130 * len(NORMS) * len(ROW_LAYOUTS)
 
 
 def row_program(seed: int, index: int, refused: Counter[str]) -> Program:
-    """Return a norm-like fusion over rows of ``index % 130 + 1`` elements; all forms come up within `ROWS`."""
+    """Return a norm-like fusion over rows of ``index % 130 + 1`` elements; all forms occur within `ROWS`."""
     rng = Random(f"rows {seed} {index}")
     length, rest = index % 130 + 1, index // 130
     norm, layout = NORMS[rest % len(NORMS)], ROW_LAYOUTS[rest // len(NORMS) % len(ROW_LAYOUTS)]
-    # Two channels of rows must not be more elements than a call may make.
+    # Two channels of rows must not exceed the number of elements that a call may have.
     many = min(rng.choice((1, 2, 3, 5)), MOST_ELEMENTS // length)
     shape, dims = {
         "rows": ((many, length), [1]), "columns": ((length, many), [0]), "channels": ((2, many, length), [0, 2]),

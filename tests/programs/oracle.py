@@ -1,6 +1,6 @@
-"""What each call means, by torch in float64, with the errors that a correct evaluation may have.
+"""The meaning of each call, by torch in float64, with the errors that a correct evaluation may have.
 
-Nothing here asks fuser_lab for the meaning of an op: it is written down once more.
+The meaning of ops is defined independently of fuser_lab.
 """
 
 from collections.abc import Callable, Sequence
@@ -68,7 +68,7 @@ def _unary(name: str, fn: Callable[[torch.Tensor], torch.Tensor], **how: Any) ->
 
 
 def _divided(found: Value, divisor: Value) -> Value:
-    """Return a quotient, uncertain where its divisor may be zero as well as not."""
+    """Return a quotient, uncertain where its divisor may be zero or not."""
     perhaps = (divisor.e > 0) & (divisor.v.abs() <= divisor.e)
     return replace(found, e=torch.where(perhaps, 0.0, found.e), u=found.u | perhaps)
 
@@ -109,7 +109,7 @@ def _keeping(x: Value, *, op: str) -> list[Value]:
         found = elementwise(torch.relu, [x], x.dtype, exact=True)
         return [_unsigned_zero(found)]
     found = elementwise(getattr(torch, op), [x], x.dtype, exact=True)
-    if op == "frac":  # jumps at each whole number
+    if op == "frac":  # discontinuous at each integer
         found = replace(found, u=found.u | (torch.trunc(x.v - 4 * x.e) != torch.trunc(x.v + 4 * x.e)) & (x.e > 0))
     return [found]
 
@@ -134,7 +134,7 @@ def _predicate(x: Value, *, op: str) -> list[Value]:
     if op == "logical_not":
         return [elementwise(torch.logical_not, [converted(x, D.Bool)], D.Bool)]
     found = elementwise(getattr(torch, op), [x], D.Bool)
-    if op == "signbit":  # that of a NaN is the library's
+    if op == "signbit":  # the sign of a NaN depends on the library
         found = replace(found, u=found.u | x.v.isnan())
     return [found]
 
@@ -148,7 +148,7 @@ def _truncated(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _remainder(fn: Callable[..., torch.Tensor], *, sign_of_divisor: bool) -> Callable[..., torch.Tensor]:
     def of(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         if a.dtype == torch.float64:
-            # That of libm is exact; torch's vectorized one gives NaN where the quotient is beyond 2**1024.
+            # libm's is exact; torch's vectorized one gives NaN where the quotient is beyond 2**1024.
             with np.errstate(all="ignore"):
                 rest = torch.from_numpy(np.asarray(np.fmod(a.numpy(), b.numpy())))
             other = sign_of_divisor & (rest != 0) & (torch.signbit(rest) != torch.signbit(b))
@@ -182,12 +182,12 @@ def _arithmetic(a: Any, b: Any, *, op: str) -> list[Value]:
         a = Value(dtype=dtype, v=a.v, e=a.e, u=a.u | jumps if jumps.shape == a.u.shape else a.u, scalar=a.scalar)
         found = elementwise(_ARITHMETIC[op], [a, b], dtype, exact=op != "remainder")
         found = Value(dtype=dtype, v=found.v, e=found.e, u=found.u | jumps | _close_to_whole(a, b))
-        # Between numbers that differ much in size, remainder rounds more than once.
+        # For numbers of very different magnitudes, remainder rounds more than once.
         return [_unsigned_zero(found)]
     if op == "pow":
         found = elementwise(torch.pow, [a, b], dtype, ulps=1024)
         wild = (b.v * a.v.abs().log()).abs() > (60 if dtype is D.Float else 500)
-        # A negative base has a power only where the exponent is whole.
+        # A negative base has a power only if the exponent is an integer.
         perhaps_whole = (b.e > 0) & ((b.v - b.v.round()).abs() <= 4 * b.e) & (a.v <= a.e)
         perhaps_zero = (a.e > 0) & (a.v.abs() <= a.e) & (b.v - b.e < 0)
         unknown = (wild & torch.isfinite(found.v)) | perhaps_whole | perhaps_zero
@@ -272,7 +272,7 @@ def _three(a: Any, b: Any, c: Any, alpha: Any = 1.0, *, op: str) -> list[Value]:
     scale = number(alpha, dtype).v
     fn = (lambda x, y, w: x + w * (y - x)) if op == "lerp" else (lambda x, y, z: x + scale * y * z)
     found = elementwise(fn, operands, dtype)
-    # The summands may be larger than what they make, and rounded as such.
+    # The summands may be larger than their sum, and are rounded as such.
     through = fn(*(x.v.abs() for x in operands)).abs() + operands[0].v.abs() + operands[1].v.abs() * 2
     through = torch.where(torch.isfinite(through), through, 0.0)
     wild = torch.zeros(found.shape, dtype=torch.bool)
@@ -332,7 +332,7 @@ def _reduction(
     moved_up, moved_down = (_product(x.v + s * x.e, named, keep=keepdim) for s in (1.0, -1.0))
     e = 2 * torch.maximum((v - moved_up).abs(), (v - moved_down).abs()) + 4 * compute * count * v.abs()
     e = torch.where(torch.isfinite(v), e, 0.0)
-    # Where some factors are infinite or zero, others that are uncertain decide nothing.
+    # If some factors are infinite or zero, uncertain others decide nothing.
     unclear = over(torch.any, (x.e > UNCERTAIN * x.v.abs()), named, keep=keepdim)
     nearly = (large > LARGEST[x.dtype] / 4) | (small < SMALLEST[x.dtype] * 4)
     u = u | unclear | (nearly & ~torch.isnan(v)) | (nearly & torch.isnan(v))
@@ -365,7 +365,7 @@ def _extreme(x: Value, named: list[int], u: torch.Tensor, op: str, count: int, *
 
 
 def _moments(x: Value, named: list[int], *, keep: bool, total: D) -> tuple[Value, Value, int]:
-    """Return mean and sum of squared deviations, and the number of elements; ``total`` is the type of the sum."""
+    """Return mean and sum of squared deviations, and the number of elements; ``total`` is the dtype of the sum."""
     if x.dtype not in FLOATS:
         raise Unsupported
     count = prod(x.shape[d] for d in named)
@@ -582,7 +582,7 @@ def _scan(x: Value, dim: int, *, op: str) -> list[Value]:
     if not x.is_float:
         return [Value(dtype=x.dtype, v=v, e=x.e, u=u)]
     size = torch.where(torch.isfinite(x.v), x.v.abs(), 0.0).cumsum(dim)
-    # Sums may be rounded to the type as they go.
+    # Partial sums may be rounded to the dtype.
     e = x.e.cumsum(dim) + 2 * EPSILON[x.dtype] * (x.shape[dim] + 1) * size + x.shape[dim] * SMALLEST[x.dtype]
     return [rounded(x.dtype, v, torch.where(torch.isfinite(v), e, 0.0), u | (size > LARGEST[x.dtype] / 4))]
 
@@ -629,7 +629,7 @@ def results(call: Call, values: Sequence[Value]) -> list[Value]:
     Raises
     ------
     Unsupported
-        If it has no meaning that evaluations agree about, or torch refuses it.
+        If its meaning is ambiguous, or torch refuses it.
     """
 
     def resolved(x: Any) -> Any:

@@ -43,9 +43,9 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Input:
-    """A tensor input: a dense base array, how the input is seen in it, and how its axes are declared.
+    """A tensor input: a dense base array, the view of it that is the input, and the declaration of its axes.
 
-    ``view`` is the text of an expression of ``a``, the base. ``declared`` has -1 for symbolic axes.
+    ``view`` is the text of an expression over ``a``, the base. ``declared`` has -1 for symbolic axes.
     """
 
     base: np.ndarray
@@ -61,11 +61,11 @@ class Input:
         return found
 
     def fixed(self) -> "Input":
-        """Return the input with the sizes that it has declared."""
+        """Return the input with its sizes declared."""
         return replace(self, declared=self.array.shape, contiguity=False)
 
     def dense(self) -> "Input":
-        """Return the input as a dense array of its own."""
+        """Return the input as a newly allocated dense array."""
         return replace(self, base=np.ascontiguousarray(self.array).reshape(self.array.shape), view="a")
 
     @property
@@ -79,7 +79,7 @@ class Input:
 
     @property
     def contiguity_given(self) -> list[bool | None] | bool:
-        """The contiguity as ``define_tensor`` takes it."""
+        """The contiguity as ``define_tensor`` accepts it."""
         return list(self.contiguity) if isinstance(self.contiguity, tuple) else self.contiguity
 
 
@@ -117,14 +117,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
-    """Inputs, then calls, then which values are outputs."""
+    """Inputs, then calls, then the values that are outputs."""
 
     inputs: tuple[Input | ScalarInput, ...]
     calls: tuple[Call, ...] = ()
     outputs: tuple[int, ...] = ()
 
     def arrays(self) -> list[Any]:
-        """Return what a run is given."""
+        """Return the arguments of a run."""
         return [x.array if isinstance(x, Input) else x.value for x in self.inputs]
 
     def define(self) -> FusionDefinition:
@@ -138,7 +138,7 @@ class Program:
         return fd
 
     def live(self) -> "Program":
-        """Return the program without what no output needs, numbered anew."""
+        """Return the program without the calls that no output needs, renumbered."""
         needed, first = set(self.outputs), [len(self.inputs)]
         for call in self.calls:
             first.append(first[-1] + call.results)
@@ -158,7 +158,7 @@ class Program:
         return Program(inputs=tuple(self.inputs[k] for k in inputs), calls=tuple(calls), outputs=outputs)
 
     def __str__(self) -> str:
-        """Return Python that records the program and names its inputs."""
+        """Return Python code that records the program and names its inputs."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:

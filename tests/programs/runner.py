@@ -2,9 +2,9 @@
 
 ``--count N`` random programs, and ``--rows N`` norm-like ones over rows of 1 to 130 elements, both from number
 ``--first``, are computed by the reference and by plans of every strategy, before and after random edits, whose kernels
-run in lock step; one in ``--compile-every`` is compiled as well. ``--seed S --index I`` does one again (``--row``: one
-over rows). Failures are named as they are found; the first of each kind are shrunk and printed as Python at the end;
-then the exit status is 1. An interrupted run says how far it came.
+run in lock step; one in ``--compile-every`` is compiled as well. ``--seed S --index I`` repeats one (``--row``: one
+over rows). Failures are named as they are found; the first of each kind are shrunk and printed as Python at the end,
+and the exit status is then 1. An interrupted run reports how far it got.
 """
 
 import argparse
@@ -33,7 +33,7 @@ SHRUNK, LISTED, REFUSALS = 8, 60, 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A failure: of which program, what, and with its traceback."""
+    """A failure: its program, a summary, and the traceback."""
 
     kind: str
     family: str
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Tally:
-    """What a run has done so far."""
+    """The counts and failures of a run so far."""
 
     done: Counter[str] = field(default_factory=Counter)
     ops: Counter[str] = field(default_factory=Counter)
@@ -84,7 +84,7 @@ def made(family: str, seed: int, index: int, way: Way, refused: Counter[str]) ->
 
 
 def failure_of(program: Program, way: Way, tally: Tally | None = None) -> Exception | None:
-    """Return what goes wrong with a program, or None; a warning is wrong too."""
+    """Return the failure of a program, or None; a warning is a failure too."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -129,7 +129,7 @@ def shrunk(family: str, seed: int, index: int, compile_every: int) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the programs that are asked for in worker processes; return the exit status."""
+    """Check the requested programs in worker processes; return the exit status."""
     start = time.perf_counter()
     total = Tally()
     calls = [

@@ -14,12 +14,12 @@ MOST_TRIES = 300
 
 
 def kind_of(error: BaseException) -> str:
-    """Return what a failure is, without the numbers in it."""
+    """Return the text of a failure without its numbers."""
     return f"{type(error).__name__}: {re.sub(r'[-+0-9.e]+|inf|nan', '#', str(error))[:60]}"
 
 
 def shrink(program: Program, failure: Callable[[Program], BaseException | None]) -> Program:
-    """Return a program that fails as the given one does, and none of whose simpler forms does."""
+    """Return a program that fails like the given one, and whose simpler forms do not."""
     error = failure(program)
     if error is None:
         return program
@@ -55,7 +55,7 @@ def _smaller(program: Program) -> Iterator[Program]:
 
 
 def _with_given(program: Program) -> Iterator[Program]:
-    """Yield programs in which a result is an input, the last results first."""
+    """Yield programs in which a result becomes an input, the last results first."""
     try:
         values = evaluated(program)
     except Unsupported:

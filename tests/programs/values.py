@@ -1,11 +1,11 @@
-"""Numbers with errors: what a value is, and how far from it a correct evaluation may be.
+"""Numbers with errors: values, and bounds of the deviation of a correct evaluation.
 
-A value has numbers, an absolute error for each of them, and a mask of elements about which nothing is certain: a
-rounding decides them (comparisons of equal numbers, what overflows in one order of a sum and not in another). Errors
-are carried on by computing each op again with operands moved by theirs. An element with error 0 is the same in every
-correct evaluation, its sign of zero included.
+A value has numbers, an absolute error for each of them, and a mask of elements about which nothing is certain, because
+rounding decides them (comparisons of equal numbers, sums that overflow in one order and not in another). Errors are
+propagated by computing each op again with operands moved by theirs. An element with error 0 is the same in every
+correct evaluation, including the sign of zero.
 
-The types of results are written down once more here; nothing asks fuser_lab for them.
+The dtypes of results are defined here independently of fuser_lab.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,16 +28,16 @@ LARGEST = {dtype: torch.finfo(TORCH[dtype]).max for dtype in FLOATS}
 KIND = {D.Bool: 0, D.Int32: 1, D.Int: 1, D.Half: 2, D.BFloat16: 2, D.Float: 2, D.Double: 2}
 REDUCED = {D.Half: D.Float, D.BFloat16: D.Float}
 ULPS = 16  # of a function of one element; libraries and approximations differ by a few
-UNCERTAIN = 0.05  # relative error from which on nothing is certain
+UNCERTAIN = 0.05  # relative error above which nothing is certain
 
 
 class Unsupported(Exception):  # noqa: N818 - an outcome: the generator draws another call
-    """A call that has no meaning here, or none that evaluations agree about."""
+    """A call that is not supported here, or whose meaning is ambiguous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Value:
-    """Numbers (float64 or the integer type), errors and the mask of what is uncertain, all of one shape."""
+    """Numbers (float64 or the integer type), errors and the mask of uncertain elements, all of the same shape."""
 
     dtype: D
     v: torch.Tensor
@@ -80,7 +80,7 @@ def number(x: float | Value, dtype: D | None = None) -> Value:
 
 
 def widest(dtypes: Sequence[D]) -> D:
-    """Return the common type of types of operands of one category."""
+    """Return the common type of operands of one category."""
     kind = max(KIND[d] for d in dtypes)
     found = {d for d in dtypes if KIND[d] == kind}
     if kind < 2:
@@ -91,7 +91,7 @@ def widest(dtypes: Sequence[D]) -> D:
 
 
 def promoted(operands: Sequence[Value], *, halves: bool = False, floats: bool = False) -> D:
-    """Return the type that operands are converted to: tensors, then 0-d tensors, then scalars, if of higher kind."""
+    """Return the type that operands are converted to: by tensors, then 0-d tensors, then scalars of a higher kind."""
     found: D | None = None
     for members in (
         [x.dtype for x in operands if x.v.ndim and not x.scalar],
@@ -142,7 +142,7 @@ def rounded(
     dtype: D, exact: torch.Tensor, e: torch.Tensor, u: torch.Tensor, *, ulps: float = ULPS,
     kept: torch.Tensor | None = None, scalar: bool = False,
 ) -> Value:
-    """Return numbers rounded to a type, their errors with what rounding adds; ``kept`` says where it adds nothing."""
+    """Return numbers rounded to a type, their errors with the rounding error; ``kept`` masks exact elements."""
     v = exact.to(TORCH[dtype]).to(torch.float64)
     more = v.abs() * (EPSILON[dtype] + ulps * EPSILON[REDUCED.get(dtype, dtype)]) + SMALLEST[dtype]
     more = torch.where(torch.isfinite(v), more, 0.0)
@@ -150,7 +150,7 @@ def rounded(
         more = torch.where(kept & (e == 0), 0.0, more)
     total = e + more
     total = torch.where(torch.isfinite(v), total, 0.0)
-    # Close to the largest number another rounding may overflow.
+    # Close to the largest number, another rounding may overflow.
     edge = (exact.abs() + 2 * e + more > LARGEST[dtype]) & torch.isfinite(exact) & (total > 0) | (
         torch.isinf(v) & torch.isfinite(exact) & ((exact.abs() - 2 * e) * (1 - 4 * EPSILON[dtype]) <= LARGEST[dtype])
     )
@@ -164,8 +164,8 @@ def elementwise(
 ) -> Value:
     """Return ``fn`` of each element.
 
-    ``exact`` functions round nothing, those of a ``ring`` only what is not representable. ``slack`` is an absolute
-    error in units of the type's epsilon, for functions that are not accurate near their zeros.
+    ``exact`` functions do not round; those of a ``ring`` round only results that are not representable. ``slack`` is an
+    absolute error in units of the type's epsilon, for functions that are not accurate near their zeros.
     """
     base = fn(*(x.v for x in operands))
     u = torch.zeros(base.shape, dtype=torch.bool)
@@ -203,5 +203,5 @@ def elementwise(
 
 
 def moved(fn: Callable[[torch.Tensor], torch.Tensor], x: Value) -> Value:
-    """Return a value whose elements are elsewhere; ``fn`` works on any tensor of its shape."""
+    """Return a value with its elements rearranged; ``fn`` works on any tensor of its shape."""
     return Value(dtype=x.dtype, v=fn(x.v), e=fn(x.e), u=fn(x.u), scalar=False)

@@ -16,13 +16,13 @@ from tests.unit.segmentation.toy import chance
 pytestmark = pytest.mark.property
 
 FLOAT, HALVES = DataType.Float, (DataType.BFloat16, DataType.Half)
-INPUTS = [np.array([1, 2, 0.5, 3], np.float32), np.array([0.25, 4, 1, 2], np.float32)]  # nothing cancels
+INPUTS = [np.array([1, 2, 0.5, 3], np.float32), np.array([0.25, 4, 1, 2], np.float32)]  # no cancellation
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=14)
 ENDS = st.lists(st.sampled_from([FLOAT, *HALVES]), min_size=1, max_size=3)
 
 
 def dag(steps, ends):
-    """Return a fusion over [4] tensors whose last results go out in some types."""
+    """Return a fusion over [4] tensors whose last results are returned in several dtypes."""
 
     def body(fd):
         values = [fd.define_tensor([4], contiguity=True) for _ in INPUTS]

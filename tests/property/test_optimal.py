@@ -26,9 +26,9 @@ ORACLES = st.one_of(
     st.builds(chance, st.integers(0, 1000), st.integers(0, 100)),
     st.builds(Pairs, st.integers(0, 1000), st.integers(0, 40), st.integers(20, 100)),
 )
-# Tensors are of 16 bytes and less: a launch costs much more, about as much, or nothing.
+# Tensors have at most 16 bytes: a launch costs much more, about as much, or nothing.
 BANDWIDTHS = st.sampled_from([4800.0, 0.012, 0.003, 1e-6])
-# Smaller failures would be nicer to read, but every plan of every candidate for one takes minutes.
+# Smaller failures would be easier to read, but computing every plan of every candidate takes minutes.
 QUICK = (Phase.explicit, Phase.reuse, Phase.generate)
 HINTS = st.sampled_from(["hint", "cut", "ignore"])
 

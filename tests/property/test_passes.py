@@ -1,4 +1,4 @@
-"""Every pre-segmentation pass, and all of them in a row, leave what random fusions mean."""
+"""Every pre-segmentation pass, and the sequence of all passes, preserves the meaning of random fusions."""
 
 import warnings
 from functools import partial
@@ -24,7 +24,7 @@ PASSES = {p.name: p for p in PRESEGMENTATION.passes}
 
 
 class Drawn:
-    """Choices that hypothesis draws."""
+    """Choices drawn by hypothesis."""
 
     def __init__(self, data):
         self._data = data
@@ -51,7 +51,7 @@ def agrees(before, after, inputs):
 
 
 def check(program):
-    """Check each pass alone, then the whole pipeline with and without the passes for when schedulers are off."""
+    """Check each pass alone, then the whole pipeline with and without the passes for disabled schedulers."""
     program, fd = defined(program)
     inputs = program.arrays()
     fusion = bound(fd, inputs)

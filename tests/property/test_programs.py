@@ -1,4 +1,4 @@
-"""Random programs against torch in float64 (`make fuzz` does more of them), and that what is planted is found."""
+"""Random programs against torch in float64 (`make fuzz` runs more of them), and that planted errors are found."""
 
 from collections import Counter
 from dataclasses import replace
@@ -40,7 +40,7 @@ def test_one_program_is_compiled():
 
 
 def summed(array, **declared):
-    """Return a program that adds up rows and takes the root."""
+    """Return a program that sums rows and takes the square root."""
     x = Input(base=array, dtype=fl.DataType.Float, declared=declared.get("declared", array.shape))
     calls = (Call(op="sum", args=(Ref(0), [1])), Call(op="abs", args=(Ref(1),)), Call(op="sqrt", args=(Ref(2),)))
     return Program(inputs=(x,), calls=calls, outputs=(1, 3))
@@ -106,7 +106,7 @@ def test_floats_that_no_integer_holds(source, target):
 
 
 def float_program(op, *arguments, dtypes=(fl.DataType.Float,), **attributes):
-    """Return a program of one call of given arrays and numbers."""
+    """Return a program of one call on given arrays and numbers."""
     arrays = [x for x in arguments if isinstance(x, np.ndarray)]
     inputs = tuple(
         Input(base=x.astype(NUMPY[dtype]), dtype=dtype, declared=x.shape)

@@ -1,4 +1,4 @@
-"""Random fusions over all ops: every way of computing one agrees with the reference (`make fuzz` does more of them)."""
+"""Random fusions over all ops: every way of computing one agrees with the reference (`make fuzz` runs more of them)."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ COMPILED = share(15)
 
 
 class Drawn:
-    """Choices that hypothesis draws, and can make simpler."""
+    """Choices that hypothesis draws and can simplify."""
 
     def __init__(self, data):
         self._data = data
@@ -39,7 +39,7 @@ class Drawn:
         return self.integer(0, 99) >= 100 - percent
 
 
-# Programs shrink much faster than the choices that they are made of.
+# Shrinking programs is much faster than shrinking the choices they are built from.
 @tries(60, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.data(), st.sampled_from(STRATEGIES), st.sampled_from(TARGETS))
 def test_every_way_agrees(data, strategy, target):

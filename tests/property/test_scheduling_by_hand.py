@@ -1,4 +1,4 @@
-"""Random schedules by hand: whatever is legal keeps the values, and any prefix of a schedule is one."""
+"""Random schedules by hand: legal ones preserve the values, and any prefix of a schedule is a schedule."""
 
 import contextlib
 import random
@@ -40,7 +40,7 @@ def pointwise():
 
 
 def reduction():
-    """Two reductions of three axes, the second over what the first leaves."""
+    """Two reductions of three axes, the second over the axes that the first leaves."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1, -1], contiguity=True)
         y = fd.ops.exp(x)
@@ -60,7 +60,7 @@ def normalization():
 
 
 def softmax():
-    """A softmax that is returned turned, and summed over its rows."""
+    """A softmax that is returned transposed, and summed over its rows."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1, -1], contiguity=True)
         power = fd.ops.exp(fd.ops.sub(x, fd.ops.broadcast(fd.ops.max(x, [2]), [False, False, True])))
@@ -75,7 +75,7 @@ BUILDS = (pointwise, reduction, normalization, softmax)
 
 @st.composite
 def actions(draw):
-    """A kind of transform, a tensor and two numbers, to be read as what the kind needs."""
+    """A kind of transform, a tensor and two numbers, interpreted by the kind."""
     return draw(st.sampled_from(KINDS)), draw(st.integers(0, 20)), draw(st.integers(0, 5)), draw(st.integers(1, 9))
 
 
@@ -128,13 +128,13 @@ def test_random_schedules_keep_the_values(build, steps):
         scheduled = replay(fusion, transforms[:count], RULES)
         assert set(fusion.tensors) <= set(scheduled.tensors)
     target(float(len(transforms)))
-    # Threads may hold what others need, or loops wait for each other: that is said, and nothing computed wrongly.
+    # Threads may hold values that others need, or loops may wait for each other: this is refused, not computed wrongly.
     with contextlib.suppress(ScheduleError):
         check_scheduled(scheduled, inputs, wanted)
 
 
 def spread(build, factors, merges, order, types, sizes, memory, inline):
-    """Schedule an output, spread that to all tensors, and check the values; returns whether a kernel follows it."""
+    """Schedule an output, propagate it to all tensors, and check the values; returns whether a kernel follows it."""
     fd, shapes = build()
     smaller = dict(zip(sorted({n for s in shapes for n in s} - {1}), sizes, strict=False))
     inputs = arrays([tuple(smaller.get(n, n) for n in shape) for shape in shapes])

@@ -1,4 +1,4 @@
-"""Definitions of random plans, edited at random, evaluate as the fusion does, for other sizes too."""
+"""Definitions of random plans, edited at random, evaluate to the fusion's values, for other sizes too."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ SEEDS = range(40)
 
 
 def program_of(seed):
-    """Return a random definition without random numbers, and what makes new inputs for it; None for others."""
+    """Return a random definition without random ops, and a function that makes new inputs; None for others."""
     program = generate(Seeded(9000 + seed), 25)
     with fl.FusionDefinition() as fd:
         exec("\n".join(program.lines()), {"fd": fd, "DataType": fl.DataType})
@@ -29,7 +29,7 @@ def program_of(seed):
 
 
 def edited(plan, choose):
-    """Return a plan after a few random cuts, merges and moves, as far as they are legal."""
+    """Return a plan after the legal ones of a few random cuts, merges and moves."""
     for _ in range(4):
         name = str(choose.choice([tv.name for tv in plan.fusion.tensors.values()]))
         a, b = (int(n) for n in choose.integers(len(plan.segments), size=2))
@@ -64,7 +64,7 @@ def test_index_maps_of_edited_plans_evaluate_as_the_fusion_does(seed):
         definitions = one.definitions()
         assert len(definitions) == len(one.segments)
         for part, numbers, segment in zip(one.segments, definitions.maps, definitions, strict=True):
-            # All that a segment writes has a number in the whole, and leads to the tensor of the plan.
+            # Everything that a segment writes has a number in the fusion, which leads to the tensor of the plan.
             assert len({numbers[fid] for fid in segment.state.outputs}) == len(part.outputs)
             assert len(segment.fusion.tensor_inputs) == len(part.inputs)
         if definitions:

@@ -69,7 +69,7 @@ INPUTS = [np.array([1, -2, 0.5, 3], np.float32), np.array([0.25, 4, -1, 2], np.f
 @tries(300)
 @given(DAGS, ORACLES, OPTIONS, st.sampled_from(["bottom_up", "top_down", "unfused"]))
 def test_segments_cover_the_fusion_and_compute_it(fusion, oracle, options, strategy):
-    # SegmentedFusion itself refuses cycles, lost and doubled expressions.
+    # SegmentedFusion itself refuses cycles, and lost or duplicate expressions.
     log = DecisionLog()
     segmented = segment(fusion, oracle, strategy=strategy, options=options.for_strategy(strategy), log=log)
     assert same(run(segmented, INPUTS), evaluate(fusion, INPUTS))
@@ -155,7 +155,7 @@ def test_previews_are_what_edits_give(fusion, oracle, anew, data):
 
 
 def joined(parts, pairs):
-    """Return sets, in which those that hold the ends of a pair have become one."""
+    """Return sets after merging those that contain the ends of a pair."""
     parts = set(parts)
     for a, b in pairs:
         ends = {part for part in parts if a in part or b in part}
@@ -164,7 +164,7 @@ def joined(parts, pairs):
 
 
 def parts_between_cuts(fusion):
-    """Return the connected parts of a fusion without the edges that leave a segment_set, readers of an input joined."""
+    """Return the connected parts of a fusion without the edges out of a segment_set; readers of an input are joined."""
     pairs = []
     for value in fusion.tensors.values():
         maker, users = fusion.producers.get(value), fusion.users.get(value, ())
@@ -176,7 +176,7 @@ def parts_between_cuts(fusion):
 
 
 def without_cycles(fusion, parts):
-    """Return parts of which those that read from each other in a cycle are one."""
+    """Return parts after merging those that read from each other in a cycle."""
     home = {name: part for part in parts for name in part}
     reads = {part: set() for part in parts}
     for expr in fusion.tensor_exprs:
@@ -287,7 +287,7 @@ def test_replicas_that_were_joined_before_are_not_looked_for(index):
 
 
 def same_as_plain(fusion, oracle, options):
-    """Whether the segments are those of the plain loop, which takes the fusion as rewrites leave it."""
+    """Whether the segments are those of the plain loop, which segments the fusion after all rewrites."""
     log = DecisionLog()
     found = {frozenset(group.names) for group in segment(fusion, oracle, options=options, log=log).groups}
     fold = Fold(fusion)
@@ -318,5 +318,5 @@ def test_examples_are_cut_as_by_the_plain_loop(name):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_irregular_graphs_are_cut_as_by_the_plain_loop(seed):
-    # With the schedulers themselves, whose refusals are final where they say so.
+    # With the schedulers themselves, whose refusals are final if they are marked so.
     assert same_as_plain(irregular(seed, 22).fusion, SchedulerRegistry(), SegmenterOptions())

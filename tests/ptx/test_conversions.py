@@ -1,4 +1,4 @@
-"""By which instructions CUDA kernels convert: one for two 8-bit floats where the device has it, none for a copy."""
+"""Instructions for conversions in CUDA kernels: one per two 8-bit floats on devices that have it, none for copies."""
 
 import re
 from typing import Any
@@ -46,7 +46,7 @@ class TestFloat8:
     def test_both_of_two_are_widened(self, dtype: D, cc: tuple[int, int]) -> None:
         ptx = ptx_of(to(D.Float), dtype, cc=cc)
         converted = re.findall(rf"cvt\.rn\.f16x2\.{LETTERS[dtype]}x2 \S+, (\S+);", ptx)
-        # The machine's compiler makes one of two that convert the same.
+        # The assembler merges two that convert the same value.
         assert len(set(converted)) == (2 if DEVICES[cc] else 0)
         assert ".local" not in ptx
 
@@ -71,7 +71,7 @@ def test_what_becomes_infinite() -> None:
         assert np.isinf(limit.astype(ml_dtypes.float8_e5m2))
     below = np.nextafter(limit, np.float32(0)).astype(ml_dtypes.float8_e5m2)
     assert below == ml_dtypes.finfo(ml_dtypes.float8_e5m2).max
-    # The instruction gives the largest number, whose bits are the next smaller than those of infinity.
+    # The instruction gives the largest number, whose bits are one less than those of infinity.
     assert below.view(np.uint8) + 1 == np.float32(np.inf).astype(ml_dtypes.float8_e5m2).view(np.uint8)
 
 
@@ -102,7 +102,7 @@ def test_bounds_are_one_instruction_each() -> None:
     ptx = ptx_of(lambda fd, x: fd.ops.clamp(x, -448.0, 448.0), D.Float)
     assert ptx.count("max.NaN.f32") == ptx.count("min.NaN.f32") == 4
     assert "setp" not in ptx.split("bra", 1)[1]
-    # Of a zero the sign is kept, which max might change.
+    # The sign of a zero is kept, which max might change.
     assert "max.NaN.f32" not in ptx_of(lambda fd, x: fd.ops.clamp(x, 0.0, 1.0), D.Float)
 
 
@@ -110,6 +110,6 @@ def test_bounds_are_one_instruction_each() -> None:
 def test_small_integers_are_widened_by_arithmetic(dtype: D) -> None:
     ptx = ptx_of(to(D.Float), dtype)
     assert not re.search(r"cvt\.\S*f32\.[su]", ptx)
-    # A product has more bits than the arithmetic is exact for.
+    # A product has more bits than the arithmetic represents exactly.
     product = ptx_of(lambda fd, x: fd.ops.cast(fd.ops.cast(fd.ops.mul(x, x), dtype=D.Int32), dtype=D.Float), D.Int32)
     assert re.search(r"cvt\.rn\.f32\.s32", product)

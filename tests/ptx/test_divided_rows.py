@@ -1,4 +1,4 @@
-"""What machine code reads and writes of rows that begin anywhere in an access: 16 bytes at a time but at the ends."""
+"""Accesses of machine code to rows with any alignment: 16 bytes at a time except at the ends."""
 
 import re
 from typing import Any

@@ -1,7 +1,7 @@
 """Every CUDA kernel of the examples as PTX and machine code for compute capabilities 8.0 and 9.0.
 
-The plans that a user is shown are compiled here. The parts of the unfused ones are single ops, which `test_ptx.py` and
-`test_samples.py` have.
+The default plans are compiled here. The parts of the unfused ones are single ops, which `test_ptx.py` and
+`test_samples.py` cover.
 """
 
 import re
@@ -45,7 +45,7 @@ def test_every_kernel(name: str, cc: tuple[int, int]) -> None:
             where = f"{phase.phase.name} for cc {cc[0]}.{cc[1]}"
             assert f".target sm_{cc[0]}{cc[1]}" in phase.ptx
             assert "trap" not in phase.ptx, where
-            assert ".local" not in phase.ptx, f"{where} keeps something in memory"
+            assert ".local" not in phase.ptx, f"{where} uses local memory"
             assert len(double_instructions(phase.ptx)) <= doubles(phase), f"{where} computes in float64"
             _, log = machine_code(phase.ptx, cc)
             assert not spills(log), where
@@ -56,19 +56,19 @@ def test_every_kernel(name: str, cc: tuple[int, int]) -> None:
             assert int(used[1]) * x * y <= 65536, where
             read_wide += len(re.findall(r"ld\.global\S*\.v4", phase.ptx))
             written_wide += len(re.findall(r"st\.global\S*\.v4", phase.ptx))
-    # Their rows are whole vectors: both ways are taken 16 bytes at a time.
+    # Their rows are whole vectors: loads and stores are 16 bytes wide.
     assert read_wide
     assert written_wide
 
 
 def double_instructions(ptx: str) -> list[str]:
-    """The instructions on float64, without moves of parameters."""
+    """The float64 instructions, without moves of parameters."""
     lines = [line.strip() for line in ptx.splitlines()]
     return [line for line in lines if ".f64" in line and not re.match(r"\.|ld\.param|mov", line)]
 
 
 def doubles(phase: object) -> int:
-    """How many conversions a kernel may make: one of each scalar input that is a Double."""
+    """The number of conversions that a kernel may make: one per scalar input of type Double."""
     return sum(scalar.dtype is DataType.Double for scalar in phase.phase.scalars)  # type: ignore[attr-defined]
 
 
@@ -104,7 +104,7 @@ def test_launches_of_long_rows_keep_the_limits_of_the_device(columns: int, devic
 
 
 def test_an_a100_runs_what_was_cut_for_an_h200() -> None:
-    """Rows that an H200 keeps in 192 KiB of a block: an A100's kernel keeps less and reads the rest again."""
+    """Rows that a block on an H200 keeps in 192 KiB: a kernel for the A100 keeps less and reads the rest again."""
     from backend.fusions import D, S, build
     from backend.reductions import softmax
 

@@ -1,4 +1,4 @@
-"""What compiled kernels say of themselves, and what is kept of them on disk."""
+"""Facts that compiled kernels report, and their cache on disk."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def test_a_segment_says_what_its_launches_are() -> None:
     assert facts.cubin[:4] == b"\x7fELF"
     assert 16 <= facts.registers <= 255
     assert facts.spilled == 0
-    assert facts.shared == 2 * 4 * facts.threads[0] // 32, "a number of each warp for the maximum and for the sum"
+    assert facts.shared == 2 * 4 * facts.threads[0] // 32, "one number per warp for the maximum and for the sum"
     warps = facts.threads[0] * facts.threads[1] // 32
     assert facts.occupancy == facts.resident * warps / 64
     assert facts.stack == 0
@@ -53,7 +53,7 @@ def test_a_segment_says_what_its_launches_are() -> None:
 
 def test_a_stack_frame_is_told() -> None:
     code = machine_code_of(plan().segments[0].kernel("cuda"), (9, 0))[0]
-    # As ptxas says it of an array of 16 words with an index that is known only when the kernel runs.
+    # As ptxas reports for an array of 16 words with an index that is known only at run time.
     log = "ptxas         .     64 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\nUsed 122 registers"
     found = facts_of(replace(code, log=log), H200)
     assert (found.stack, found.spilled, found.registers) == (64, 0, 122)
@@ -61,7 +61,7 @@ def test_a_stack_frame_is_told() -> None:
     assert "no spills, 64 bytes of a stack frame in memory;" in str(found)
 
 
-# As NVIDIA's calculator says for compute capabilities 8.0 and 9.0.
+# According to NVIDIA's occupancy calculator for compute capabilities 8.0 and 9.0.
 @pytest.mark.parametrize(
     ("threads", "registers", "shared", "device", "resident", "limit"),
     [

@@ -1,4 +1,4 @@
-"""Kernels that read at positions that are data compile for Hopper without a device."""
+"""Kernels that read at positions given as data compile for Hopper without a device."""
 
 import pytest
 from backend.lookups import LOOKUPS, Lookup

@@ -1,4 +1,4 @@
-"""Positions beyond 2^31 in the PTX: 32 bits number threads and axes, what they are multiplied by goes to 64."""
+"""Positions beyond 2^31 in the PTX: threads and axes are numbered in 32 bits, and products are in 64 bits."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -49,10 +49,10 @@ def test_positions_take_64_bits(
     given = {"T0": (shapes[0][1], 1) if strides == DENSE else strides}
     first, *_ = compile_phases(generate(build(record, shapes, D.BFloat16), scheduler, "cuda", strides=given))
     text = first.ptx
-    # The position of a row: its number times what lies between rows, which 32 bits do not hold.
+    # The position of a row: its number times the distance between rows, which does not fit in 32 bits.
     assert re.search(r"\bm(ul|ad)\.wide\.[su]32|\bmul\.lo\.s64|\bmad\.lo\.s64|\bshl\.b64", text)
     assert not re.search(r"\b(div|rem)\.[su]64", text)
-    # No product of 32 bits is an address of an element: those are widened before they are multiplied.
+    # No 32-bit product is the address of an element: operands are widened before the multiplication.
     products = set(re.findall(r"\bm(?:ul|ad)\.lo\.s32\s+(%r\d+)", text))
     widened = dict(re.findall(r"cvt\.[su]64\.[su]32\s+(%rd\d+), (%r\d+)", text))
     bases = set(re.findall(r"add\.s64\s+%rd\d+, %rd\d+, (%rd\d+)", text))
@@ -61,7 +61,7 @@ def test_positions_take_64_bits(
 
 @pytest.mark.parametrize("rows", [1 << 12, 1 << 20], ids=["small", "beyond 32 bits"])
 def test_indices_are_divided_with_as_many_bits_as_they_have(rows: int) -> None:
-    """Each element of an access finds its own number in a row of 5025, whose elements are more than an access."""
+    """Each element of an access computes its position in a row of 5025 elements, which is longer than an access."""
     def record(fd: Any, x: Any) -> Any:
         positions = fd.ops.iota(5025, 0, 1, dtype=D.Int)
         return fd.ops.eq(fd.ops.broadcast(positions, [True, False]), fd.ops.broadcast_in_dim(x, [rows, 5025], [0]))

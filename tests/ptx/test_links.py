@@ -1,4 +1,4 @@
-"""PTX beside its source: which instructions a line became."""
+"""PTX beside its source: the instructions of each line."""
 
 import re
 

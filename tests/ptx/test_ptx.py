@@ -1,4 +1,4 @@
-"""Generated CUDA source compiles for Hopper without a device, and the machine code is what it should be."""
+"""Generated CUDA source compiles for Hopper without a device, and the machine code is as expected."""
 
 import re
 from dataclasses import replace
@@ -119,6 +119,6 @@ def test_kernels_that_differ_in_the_shape_of_their_blocks_only_are_two_kernels()
         launched = replace(phase, launch=replace(phase.launch, **changes))
         return kernel_key(replace(generated, kernel_ir=replace(generated.kernel_ir, phases=(launched,))))
 
-    assert with_launch(blocks=7) == kernel_key(generated), "how many blocks there are is an argument of the launch"
+    assert with_launch(blocks=7) == kernel_key(generated), "the number of blocks is an argument of the launch"
     for changes in ({"threads": (32, 4)}, {"shared": 1024}, {"resident": 3}):
         assert with_launch(**changes) != kernel_key(generated)

@@ -1,4 +1,4 @@
-"""Reductions as PTX and machine code: 16-byte accesses where they are promised, no spills, no double arithmetic."""
+"""Reductions as PTX and machine code: the promised 16-byte accesses, no spills, no double arithmetic."""
 
 import re
 import time
@@ -34,10 +34,10 @@ def both_ways(fd: Any, x: Any) -> Any:
     return fd.ops.sum(fd.ops.abs(fd.ops.sub(x, fd.ops.permute(x, [1, 0]))), [1])
 
 
-# What is computed, by whom, columns, dtype, inputs, and the vector accesses that each phase makes at least once.
+# Computation, scheduler, columns, dtype, inputs, and the vector accesses that each phase makes at least once.
 LOADED, STORED = r"ld\.global\S*\.v4", r"st\.global\S*\.v4"
 def gelu_and_columns(fd: Any, x: Any) -> Any:
-    """What the backward pass of GELU does with one number, stored and added up over columns."""
+    """The backward pass of GELU for one number, stored and summed over columns."""
     y = fd.ops.cast(x, D.Float)
     t = fd.ops.tanh(y)
     slope = fd.ops.mul(y, fd.ops.sub(1.0, fd.ops.mul(t, t)))
@@ -117,7 +117,7 @@ def test_sums_between_threads_compile_in_every_dtype(dtype: DataType, columns: i
 
 
 def test_a_limit_on_registers_that_would_spill_is_dropped() -> None:
-    """So many values of an element at once that a quarter of the registers does not hold them."""
+    """More simultaneous values per element than a quarter of the registers holds."""
     def record(fd: Any, *rows: Any) -> Any:
         f = [fd.ops.cast(x, D.Float) for x in rows]
         largest = [fd.ops.max(x, [1], keepdim=True) for x in f]
@@ -186,5 +186,5 @@ def test_tanh_and_one_more_than_it_share_an_exponential() -> None:
         return t, fd.ops.add(1.0, t)
 
     (phase,) = compile_phases(generate(build(record, [(4096, 4096)], D.Float), S.POINTWISE, "cuda"))
-    elements = 4  # of a thread
+    elements = 4  # per thread
     assert len(re.findall(r"ex2\.approx", phase.ptx)) == len(re.findall(r"rcp\.approx", phase.ptx)) == elements

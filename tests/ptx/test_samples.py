@@ -1,4 +1,4 @@
-"""Samples of the ops that are not pointwise compile for Hopper; test_ptx.py has the pointwise ones in all dtypes."""
+"""Samples of ops that are not pointwise compile for Hopper; test_ptx.py covers the pointwise ones in all dtypes."""
 
 import pytest
 
@@ -18,7 +18,7 @@ pytestmark = [
 
 
 def sample_of(name: str) -> Sample:
-    """The sample with most elements; floats before other dtypes."""
+    """The sample with the most elements; floats before other dtypes."""
     return max(
         ENTRIES[name].samples,
         key=lambda s: (all(a.dtype is DataType.Float for a in s.args), sum(len(a.shape) for a in s.args)),

@@ -1,4 +1,4 @@
-"""Kernels of schedules by hand compile for Hopper without a device, with the accesses that they promise."""
+"""Kernels of schedules by hand compile for Hopper without a device, with the promised accesses."""
 
 import re
 
@@ -47,7 +47,7 @@ def test_values_between_passes_lie_where_the_schedule_says():
     (shared,) = compile_phases(kernel_of(softmax(MemoryType.shared), inputs))
     assert "ld.shared" in shared.ptx
     sizes = [sum(int(n) for n in re.findall(r"\.shared [^;]*\[(\d+)\]", phase.ptx)) for phase in (local, shared)]
-    # Two rows of 256 floats, beside the tree of 32 threads of either reduction.
+    # Two rows of 256 floats, and the tree of 32 threads of each reduction.
     assert sizes[1] - sizes[0] == 2 * 256 * 4
     _, log = machine_code(local.ptx, (9, 0))
     assert "0 bytes spill stores" in log

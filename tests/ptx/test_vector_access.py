@@ -1,4 +1,4 @@
-"""What the machine code of kernels without reductions accesses: 16 bytes at a time where that is promised."""
+"""Accesses in the machine code of kernels without reductions: 16 bytes at a time where promised."""
 
 import re
 from typing import Any
@@ -74,7 +74,7 @@ def test_workloads_are_one_kernel_of_whole_vectors(load: Any) -> None:
     ]
     (segment,) = fl.segment(load.definition(), specs).segments
     (phase,) = compile_phases(generate(segment.fusion, segment.scheduler, "cuda"))
-    # What neighbours read as well, as rotary embeddings do, has no hint; all are of 16 bytes.
+    # Data that adjacent threads read as well, as in rotary embeddings, has no hint; all accesses have 16 bytes.
     plain = {"ld.global.v4.u32"} if load.name == "rope_fwd" else set()
     assert set(accesses(phase.ptx)) == {"ld.global.L2::cache_hint.v4.b32", "st.global.v4.u32"} | plain
     assert set(re.findall(r"L2::evict_\w+", phase.ptx)) == {"L2::evict_last"}
@@ -93,7 +93,7 @@ def test_indices_take_64_bits_only_where_a_tensor_is_that_large() -> None:
     large = ptx_of(build(record, [(1, 1 << 30)], D.Float))
     small = ptx_of(build(lambda fd, x: fd.ops.neg(fd.ops.expand(x, [3, 1 << 10])), [(1, 1 << 10)], D.Float))
     for ptx in (large, small):
-        # 32 bits number the chunks of four; what they are multiplied by does not fit, and is done with 64.
+        # Chunks of four are numbered in 32 bits; their products do not fit and are computed in 64 bits.
         assert "mul.wide.u32" in ptx or "cvt.u64.u32" in ptx
         assert not re.search(r"mul\.lo\.s64|mad\.lo\.s64", ptx)
         assert "rem." not in ptx

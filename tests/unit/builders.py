@@ -21,7 +21,7 @@ def record(body: Callable[[FusionBuilder], None]) -> Fusion:
 
 
 def describe(value: Any) -> Any:
-    """Return the description of an array; other values as they are."""
+    """Return the description of an array; other values unchanged."""
     return spec(value.shape, value.dtype) if isinstance(value, np.ndarray) else value
 
 

@@ -10,7 +10,7 @@ from tests.unit.public_call import MORE, TENSOR, Call, X, given
 
 
 def binding_calls(folder: Path) -> dict[str, Call]:
-    """Calls by name; ``folder`` is where they may write."""
+    """Calls by name; they may write to ``folder``."""
     return _direct_calls() | _removed_calls(folder)
 
 
@@ -35,7 +35,7 @@ def _in_direct(method: str) -> Callable[[], Callable[..., Any]]:
 
 
 def _of_fusion(method: str) -> Callable[[], Callable[..., Any]]:
-    """A method of nvFuser's fusion, a tensor of which TENSOR stands for."""
+    """A method of nvFuser's fusion; TENSOR is a placeholder for one of its tensors."""
 
     def make() -> Callable[..., Any]:
         fusion = nd.Fusion()
@@ -47,7 +47,7 @@ def _of_fusion(method: str) -> Callable[[], Callable[..., Any]]:
 
 
 def _opened(method: str) -> Callable[[], Callable[..., Any]]:
-    """A method of an open definition with nvFuser's members, a tensor of which TENSOR stands for."""
+    """A method of an open definition with nvFuser's members; TENSOR is a placeholder for one of its tensors."""
 
     def make() -> Callable[..., Any]:
         fd = nd.FusionDefinition().__enter__()
@@ -58,7 +58,7 @@ def _opened(method: str) -> Callable[[], Callable[..., Any]]:
 
 
 def _closing(fd: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function after which a definition is closed, so that it is not the active one of what follows."""
+    """A function that closes its definition, so that later calls do not find it active."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -77,7 +77,7 @@ def _static() -> nd.FusionDefinition:
 
 
 def _scheduled(name: str) -> Callable[[], Callable[..., Any]]:
-    """A function of nvFuser's schedules; TENSOR stands for a result, MORE for the input it comes from."""
+    """A function of nvFuser's schedules; TENSOR is a placeholder for a result, MORE for its input."""
 
     def make() -> Callable[..., Any]:
         fd = _static()
@@ -220,7 +220,7 @@ def _removed() -> nvfuser.FusionDefinition:
 
 
 def _open_removed(method: str) -> Callable[[], Callable[..., Any]]:
-    """A method of an open definition of the removed frontend, a tensor of which TENSOR stands for."""
+    """A method of an open definition of the removed frontend; TENSOR is a placeholder for one of its tensors."""
 
     def make() -> Callable[..., Any]:
         fd = nvfuser.FusionDefinition().__enter__()
@@ -234,7 +234,7 @@ def _sized() -> Callable[..., Any]:
 
 
 def _in_schedule(method: str) -> Callable[[], Callable[..., Any]]:
-    """A method of ``fd.sched`` as inside ``schedule(self)``; TENSOR stands for a sum, MORE for what is summed."""
+    """A method of ``fd.sched`` inside ``schedule(self)``; TENSOR is a placeholder for a sum, MORE for its operand."""
 
     def make() -> Callable[..., Any]:
         with nvfuser.FusionDefinition() as fd:

@@ -11,7 +11,7 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 @dataclass(frozen=True)
 class Call:
-    """A legal call: ``make()`` returns what is called anew, so that no call sees what another left behind."""
+    """A legal call: ``make()`` returns a new callee, so that calls do not affect each other."""
 
     make: Callable[[], Callable[..., Any]]
     args: tuple[Any, ...] = ()
@@ -19,7 +19,7 @@ class Call:
 
 
 class _Later:
-    """Stands for what is made anew for each call."""
+    """A placeholder for an object that is created for each call."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -28,12 +28,12 @@ class _Later:
         return self._name
 
 
-TENSOR = _Later("a tensor")  # of the definition that a call is made for
+TENSOR = _Later("a tensor")  # of the definition of the call
 MORE = _Later("another one")  # also as the only entry of a list
 
 
 def given(function: Callable[..., Any], made: Any, more: Any = None) -> Callable[..., Any]:
-    """A function that is called with ``made`` where TENSOR is given, and with ``more`` where MORE is."""
+    """A function called with ``made`` in place of TENSOR, and with ``more`` in place of MORE."""
 
     def own(value: Any) -> Any:
         if type(value) is list and len(value) == 1 and value[0] is MORE:

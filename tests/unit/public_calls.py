@@ -1,4 +1,4 @@
-"""Every public function and method with legal arguments, to be called with illegal ones in their places."""
+"""Every public function and method with legal arguments, each of which tests replace by illegal ones."""
 
 import contextlib
 import enum
@@ -27,8 +27,8 @@ from tests.unit.public_bindings import binding_calls
 from tests.unit.public_call import TENSOR, Call, X, given
 from tests.unit.public_schedules import schedule_calls
 
-SLOWEST = 5.0  # seconds of the processor
-MOST_BYTES = 1 << 31  # of memory that a call may add to what the process has
+SLOWEST = 5.0  # processor seconds
+MOST_BYTES = 1 << 31  # of memory that a call may allocate in addition to the process's
 
 
 class TooSlow(BaseException):
@@ -37,10 +37,10 @@ class TooSlow(BaseException):
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Interrupts what takes longer, where signals arrive: in the main thread of a POSIX system.
+    """Interrupts longer calls where signals can arrive: in the main thread of a POSIX system.
 
-    ``seconds`` are of the processor, which other work on the machine does not change; what waits may do so longer, and
-    a slower machine has more of both.
+    ``seconds`` are processor seconds, which other work on the machine does not affect; waiting may take longer, and a
+    slower machine has more of both.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
@@ -66,7 +66,7 @@ def at_most(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _limited_memory() -> Iterator[None]:
-    """Limits what may be allocated: a list of what has no end is made by code in C, which no signal interrupts."""
+    """Limits allocations: code in C, which no signal interrupts, makes a list of an endless iterator."""
     if not sys.platform.startswith("linux"):
         yield
         return
@@ -83,20 +83,20 @@ def _limited_memory() -> Iterator[None]:
 
 
 class Colour(enum.Enum):
-    """Nothing that fuser_lab knows."""
+    """An object unknown to fuser_lab."""
 
     RED = "red"
 
 
 class Plain:
-    """Takes any arguments: what a callback raises itself is not fuser_lab's."""
+    """Accepts any arguments: exceptions of a callback itself are not fuser_lab's."""
 
     def __init__(self, *_: object, **__: object) -> None:
         """Do nothing."""
 
 
 class Hostile:
-    """Every question about it fails."""
+    """An object with which every operation fails."""
 
     def __repr__(self) -> str:
         raise RuntimeError
@@ -125,7 +125,7 @@ def _deep(levels: int) -> list[Any]:
 LOOP, KNOT = _self_containing()
 DEEP = _deep(100_000)  # made once: the collector walks what is made, level by level
 
-# What may stand in an argument's place. Each is made anew: a call may use an iterator up.
+# Values that replace an argument. Each is created anew, because a call may exhaust an iterator.
 WRONG: dict[str, Callable[[], Any]] = {
     "None": lambda: None,
     "True": lambda: True,
@@ -194,7 +194,7 @@ INPUTS = [X, 2.0]
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What the calls are about; ``folder`` is where they may write."""
+    """The objects of the calls; they may write to ``folder``."""
 
     fd: FusionDefinition
     plan: Any
@@ -206,7 +206,7 @@ class World:
 
 def world(folder: Path) -> World:
     """A definition in two segments, compiled and timed."""
-    with contextlib.suppress(ImportError):  # a call that is the first to need torch takes seconds
+    with contextlib.suppress(ImportError):  # the first call that needs torch takes seconds
         importlib.import_module("torch")
     fd = defined()
     plan = fl.segment(fd, INPUTS).cut("T2")
@@ -215,7 +215,7 @@ def world(folder: Path) -> World:
 
 
 def opened() -> FusionDefinition:
-    """A definition that is open."""
+    """An open definition."""
     return FusionDefinition().__enter__()
 
 
@@ -445,7 +445,7 @@ def calls(w: World) -> dict[str, Call]:
             "strategies": ["top_down"], "searched": ["optimal"], "timer": None, "title": "a",
         }),
         "Explorer.wait": Call(known(explorer.wait), (0.0,)),
-        # what was tuned
+        # tuning
         "Tuning.best": Call(known(tuned.best), (0, 0)),
         "Tuning.svg": Call(known(tuned.svg), (), {"style": True}),
         "KeptResults.forget": Call(known(tuned.keep().forget), ([],)),
@@ -475,7 +475,7 @@ def calls(w: World) -> dict[str, Call]:
 
 
 def _with_tensor(method: str, *, returned: bool = False) -> Callable[[], Callable[..., Any]]:
-    """A method of an open definition, one tensor of which TENSOR stands for."""
+    """A method of an open definition; TENSOR is a placeholder for one of its tensors."""
 
     def make() -> Callable[..., Any]:
         fd = opened()
@@ -488,7 +488,7 @@ def _with_tensor(method: str, *, returned: bool = False) -> Callable[[], Callabl
 
 
 def _result() -> Any:
-    """The result of a definition that is complete, which may be scheduled."""
+    """The result of a complete definition, which can be scheduled."""
     with FusionDefinition() as fd:
         y = fd.ops.neg(fd.define_tensor([2, 3], True))
         fd.add_output(y)
@@ -496,7 +496,7 @@ def _result() -> Any:
 
 
 def _closed(explored: Callable[..., Explorer]) -> Callable[..., None]:
-    """A function that closes the explorer that it makes: searches go on beside an open one."""
+    """A function that closes the explorer that it creates, since searches continue while one is open."""
     return lambda *args, **kwargs: explored(*args, **kwargs).close()
 
 

@@ -1,4 +1,4 @@
-"""The names of all public functions and methods that take arguments, found by looking at the packages."""
+"""The names of all public functions and methods with arguments, found by inspecting the packages."""
 
 import enum
 import inspect
@@ -32,7 +32,7 @@ from fuser_lab.teaching import Prediction
 
 PACKAGES = {"": fuser_lab, "nvfuser_direct.": nvfuser_direct, "nvfuser.": nvfuser, "teaching.": teaching}
 
-# Classes that no package names, and whose objects public functions return; with the prefix of their names.
+# Classes that no package exports and whose objects public functions return, with the prefix of their names.
 RETURNED = (
     *(("", cls) for cls in (
         Tensor, Segment, Sched, PreparedPlan, TensorSpec, Fill, PlanComparison, ShownLog, Shrunk, Tuning, Prediction,
@@ -43,7 +43,7 @@ RETURNED = (
 
 
 def takes_arguments(function: Any, *, of_class: bool = False) -> bool:
-    """Whether a call may have arguments, the object of a method aside."""
+    """Whether a call may have arguments other than the object of a method."""
     try:
         parameters = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -52,7 +52,7 @@ def takes_arguments(function: Any, *, of_class: bool = False) -> bool:
 
 
 def methods(cls: type) -> Iterator[tuple[str, Any]]:
-    """The public methods with arguments that classes of this project give a class, by name."""
+    """The public methods with arguments that a class has from classes of this project, by name."""
     for name in dir(cls):
         attribute = inspect.getattr_static(cls, name)
         is_bound = isinstance(attribute, staticmethod | classmethod)
@@ -65,7 +65,7 @@ def methods(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def public_names() -> dict[str, Any]:
-    """Functions and classes by names as ``segment``, ``Plan.cut`` and ``nvfuser_direct.schedule.can_schedule``.
+    """Functions and classes by names such as ``segment``, ``Plan.cut`` and ``nvfuser_direct.schedule.can_schedule``.
 
     A function may have several names: an inherited method has one for each class.
     """
@@ -79,7 +79,7 @@ def public_names() -> dict[str, Any]:
 
 
 def _public(module: Any) -> list[str]:
-    """What a module exports: what it says, else the functions and classes that are written there."""
+    """The exports of a module: as declared, or else the functions and classes that it defines."""
     written = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
     return list(getattr(module, "__all__", [n for n in written if not n.startswith("_")]))
 
@@ -98,7 +98,7 @@ def _names(prefix: str, name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield f"{prefix}{name}", inspect.unwrap(value)
 
 
-# Why a public function is not among the calls of `public_calls`.
+# The reasons why public functions are not among the calls of `public_calls`.
 _REASONS = {
     "called by the package itself, or by ipywidgets": """
         Explorer.get_state

@@ -31,7 +31,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "transform_like": (([],), {}),
     "vectorize": ((-1,), {}),
 }
-# What concerns the whole kernel: arguments.
+# Transforms of the whole kernel: arguments.
 OF_A_KERNEL: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "grid": ((4,), {}),
     "launch_bounds": ((2,), {}),
@@ -44,11 +44,11 @@ METHODS = (
     "outer_split", "parallelize", "parallelize_like", "reorder", "rfactor", "set_memory_type", "split",
     "transform_like", "vectorize",
 )
-_OF_ALL = ("inline_most",)  # a transform of the whole fusion, of which tensors may be selected
+_OF_ALL = ("inline_most",)  # a transform of the whole fusion, or of selected tensors
 
 
 def scheduled() -> tuple[FusionDefinition, Any, Any, Any]:
-    """A definition with its input, a sum over the last axis, and what is computed from it."""
+    """A definition with its input, a sum over the last axis, and a value computed from the sum."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([4, 4], True)
         y = fd.ops.neg(x)

@@ -1,4 +1,4 @@
-"""Annotations: a segment_set put in by a plan, by a definition, and by the text of either."""
+"""Annotations: a segment_set inserted by a plan, by a definition, and by the text of either."""
 
 import json
 from pathlib import Path
@@ -98,7 +98,7 @@ def test_a_segment_set_asks_the_segmenter_and_a_cut_overrules_it():
     assert ops(plan) == [["add", "exp", "sin", "add"]]
     annotated = plan.annotate("T2")
     assert ops(annotated) == [["add", "segment_set"], ["exp", "sin", "add"]]
-    # A copy for one reader is no cut-set: exp is apart from add, and the path around goes where it can.
+    # A copy for one reader is not a cut-set: exp is separate from add, and the path around it merges where possible.
     partly = plan.annotate("T2", "T3")
     assert [one.readers for one in partly.annotations] == [("T3",)]
     assert len(partly.segments) == 2
@@ -148,7 +148,7 @@ def test_the_strategy_target_and_schedulers_in_force_segment_anew():
     annotated = plan.annotate("T2")
     assert (len(plan.segments), len(annotated.segments)) == (4, 5)
     assert (annotated.target, annotated.oracle.schedulers) == ("A100", plan.oracle.schedulers)
-    # Edits of the partition are of the plan before.
+    # Edits of the partition belong to the earlier plan.
     assert plan.glue(0, 1).annotate("T2") == annotated
 
 
@@ -170,7 +170,7 @@ def test_an_annotated_definition_runs():
     np.testing.assert_allclose(result, np.exp(x + y) + np.sin(x + y), rtol=1e-5)
     assert fd.annotations[0].hint == "T2_hint"
     assert fd.without_segment_set("T2").fusion == defined().fusion
-    # It can be segmented into definitions like any other; what passes between them is numbered.
+    # It can be segmented into definitions like any other; values that pass between them are numbered.
     first, second = fd.segment([x, y])
     maps = fd.segment_index_space_maps
     shared = set(maps[first].values()) & set(maps[second].values())

@@ -1,4 +1,4 @@
-"""How an argument is described once, and what is said of a value that does not fit."""
+"""Descriptions of arguments, and the errors for values that do not match them."""
 
 import itertools
 import math
@@ -123,7 +123,7 @@ def test_what_is_shown_is_short_printable_and_on_one_line(value):
 def test_a_function_is_called_with_what_its_kinds_take():
     @takes("area", sizes=whole(0), options=FLAG, first=listed(whole(), "a list of ints"))
     def area(first, *sizes, unit="m", **options):
-        """Return all."""
+        """Return all arguments."""
         return first, sizes, unit, options
 
     assert area((1,), np.int64(2), 3, deep=np.True_) == ([1], (2, 3), "m", {"deep": True})

@@ -1,4 +1,4 @@
-"""The model that ranks candidates: fitted, in words, beside the heuristics' choice, and the order of a search."""
+"""The model that ranks candidates: its fit, its text, beside the heuristics' choice, and the order of a search."""
 
 import json
 import math
@@ -113,7 +113,7 @@ def row(fusion: str, params: str, one: KernelFeatures, seconds: float) -> Measur
 
 
 def planted(count: int = 200) -> list[Measurement]:
-    """Candidates whose time grows with the square root of their threads, whatever else they do."""
+    """Candidates whose time grows with the square root of their threads and with nothing else."""
     rng, base, rows = np.random.default_rng(0), features(plan()), []
     for number in range(count):
         size = 2.0 ** rng.integers(0, 8)
@@ -136,7 +136,7 @@ def test_a_fit_finds_what_was_planted(tmp_path: Path, capsys: pytest.CaptureFixt
     (ratio,) = fit.model.ratios(one, [replace(one, threads=one.threads // 2)], H200)
     assert ratio == pytest.approx(math.sqrt(1 / 2), rel=0.2)
     assert model_from(json.loads(json.dumps(fit.record()))) == fit.model
-    # Rows without the heuristics' choice, or that failed, take no part.
+    # Rows that failed or lack the heuristics' choice are ignored.
     odd = [row("corpus/odd#0", "a", one, 1.0), replace(planted(1)[1], median=math.nan, note="no")]
     again = fitted_candidates([(H200, [*planted(), *odd])], refit=False)
     assert again.agreement[0].kernels == found.kernels
@@ -203,7 +203,7 @@ def test_a_prediction_far_from_what_was_measured_is_bounded() -> None:
     ({"fetched": 1e3}, "KiB of loads in flight on a multiprocessor instead of"),
 ])
 def test_each_term_has_words(change: dict[str, float], text: str) -> None:
-    """A model with one term says what it is."""
+    """A model with one term prints it."""
     names = {"threads": "threads", "blocks": "warps", "rounds": "rounds", "simple": "instructions",
              "scratch": "scratch", "fetched": "in_flight"}
     base = features(plan())
@@ -238,7 +238,7 @@ def test_candidates_of_a_segment_are_in_the_order_of_their_predicted_times() -> 
     assert f"{len(table.rows) - text.count(' µs ')} more candidates are in table()" in text
     assert "fitted to" in text
     assert "<table" in found._repr_html_()
-    # No two are the same kernel: with 32 threads for a row, unroll makes no difference.
+    # No two are the same kernel: with 32 threads per row, unroll makes no difference.
     sources = [plan().with_params(0, **dict(one.values)).segments[0].source("cuda") for one in found.ranked[:12]]
     launches = [one.values for one in found.ranked[:12] if dict(one.values).get("resident") is not None]
     assert len(set(sources)) >= 12 - len(launches)
@@ -297,4 +297,4 @@ def test_a_search_with_a_small_budget_measures_what_is_predicted_to_be_fast(
     assert (again.kept, again.trials[1:]) == ({0}, found.trials[1:])
     assert len(asked) == 1
     fl.tune(plan(512, 300), [array], candidates=3, progress=False)
-    assert len(measured) == 3 + 4, "a larger budget is another search"
+    assert len(measured) == 3 + 4, "a larger budget gives another search"

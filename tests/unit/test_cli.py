@@ -72,13 +72,13 @@ def test_top_down_is_forced_by_switches(capsys, tmp_path):
     assert "the strategy 'bottom_up' does not accept cut_reshape_inputs" in capsys.readouterr().err
     assert cli.main(["diff", str(script), "--strategies", "bottom_up,saving", "--cut-reshape-inputs"]) == 2
     capsys.readouterr()
-    # Of several strategies, those that make no such cuts are compared without them.
+    # If several strategies are given, those without such cuts are compared without them.
     assert cli.main(["diff", str(script), "--cut-reshape-inputs", "--json"]) == 0
     assert capsys.readouterr().out
 
 
 def test_every_command_names_the_schema_of_its_json(capsys, tmp_path, repository, monkeypatch):
-    monkeypatch.setattr(op_page, "op_rows", lambda: ())  # test_op_page.py has the rows, which take seconds
+    monkeypatch.setattr(op_page, "op_rows", lambda: ())  # test_op_page.py tests the rows, which take seconds
     script = tmp_path / "neg.py"
     script.write_text(NEG)
     commands = {
@@ -87,7 +87,7 @@ def test_every_command_names_the_schema_of_its_json(capsys, tmp_path, repository
         "price": [str(script)],
         "agree": [str(repository / "tests" / "data" / "dumps" / "permute_and_hint.txt")],
     }
-    # `sweep` and `retime` write to a ledger and answer with their exit status; test_kernel_time.py has `fit`.
+    # `sweep` and `retime` write to a ledger and return an exit status; test_kernel_time.py tests `fit`.
     assert set(commands) | {"sweep", "retime", "fit"} == set(cli._parser()._subparsers._group_actions[0].choices)
     for command, arguments in commands.items():
         assert cli.main([command, *arguments, "--json"]) == 0

@@ -1,4 +1,4 @@
-"""Predicted times of a plan's kernels as scheduled: views take none, strided inputs are read so, the limit holds."""
+"""Predicted times of a plan's scheduled kernels: views take none, strided inputs count as such, the limit holds."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_no_more_is_lowered_than_the_limit_and_equal_segments_once():
     clock = ScheduledClock(H200, 8, given)
     assert None not in clock.seconds(plan.segmented)
     alone = fl.segment(fd, strategy="unfused").segmented
-    assert None not in clock.seconds(alone), "six expressions were left for two different segments"
+    assert None not in clock.seconds(alone), "six expressions remained for two different segments"
     assert clock.seconds(alone)[0] == pytest.approx(clock.seconds(plan.segmented)[0], rel=0.5)
 
 

@@ -1,4 +1,4 @@
-"""All JSON that fuser_lab writes is strict, and written in one place."""
+"""All JSON that fuser_lab writes is strict, and written by one module."""
 
 import ast
 import base64
@@ -16,7 +16,7 @@ from fuser_lab.json_text import json_text
 from fuser_lab.report.page import report_page
 from fuser_lab.report.view_model import view_plan
 
-# What is allowed to write JSON: a message between two processes, one of which may import nothing of ours.
+# Allowed to write JSON: a message between two processes, one of which may not import fuser_lab.
 WRITERS = {"fuser_lab/json_text.py", "fuser_lab/runtime/llvm_worker.py"}
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -55,7 +55,7 @@ def kernel(number: int, rng: np.random.Generator) -> KernelFeatures:
 
 
 def planted(count: int, seed: int = 0) -> list[Measurement]:
-    """Measurements that follow the planted rates, but for the noise of a clock."""
+    """Measurements that follow the planted rates up to the noise of a clock."""
     rng = np.random.default_rng(seed)
     kernels = [kernel(number, rng) for number in range(count)]
     times = predicted_seconds(columns(kernels), PLANTED, H200) * np.exp(rng.normal(0, NOISE, count))
@@ -132,7 +132,7 @@ def test_a_plan_is_predicted_as_its_kernels_are_scheduled() -> None:
 @pytest.mark.parametrize(("shape", "dim"), [((24, 100000), 0), ((1000003, 3), 1), ((7, 1000003), 0)], ids=str)
 @pytest.mark.parametrize("unroll", [8, 16, 32])
 def test_rounds_that_exceed_the_depth_do_not_hide_what_is_read(shape, dim, unroll) -> None:
-    """A condition that only the first rounds of an unrolled loop fulfil does not hold in its middle."""
+    """A condition that holds only in the first rounds of an unrolled loop does not hold in its middle."""
     with fl.FusionDefinition() as fd:
         fd.add_output(fd.ops.sum(fd.define_tensor(list(shape), contiguity=True), [dim]))
     plan = fl.segment(fd).with_params(0, target="cuda", unroll=unroll)
@@ -263,7 +263,7 @@ def test_a_table_counts_as_the_rows_that_are_read() -> None:
 
 
 def test_short_loops_are_counted_round_by_round() -> None:
-    """Two rounds of 512 threads over 784 elements: in the second, most warps have nothing to do."""
+    """Two rounds of 512 threads over 784 elements: in the second, most warps are idle."""
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True, dtype=fl.DataType.Float)
         fd.add_output(fd.ops.neg(fd.ops.sum(x, [1])))
@@ -272,7 +272,7 @@ def test_short_loops_are_counted_round_by_round() -> None:
 
 
 def test_the_largest_phase_walks_the_rows_though_the_one_after_it_has_more_threads():
-    """What a block finds for the columns is added up by more threads than walk rows and columns."""
+    """More threads combine the partial results of columns than iterate over rows and columns."""
     with FusionDefinition() as fd:
         x, g = (fd.define_tensor([1024, 8192], contiguity=True) for _ in range(2))
         product = fd.ops.mul(x, g)

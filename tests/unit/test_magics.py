@@ -1,4 +1,4 @@
-"""The magics, driven as a notebook drives them."""
+"""The magics, called as a notebook calls them."""
 
 import pytest
 

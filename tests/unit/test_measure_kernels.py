@@ -1,4 +1,4 @@
-"""The command that measures kernels: what it chooses, its inputs, and its rows, on the CPU."""
+"""The command that measures kernels: its selection, its inputs, and its rows, on the CPU."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The shipped rates against the measurements that they were fitted to, and the table of docs/cost_model.md."""
+"""The shipped rates against the measurements that they are fitted to, and the table of docs/cost_model.md."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from fuser_lab.cost.plan_fitting import fitted_together, read_plans
 ROOT = Path(__file__).parents[2]
 MEASURED = [device for device in DEVICES if device.name in {"H100", "H200"}]
 SIZES = {"to 1 MB": 1e6, "to 10 MB": 1e7, "to 100 MB": 1e8, "more": math.inf}
-THIN = 8  # one in so many segments
+THIN = 8  # one in this many segments
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Plans: hashing, edits, code that makes them again, saving, and what cannot run."""
+"""Plans: hashing, edits, code that reproduces them, saving, and plans that cannot run."""
 
 import functools
 import re
@@ -137,7 +137,7 @@ def test_arguments_of_wrong_types(call, text):
 
 
 def permuted_axes_of_size_one():
-    """Return x[n, 1, m] + transposed row sums of x: every element of an [n, n, m] result is another."""
+    """Return x[n, 1, m] + transposed row sums of x: all elements of an [n, n, m] result are different."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, 1, -1], contiguity=True)
         fd.add_output(fd.ops.add(fd.ops.permute(fd.ops.sum(x, dims=[2], keepdim=True), [1, 0, 2]), x))
@@ -175,7 +175,7 @@ def test_saving(tmp_path):
 
 def test_names_of_plans():
     assert fl.segment(defined(), SPECS, strategy=lambda *_: [["T2"], ["T3", "T4"]]).name == "custom"
-    assert fl.segment(defined(), SPECS, strategy=bottom_up).name == "custom", "the name of a strategy of our own"
+    assert fl.segment(defined(), SPECS, strategy=bottom_up).name == "custom", "the name of a custom strategy"
     assert fl.segment(defined(), SPECS, strategy=in_pairs).name == "in-pairs"
     assert fl.segment(defined(), SPECS, name="mine").name == "mine"
 
@@ -305,7 +305,7 @@ def test_what_no_segment_moves_is_not_in_the_ideal_bytes():
 
 
 def test_a_chain_that_a_reader_cannot_recompute_is_stored():
-    # The reshape, a view, drops an axis whose size only the input tells: no kernel computes the cast with it.
+    # The reshape, a view, drops an axis whose size only the input determines: no kernel computes the cast with it.
     with FusionDefinition() as fd:
         x = fd.define_tensor([5, -1], False, DataType.Bool)
         y = fd.define_tensor([1, 5], False, DataType.BFloat16)

@@ -1,4 +1,4 @@
-"""Kernels of a plan one after the other: gaps, what stays in the cache, and shipped rates against measured plans."""
+"""Kernels of a plan in sequence: gaps, data that stays in the cache, and shipped rates against measured plans."""
 
 import gzip
 import itertools
@@ -34,7 +34,7 @@ def test_what_was_just_written_is_found_in_the_cache_and_what_was_displaced_is_n
     assert shares_in_cache(kernels, 50 * MB) == [0.0, pytest.approx(0.99), 0.0]
     assert shares_in_cache(kernels, 0.0) == [0.0] * 3
     half = shares_in_cache([one({"a": MB}, {"b": MB}), one({"b": MB, "x": MB}, {})], 50 * MB)
-    assert half[1] == pytest.approx(0.99 / 2), "the other half was never touched"
+    assert half[1] == pytest.approx(0.99 / 2), "the other half was never accessed"
 
 
 def test_a_later_kernel_takes_a_gap_instead_of_a_launch():
@@ -57,7 +57,7 @@ def test_what_is_no_kernel_of_ours_has_no_time_but_displaces():
 
 
 def planted_plans(count: int, seed: int) -> list[MeasuredPlan]:
-    """Return plans whose times are exactly those of other gaps than the default ones."""
+    """Return plans whose times correspond exactly to gaps that differ from the default ones."""
     rng = np.random.default_rng(seed)
     found = []
     for number in range(count):

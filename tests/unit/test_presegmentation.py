@@ -18,14 +18,14 @@ def test_a_fusion_in_which_a_reshape_decides():
     assert found.plan.certificate().status.startswith("proved")
     assert bytes_moved(fl.segment(fd, specs, strategy="optimal")) == bytes_moved(found.plan)
     assert cheapest(plan).plan == found.plan
-    # It says nothing of a plan that is not more expensive.
+    # There is no remark on a plan that is not more expensive.
     assert cheapest(found.plan) is None
 
 
 def test_nothing_is_said_where_there_is_nothing_to_cut():
     assert alternatives(fl.segment(*fl.example("softmax", "full"))) == ()
     with FusionDefinition() as fd:
-        # What a reshape of an input reads is in memory anyhow.
+        # The operand of a reshape of an input is in memory anyway.
         fd.add_output(fd.ops.exp(fd.ops.reshape(fd.define_tensor([4, 6]), [24])))
     assert alternatives(fl.segment(fd)) == ()
 

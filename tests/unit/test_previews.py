@@ -1,4 +1,4 @@
-"""What an edit would give, said before it is made."""
+"""Previews of the result of an edit."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a rule costs: the gain if it alone were lifted."""
+"""The price of a rule: the gain if only this rule were lifted."""
 
 import json
 import math
@@ -17,7 +17,7 @@ ROW = 6 * 32 * 4  # bytes of one tensor of norm_with_rope
 
 
 def sum_added(fd, ops):
-    """A fusion that no rule of nvFuser cuts."""
+    """A fusion that nvFuser's rules do not cut."""
     fd.add_output(ops.neg(ops.exp(tensor(fd, 8))))
 
 

@@ -1,4 +1,4 @@
-"""Whatever a public function is given: it works, or it raises a FuserLabError with a short sentence, and soon."""
+"""For any argument, a public function works, or quickly raises a FuserLabError with a short sentence."""
 
 import contextlib
 import functools
@@ -17,8 +17,8 @@ from tests.unit.ops.sampling import ENTRIES, LETTERS
 from tests.unit.public_calls import SLOWEST, WRONG, at_most
 from tests.unit.public_names import EXCEPTIONS, public_names
 
-# Wrong values of one class. In `make test` each argument of an op is given one of each, and each argument of another
-# call one of one class; all are given by `make test-all`.
+# Wrong values of one class. `make test` passes one of each class to each argument of an op, and one of one class to
+# each argument of another call; `make test-all` passes all.
 CLASSES = (
     ("None", "True", "np.bool", "DataType", "enum"),
     ("1", "-1", "2**31", "np.int8", "NaT"),
@@ -36,7 +36,7 @@ LONGEST = 1000  # characters of a sentence about a single argument
 
 
 def wrongly(call, args, kwargs, values=None):
-    """What goes wrong where each argument in turn is replaced by wrong values: all, or those of a number."""
+    """Failures when wrong values replace each argument in turn: all values, or those selected by a number."""
     found = []
     for number, where in enumerate((*range(len(args)), *kwargs)):
         for label, make in (WRONG if values is None else values(number)).items():
@@ -55,7 +55,7 @@ def wrongly(call, args, kwargs, values=None):
 
 
 def _turn(number, every=1):
-    """One wrong value of every so many classes, other ones for each number."""
+    """One wrong value from a share of the classes, a different share for each number."""
     chosen = [labels[number % len(labels)] for labels in CLASSES[number % every::every]]
     return {label: WRONG[label] for label in chosen}
 
@@ -65,7 +65,7 @@ def test_every_wrong_value_is_of_one_class():
 
 
 class _Noted:
-    """The ops of a definition; notes the arguments that one of them is called with."""
+    """The ops of a definition; records the arguments of each call."""
 
     def __init__(self, fd, name):
         self._fd, self._name, self.seen = fd, name, None
@@ -118,7 +118,7 @@ def test_ops_with_every_value(name):
 
 @pytest.fixture
 def calls(tmp_path):
-    # Made for each test: some calls may be made only once with the same arguments.
+    # Created for each test, because some calls are legal only once with the same arguments.
     with contextlib.chdir(tmp_path):
         yield public_calls.calls(public_calls.world(tmp_path))
 
@@ -128,7 +128,7 @@ def _few(first, number):
 
 
 def _wrong(calls, rotated):
-    """What goes wrong in each call, by name: nothing but what is empty is right."""
+    """The failures of each call, by name; an empty list is right."""
     found = {}
     for first, (name, call) in enumerate(calls.items()):
         call.make()(*call.args, **call.kwargs)
@@ -165,7 +165,7 @@ def test_traits_of_the_explorer(trait):
         explorer.close()
 
 
-# What may be given to the commands in the place of a file, an output, or a value of any option.
+# Values passed to the commands in place of a file, an output, or the value of an option.
 WORDS = (
     "", " ", "-1", "nan", "inf", "1e400", "9" * 5000, "0x10", "\udcff", "a\0b", "x" * 100_000, "..", "/", "/dev/null",
     "nowhere/at/all", "no.html/", "--", "-", "None", "[]", "best", "bottom_up,", "T2",
@@ -203,7 +203,7 @@ def test_commands(command, option, tmp_path, monkeypatch):
     for word in WORDS:
         monkeypatch.setattr("sys.stdin", io.StringIO("no script"))
         given = [word] if option in {"FILE", "NAME"} else [str(script), *option.split(), word]
-        # As Python makes them: the one for errors can write anything.
+        # As Python creates them: the error stream can write any character.
         errors = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
         output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         try:
@@ -214,7 +214,7 @@ def test_commands(command, option, tmp_path, monkeypatch):
             continue
         errors.seek(0)
         said = errors.read()
-        said = said[said.find("fuser_lab: "):]  # without the usage that argparse prints first
+        said = said[said.find("fuser_lab: "):]  # without the usage line that argparse prints first
         if status not in {0, 1, 2, cli._SKIP} or (status == 2 and not said and command != "agree") or (
             len(said) > LONGEST > len(word)
         ):
@@ -237,7 +237,7 @@ def test_sizes_that_would_take_forever_are_refused():
 
 
 def _lists(value, at=()):
-    """The places of the lists in JSON, that of the whole first."""
+    """The places of the lists in JSON, starting with the whole document."""
     if isinstance(value, list):
         yield at
         for number, entry in enumerate(value):
@@ -245,7 +245,7 @@ def _lists(value, at=()):
 
 
 def _saved(folder):
-    """What a cache of one fusion is saved as, and where the shape of its broadcast stands."""
+    """The saved form of a cache of one fusion, and the place of its broadcast's shape in it."""
     cache = fl.FusionCache()
     with fl.FusionDefinition(cache=cache) as fd:
         x = fd.define_tensor([2, 3], True)
@@ -263,7 +263,7 @@ def _entry(value, at):
 
 
 def _loaded(data, at, folder, entries=20_000):
-    """Load a cache whose list at a place has many more entries."""
+    """Load a cache whose list at a given place has many more entries."""
     data = json.loads(json.dumps(data))
     there = _entry(data, at)
     there.extend(there[-1:] * entries)

@@ -1,4 +1,4 @@
-"""fl.report, and the commands that are thin calls of public functions."""
+"""fl.report, and the commands that only call public functions."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_plans_that_differ_in_annotations_stand_beside_each_other(tmp_path):
     plan = chain(6)
     plans = [plan, plan.annotate("T2")]
     assert fl.report(plans, tmp_path / "out.html").exists()
-    # What the page holds is compressed in the file.
+    # The content of the page is compressed in the file.
     page = baked.baked(plans)
     _, annotated = page["plans"]
     assert "fl-hinted" in str(page["chunks"])

@@ -1,4 +1,4 @@
-"""Inputs with which the explorer runs what `load_repro` gives."""
+"""Inputs with which the explorer runs the result of `load_repro`."""
 
 import pytest
 

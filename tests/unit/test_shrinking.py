@@ -1,4 +1,4 @@
-"""A shrunk fusion is still cut, or refused, as the large one was."""
+"""A shrunk fusion is still cut, or refused, like the large one."""
 
 import numpy as np
 import pytest

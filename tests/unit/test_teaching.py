@@ -1,4 +1,4 @@
-"""Predictions of readers and what they are told about them."""
+"""Predictions of readers and the feedback on them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What users call tensors is accepted wherever a tensor's name is, in plans and in the explorer."""
+"""The names that users give to tensors are accepted wherever a tensor's name is, in plans and in the explorer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""This CPU as a target: rates that are fitted, kept on disk, refused where they do not fit, and used by plans."""
+"""This CPU as a target: rates that are fitted, stored on disk, refused if they do not match, and used by plans."""
 
 import json
 from dataclasses import asdict, replace
@@ -27,7 +27,7 @@ PLANTED = HostRates(
 
 
 def samples(rates, count=120, noise=0.0):
-    """Kernels of many proportions, each taking what the rates say."""
+    """Kernels of many proportions, each with the time that the rates give."""
     dice = np.random.default_rng(0)
     for number in range(count):
         points = int(2 ** dice.uniform(8, 24))

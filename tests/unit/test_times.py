@@ -1,4 +1,4 @@
-"""What `fuser_lab.time` returns: plans of one name, plots, what it refuses."""
+"""The results of `fuser_lab.time`: plans of one name, plots, refusals."""
 
 import xml.etree.ElementTree as ET
 

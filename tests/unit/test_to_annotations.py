@@ -1,4 +1,4 @@
-"""Plans told by annotations: found by searching, checked by segmenting."""
+"""Plans expressed as annotations: found by searching, checked by segmenting."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def chain(count):
 @pytest.mark.parametrize(
     ("strategy", "name"),
     [
-        # The largest example's best plan is searched for until time is up.
+        # The search for the largest example's best plan runs until the time limit.
         pytest.param(s, n, marks=pytest.mark.matrix if (s, n) == ("optimal", "llama3_rope_backward") else ())
         for s in ("bottom_up", "top_down", "optimal") for n in fl.examples.names()
     ],
@@ -103,7 +103,7 @@ def test_a_partition_that_no_segmenter_makes_has_a_reason_for_each_way():
         x = fd.define_tensor([1024, 1024], contiguity=True)
         a = fd.ops.segment_set(fd.ops.sin(x))
         fd.add_output(fd.ops.exp(a))
-    # Gluing overrules the hint, which none of the ways does where the definition has it; without it, nothing is needed.
+    # Gluing overrules the hint, which no form of annotations does if the definition has it; without it, none is needed.
     glued = fl.segment(fd).glue(0, 1)
     assert glued.to_annotations().annotations == ()
     with FusionDefinition() as fd:

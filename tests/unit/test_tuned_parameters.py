@@ -1,4 +1,4 @@
-"""Parameters kept from `fl.tune`: where they are used, where not and why, and the files that hold them."""
+"""Parameters kept from `fl.tune`: where they are used, where not and why, and their files."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ X = np.linspace(0, 1, ROWS * 300, dtype=np.float32).reshape(ROWS, 300)
 
 
 def definition(unused: int = 0, op: str = "exp") -> fl.FusionDefinition:
-    """Sums of rows; ops that lead nowhere give the others other names."""
+    """Sums of rows; unused ops change the names of the others."""
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True, dtype=fl.DataType.Float)
         for _ in range(unused):
@@ -46,7 +46,7 @@ def segment(rows: int = ROWS, columns: int = 300, *, tuned: bool = True, unused:
 
 
 def result(values: Values, target: str = "cpu", shapes: Shapes = ((ROWS, 300),), **changed: object) -> KeptResult:
-    """A result for a kernel of the plan's device, or of this processor."""
+    """A result for a kernel of the plan's device, or for this processor."""
     plan = segment(*shapes[0], tuned=False)
     (one,) = plan.segments
     assert one.scheduler is not None
@@ -97,13 +97,13 @@ def test_what_a_search_finds_is_kept_and_used_if_asked(monkeypatch: pytest.Monke
     exec(new.to_python(), scope)
     assert scope["plan"] == new
 
-    # A search from there says what it was compared with, and what it keeps is the difference from the heuristics.
+    # A search from there states its baseline, and keeps the difference from the heuristics.
     monkeypatch.setattr(tuning, "suggestions", lambda _: ((("partial", 64),),))
     clock(monkeypatch, {"partial=64": (0.5,)})
     (again,) = fl.tune(new, [X], progress=False).keep().results
     assert again.changes == ((0, (("grain", 4), ("partial", 64))),)
     assert again.than == "the parameters kept before"
-    assert fl.kept_results().results == (again,), "in place of the earlier one"
+    assert fl.kept_results().results == (again,), "replaces the earlier one"
 
 
 def test_a_search_that_finds_nothing_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_the_setting_holds_for_new_plans_and_executed_definitions() -> None:
     fl.use_tuned(False)
     assert "fl.tune" in reasons(fl.segment(fd, [X], tuned=some))
     edited = fl.segment(fd, [X], tuned=True).annotate("T1")
-    assert edited.oracle.kept is not None, "plans made from others use what these use"
+    assert edited.oracle.kept is not None, "plans made from others use the same results"
     with pytest.raises(ArgumentTypeError, match="tuned must be True, False, None, or what kept_results"):
         fl.segment(fd, [X], tuned="yes")  # type: ignore[arg-type]
 

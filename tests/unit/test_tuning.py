@@ -1,4 +1,4 @@
-"""Tuning: candidates checked and measured, the faster beyond the spread taken, kept on disk, ended when asked."""
+"""Tuning: candidates are checked and measured, those faster beyond the spread win, results are cached, stops work."""
 
 import math
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def test_what_is_not_faster_when_measured_again_is_not_taken(
     assert notes["grain=4"] == notes["grain=8"] == "not faster when measured again, alternating with the given plan"
     assert notes["partial=64"] == "taken"
     assert {row[2]: row[5] for row in found.table().rows}["partial=64"] == "0.75"
-    assert fl.tune(plan, [X], progress=False).plan == found.plan, "as kept on disk"
+    assert fl.tune(plan, [X], progress=False).plan == found.plan, "from the cache on disk"
 
 
 def test_a_slow_moment_of_the_machine_takes_nothing(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_results_are_read_from_disk_the_next_time(
     place.write_text("[{")
     assert fl.tune(plan, [X], progress=False).kept == frozenset()
     fl.tune(plan.with_params(0, target="cpu", partial=128), [X], progress=False)
-    assert len(list(tmp_path.rglob("*.json"))) == 2, "another beginning is another search"
+    assert len(list(tmp_path.rglob("*.json"))) == 2, "another starting point gives another search"
 
 
 def test_wrong_results_are_never_taken(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_search_can_be_ended(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch, t
     assert not found.complete
     assert [t.text for t in found.trials] == ["the given plan", "grain=8"]
     assert found.plan.segments[0].params("cpu")[0].values["grain"] == 8
-    assert not list(tmp_path.rglob("*.json")), "half a search is not kept"
+    assert not list(tmp_path.rglob("*.json")), "an incomplete search is not stored"
 
 
 def test_progress_counts_candidates(plan: fl.Plan, monkeypatch: pytest.MonkeyPatch) -> None:

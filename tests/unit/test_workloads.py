@@ -1,4 +1,4 @@
-"""The second set of workloads: rounding decides no result, so that whatever deviates is wrong."""
+"""The second set of workloads: no result depends on rounding, so any deviation is an error."""
 
 from needs import needs
 
@@ -15,4 +15,4 @@ def test_no_rounding_decides_the_step_of_adam():
     step = load.torch(weight, m, v, grad)[0]
     step.sum().backward()
     change = (v.grad * v.detach()).abs().max() * torch.finfo(torch.float32).eps  # by one rounding of the second moment
-    assert float(change / step.detach().abs().max()) < 1e-4, "a tenth of what is allowed"
+    assert float(change / step.detach().abs().max()) < 1e-4, "a tenth of the tolerance"

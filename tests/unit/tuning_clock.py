@@ -1,4 +1,4 @@
-"""A clock for searches of parameters that says what each candidate takes."""
+"""A clock for searches of parameters that determines the time of each candidate."""
 
 import itertools
 from collections.abc import Callable
@@ -15,9 +15,9 @@ def clock(
     monkeypatch: pytest.MonkeyPatch, seconds: dict[str, tuple[float, ...]],
     later: dict[str, tuple[float, ...]] | None = None,
 ) -> list[str]:
-    """Let the clock say what a candidate takes, by its values in words, and ``later`` when it is measured again.
+    """Let the clock return a candidate's time by the text of its values, and ``later`` when it is measured again.
 
-    Returns what is measured, in order, without what is measured again.
+    Returns the measured candidates in order, without repeated measurements.
     """
     measured: list[str] = []
     called: list[str] = []

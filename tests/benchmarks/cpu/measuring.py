@@ -84,7 +84,7 @@ def every(chosen: list[Load], names: list[str], options: argparse.Namespace) -> 
 
 
 def share(part: list[str], names: list[str], options: argparse.Namespace, ready: Any, turn: Any, found: Any) -> None:
-    """Compile some workloads, wait for the other processes, and measure them when it is this one's turn."""
+    """Compile some workloads, wait for the other processes, and measure them when their turn comes."""
     limit_threads(options.threads)
     loads = {load.name: load for load in SETS[options.set]}
     waiting = {}

@@ -1,4 +1,4 @@
-"""The ways to compute a workload, each as a call without arguments that writes to outputs of its own."""
+"""The ways to compute a workload, each as a call without arguments that writes to its own outputs."""
 
 import importlib.util
 from collections.abc import Callable
@@ -25,7 +25,7 @@ SETS["all"] = (*SETS["first"], *SETS["second"])
 
 
 def limit_threads(count: int = THREADS) -> None:
-    """Let libraries use so many threads; call before any of them has run something parallel. JAX uses all cores."""
+    """Limit the threads of libraries; call before any of them has run something parallel. JAX uses all cores."""
     import numba
     import torch
 

@@ -61,7 +61,7 @@ def milliseconds(call: Any, rep: int) -> Measured:
 
 
 def captured(call: Any) -> Any:
-    """The call as a CUDA graph, or as it is where it cannot be captured."""
+    """The call as a CUDA graph, or the call itself if it cannot be captured."""
     call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -1,9 +1,9 @@
-"""Kernels that experts wrote, as peers of the workloads: Liger (Triton) and QuACK (CuTe DSL), where they have a kernel.
+"""Kernels by experts as peers of the workloads: Liger (Triton) and QuACK (CuTe DSL), if they have a kernel.
 
 Both are optional: ``pip install liger-kernel quack-kernels "nvidia-cutlass-dsl[cu13]"``. A function takes the arrays of
-the workload and returns its results, in the workload's order and dtypes. What a library wants in another form (weights
-in Float) is made before the call is measured, so that only its own kernels count. QuACK's rotation takes a table whose
-halves are equal, which the workload's is not.
+the workload and returns its results, in the workload's order and dtypes. Operands that a library expects in another
+form (weights in Float) are converted before the call is measured, so that only its own kernels count. QuACK's rotation
+takes a table with equal halves, which the workload's table does not have.
 """
 
 from collections.abc import Callable, Sequence

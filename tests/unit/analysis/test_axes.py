@@ -1,4 +1,4 @@
-"""Axes: pairs of one expression, classes over many, coverage, views."""
+"""Axes: pairs within one expression, classes over several, coverage, views."""
 
 import numpy as np
 import pytest

@@ -76,7 +76,7 @@ def test_sums_keep_the_order_of_what_is_left(past):
             x = fd.ops.sum(x, [1])
         fd.add_output(x)
 
-    # With reduced axes at their place these are nvFuser's 2, 1, 3, 0 and 2, 1, 0.
+    # With the reduced axes in place these are nvFuser's 2, 1, 3, 0 and 2, 1, 0.
     assert proposed(lambda fd: body(fd, 1), past_reductions=past) == (1, 2, 0)
     assert proposed(lambda fd: body(fd, 2), past_reductions=past) == (1, 0)
 
@@ -100,7 +100,7 @@ def test_only_the_innermost_run_is_followed():
         fd.add_output(fd.ops.reshape(x, [6, 4]))
 
     hint = proposal(body)
-    assert (hint.order, hint.strength) == ((0, 1), 0), "the merged axis is none of the input's"
+    assert (hint.order, hint.strength) == ((0, 1), 0), "the merged axis is not an axis of the input"
 
 
 def linear(fd):

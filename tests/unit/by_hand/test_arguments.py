@@ -1,4 +1,4 @@
-"""Whatever a method of scheduling is given, a wrong type is one sentence that names the method, and changes nothing."""
+"""For every scheduling method, a wrong type gives one sentence that names the method, and changes nothing."""
 
 import inspect
 import re
@@ -30,7 +30,7 @@ class Scene:
         self.s.split(1, 4)
 
 
-# What each method takes, and is given here besides what is wrong.
+# The arguments of each method, with the legal values passed beside the wrong one.
 METHODS = {
     "axis": lambda _: {"position": 0},
     "split": lambda _: {"axis": 0, "factor": 2, "inner_split": True},
@@ -54,7 +54,7 @@ METHODS = {
     "parallelize_like": lambda scene: {"pos": 1, "selected_tensors": [scene.y], "selected_parallel_types": [P.grid_x]},
     "bounded_transform_backward": lambda scene: {"pos": 1, "to": [scene.y], "propagate_parallel_type": False},
 }
-# Functions of fd.sched with parameters that the method lacks, or without one.
+# Functions of fd.sched with parameters that the method lacks, or that lack one of the method's.
 ALSO = {
     "inline_at": lambda scene: {"pos": 0, "best_effort": False, "selected_tensors": [scene.y]},
     "parallelize_like": lambda scene: {**METHODS["parallelize_like"](scene), "propagate_padding": True},
@@ -108,7 +108,7 @@ def first_parameter(name):
 
 
 def cases():
-    """(form, name, parameter, kind of what is wrong)."""
+    """(form, name, parameter, kind of error)."""
     scene = Scene()
     forms = [("method", n, g) for n, g in METHODS.items()] + [("bare", n, g) for n, g in WITHOUT_TENSOR.items()]
     forms += [("function", n, g) for n, g in ({**METHODS, **ALSO}).items() if n not in WITHOUT_TENSOR]
@@ -136,7 +136,7 @@ def test_a_wrong_type_is_one_sentence(form, name, parameter, kind):
     with pytest.raises(ArgumentTypeError) as raised:
         called(scene, form, name, {parameter: WRONG[kind](scene)})
     sentence = str(raised.value)
-    # inner_split and outer_split are splits, vectorize is one way to parallelize.
+    # inner_split and outer_split are splits, vectorize is a form of parallelize.
     owner = {"inner_split": "split", "outer_split": "split", "vectorize": "parallelize", "reduction_factor": "rfactor"}
     assert re.match(rf"({name}|{owner.get(name, name)}): .*, given .*\.$", sentence), sentence
     assert scene.fd.sched.transforms == before

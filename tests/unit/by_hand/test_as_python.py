@@ -1,4 +1,4 @@
-"""A schedule printed as Python is a whole script: on an equal definition it makes the same schedule."""
+"""A schedule printed as Python is a complete script: on an equal definition it makes the same schedule."""
 
 import pytest
 from hand_schedules import CASES
@@ -26,7 +26,7 @@ def test_the_script_needs_nothing_but_an_equal_definition(case):
 
 
 def chain():
-    """x -> exp -> neg -> relu, an output between and one at the end."""
+    """x -> exp -> neg -> relu, with an intermediate output and one at the end."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True)
         a = fd.ops.exp(x)

@@ -1,4 +1,4 @@
-"""Each illegal transform says why in one sentence, and leaves the schedule as it was."""
+"""Each illegal transform is refused in one sentence, and leaves the schedule unchanged."""
 
 import re
 
@@ -15,7 +15,7 @@ from fuser_lab.nvfuser_direct import LoadStoreOpType
 
 
 class Scene:
-    """x [i0, i1] -> y = exp(x) -> s = sum(y, 1) -> z = y * s: tensors to tell things about."""
+    """x [i0, i1] -> y = exp(x) -> s = sum(y, 1) -> z = y * s: tensors for transforms."""
 
     def __init__(self) -> None:
         with FusionDefinition() as self.fd:
@@ -129,7 +129,7 @@ def test_illegal_transforms(act, says):
     sentence = str(raised.value)
     assert sentence.endswith(".")
     assert "\n" not in sentence
-    # What was legal before is still there, and works.
+    # Earlier, legal transforms are still there and work.
     scene.fd.sched.steps()
     assert scene.fd.sched.user_schedule_ir()
 

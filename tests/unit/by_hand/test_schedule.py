@@ -1,4 +1,4 @@
-"""A schedule as data: how it prints, its steps, undoing, transforms over several tensors, heuristics by name."""
+"""A schedule as data: its text, its steps, undo, transforms over several tensors, heuristics by name."""
 
 import re
 from dataclasses import replace
@@ -127,7 +127,7 @@ def test_the_fusion_never_changes():
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_any_prefix_is_a_valid_schedule_with_the_same_values(case):
     fd = case.build()
-    # Small, since loops that are not parallel yet are loops of Python here.
+    # Small, since loops that are not parallel yet are Python loops here.
     inputs = arrays([tuple(min(n, 9) for n in shape) for shape in case.shapes[1]], case.dtype)
     fusion = bound(fd, inputs)
     wanted = evaluate(fusion, inputs, exact=False)
@@ -139,7 +139,7 @@ def test_any_prefix_is_a_valid_schedule_with_the_same_values(case):
         try:
             check_scheduled(scheduled, inputs, wanted)
         except ScheduleError:
-            # Threads of some tensors are parallel already, those of their readers not yet.
+            # Some tensors already have parallel loops, their readers do not yet.
             continue
         ran.append(count)
     assert ran[0] == 0

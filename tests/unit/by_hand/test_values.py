@@ -1,4 +1,4 @@
-"""Schedules by hand give the values that float64 gives, without races, on odd sizes and strided inputs too."""
+"""Schedules by hand give float64's values without races, on odd sizes and strided inputs too."""
 
 import numpy as np
 import pytest
@@ -108,7 +108,7 @@ def test_shared_memory_in_a_loop_is_not_written_before_all_have_read():
     copy.set_memory_type(MemoryType.shared)
     out.split(1, 16)
     out.transform_like()
-    # Loop 1 is run by all threads together; each reads in it what its neighbour has written.
+    # All threads run loop 1 together; each reads in it what an adjacent one has written.
     out.split(2, 4)
     out.parallelize(2, P.block_x)
     out.parallelize(3, P.block_y)
@@ -190,5 +190,5 @@ def test_one_element_along_a_loop_that_many_threads_have():
     out.parallelize(0, P.block_x)
     out.transform_like()
     out.parallelize_like()
-    # The one row of r is known to all threads, each of which has an element of x.
+    # All threads hold the one row of r, and each holds an element of x.
     check(fd, arrays([(1, 4), (1, 1)]))

@@ -1,4 +1,4 @@
-"""Rows that the blocks of a cluster share, in lock step: values, who waits for whom, and what may be asked for."""
+"""Rows that the blocks of a cluster share, in lock step: values, the order of waits, and legal parameters."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,14 +22,14 @@ from fuser_lab.schedule.parameters import LoopChange
 
 
 def norm_of_images(fd: Any, x: Any) -> Any:
-    """Each channel of a batch normalized: rows of several pieces of memory."""
+    """Each channel of a batch normalized: rows in several pieces of memory."""
     f = fd.ops.cast(x, D.Float)
     variance, mean = fd.ops.var_mean(f, [0, 2], correction=0, keepdim=True)
     return fd.ops.cast(fd.ops.mul(fd.ops.sub(f, mean), fd.ops.rsqrt(fd.ops.add(variance, 1e-5))), x.dtype)
 
 
 def extremes(fd: Any, x: Any) -> Any:
-    """Results of rows of several kinds, and elements that need one of them."""
+    """Several kinds of results per row, and elements that need one of them."""
     highest = fd.ops.max(x, [1], keepdim=True)
     return fd.ops.min(x, [1]), fd.ops.ge(x, highest), fd.ops.sum(fd.ops.sub(x, highest), [1])
 
@@ -136,7 +136,7 @@ def without(kernel: Kernel, kind: type[Statement]) -> Kernel:
 
 
 def repeated(kernel: Kernel, kind: type[Statement], times: int = 2) -> Kernel:
-    """The kernel with each statement of a kind several times."""
+    """The kernel with each statement of a kind repeated."""
 
     def rest(statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
         found: list[Statement] = []
@@ -209,7 +209,7 @@ def column_softmax(fd: Any, x: Any) -> Any:
 
 
 def column_norm(fd: Any, x: Any, y: Any) -> Any:
-    """Two inputs of each column, and a result of it beside those of its elements."""
+    """Two inputs per column, and a result per column in addition to those of its elements."""
     f = fd.ops.add(fd.ops.cast(x, D.Float), fd.ops.cast(y, D.Float))
     variance, mean = fd.ops.var_mean(f, [0], correction=0)
     return fd.ops.cast(fd.ops.mul(fd.ops.sub(f, mean), fd.ops.rsqrt(fd.ops.add(variance, 1e-5))), x.dtype), mean

@@ -25,7 +25,7 @@ FLOATS = (D.Double, D.Float, D.Half, D.BFloat16)
 
 
 def check(fusion: Fusion, scheduler: S, inputs: Sequence[np.ndarray]) -> Kernel:
-    """Run on arrays of any strides, outputs poisoned; each element is written once, and right up to roundings."""
+    """Run on arrays of any strides with poisoned outputs; each element is written once, and correct up to rounding."""
     strides = {
         tv.name: tuple(s // x.itemsize for s in x.strides) for tv, x in zip(fusion.tensor_inputs, inputs, strict=True)
     }
@@ -128,7 +128,7 @@ def test_rows_of_tiles_are_whole_cache_lines() -> None:
 
 
 def test_tiles_go_through_registers_in_the_order_of_the_shortest_runs() -> None:
-    # A tile reads runs of 64 elements of the input, and writes 1,024 neighbours of the output.
+    # A tile reads runs of 64 elements of the input, and writes 1,024 adjacent elements of the output.
     x = numbers((1, 2, 16, 2, 64), D.BFloat16)
     fusion = build(lambda fd, x: fd.ops.neg(fd.ops.permute(x, [0, 3, 1, 4, 2])), [x.shape], D.BFloat16)
     moves = [s for s in walk(check(fusion, S.TRANSPOSE, [x]).phases[0].body) if isinstance(s, Transpose)]
@@ -212,7 +212,7 @@ def test_rows_are_on_the_stack_while_it_has_room() -> None:
 
 
 def test_threads_do_not_share_cache_lines_of_scratch_memory() -> None:
-    """What several threads write at once lies on their own stacks or in rows of the workspace that are long."""
+    """Concurrent writes of several threads go to their stacks or to long rows of the workspace."""
     fusion = build(backward, [(4096, 4096), (4096, 4096), (4096,), (4096, 1)], D.Float)
     kernel = lower(fusion, S.INNER_OUTER_PERSISTENT, "cpu", "kernel", {})
     stores = [s for s in walk(kernel.phases[0].body) if isinstance(s, Store) and s.buffer in kernel.workspace]
@@ -222,7 +222,7 @@ def test_threads_do_not_share_cache_lines_of_scratch_memory() -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_a_value_moved_out_of_a_loop_has_a_name_of_its_own(target: str) -> None:
-    # T0[q] is read before the inner loop, after the branch of the pad inside has named another element t0.
+    # T0[q] is read before the inner loop, after the pad's branch inside has named another element t0.
     def record(fd: Any, x: Any) -> Any:
         padded = fd.ops.pad(x, [1, -1, 0, 1])
         return fd.ops.where(fd.ops.gt(padded, 0), x, x), fd.ops.sum(padded)

@@ -1,4 +1,4 @@
-"""Rows that begin anywhere in an access, in lock step on the GPU: whole accesses, the first and last taken in part."""
+"""GPU kernels of rows with any alignment in lock step: whole accesses, the first and the last used in part."""
 
 import re
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class TestLengths:
         assert widths(kernel, VectorStore, Role.OUTPUT) == {VECTOR[dtype]}
 
     def test_sums(self, length: int, dtype: DataType) -> None:
-        x = numbers((300, length if length < 5000 else 2051), dtype)  # few rows are cut into parts
+        x = numbers((300, length if length < 5000 else 2051), dtype)  # a few rows are split into parts
         kernel = check(build(totals(1), [x.shape], dtype), S.REDUCTION, [x])
         assert widths(kernel, VectorLoad, Role.INPUT) == {VECTOR[dtype]}
 
@@ -97,7 +97,7 @@ def test_numbers_of_rows_share_kernels() -> None:
 
 
 def test_rows_apart_in_memory() -> None:
-    """Rows of 515 in lines of 523: both begin equally, 8 elements apart; in lines of 522 they do not."""
+    """Rows of 515 with strides 515 and 523 have the same alignment, 8 elements apart; 515 and 522 have not."""
     for line, expected in ((523, {4}), (522, set())):
         x = numbers((6, line), D.Float)[:, :515]
         kernel = check(build(softmax, [x.shape], D.Float), S.INNER_PERSISTENT, [x])
@@ -168,7 +168,7 @@ def test_parameters_given_by_hand() -> None:
 
 
 class Watched(Lanes):
-    """Notes where lanes store: the number of each lane in its block, and the position."""
+    """Records the stores of lanes: the number of each lane in its block, and the position."""
 
     stores: ClassVar[list[tuple[np.ndarray, np.ndarray]]] = []
 
@@ -192,7 +192,7 @@ def test_lanes_begin_with_lines_of_memory_wherever_a_row_begins(length: int) -> 
 
 
 def unguarded(body: tuple[Statement, ...]) -> Iterator[Statement]:
-    """What no condition stands around but that on the row."""
+    """Statements under no condition except that on the row."""
     for statement in body:
         yield statement
         if isinstance(statement, Loop):

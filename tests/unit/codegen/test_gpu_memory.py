@@ -1,4 +1,4 @@
-"""What GPU kernels do for the memory's sake: hints to the L2 cache, turned tiles, columns that go by once."""
+"""Memory optimizations of GPU kernels: hints to the L2 cache, transposed tiles, columns that are read once."""
 
 import math
 import re
@@ -24,7 +24,7 @@ from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.loops import choose_loops
 from fuser_lab.schedule.state import Evict, LoopSchedule, Space, Style
 
-ONE_SM = replace(H200, name="one", sms=1)  # has many tiles of what is small enough for the lock-step evaluator
+ONE_SM = replace(H200, name="one", sms=1)  # many tiles even for tensors that are small enough for lock step
 NORM = [(16384, 8192), (16384, 8192), (8192,), (16384, 1)]
 
 
@@ -164,7 +164,7 @@ def test_tiles_are_no_longer_than_an_axis(shape: tuple[int, int], dtype: Any) ->
                if isinstance(s, Alloc) and s.buffer.role is Role.SHARED)
     sides = [min(schedule.tile, 1 << (n - 1).bit_length()) for n in shape]
     assert tile.size == math.prod(sides)
-    # Each thread moves two vectors unless a warp is more than that.
+    # Each thread moves two vectors unless a warp covers more than that.
     assert schedule.threads == (max(tile.size // (2 * schedule.vector), 32), 1)
 
 
@@ -292,7 +292,7 @@ def test_chunks_that_share_more_than_they_own_are_several_of_a_thread() -> None:
     specs = [fl.spec((4096, 32768), "bfloat16"), *(fl.spec((1, 32768), "float32") for _ in range(2))]
     (segment,) = fl.segment(fd, specs).segments
     (nest,) = segment.params("cuda")
-    # 8 bytes of the vectors for 2 of its own.
+    # 8 bytes of vectors for 2 bytes of its own.
     assert nest.schedule.unroll == 4
     loops = [s for p in segment.kernel("cuda").kernel_ir.phases for s in walk(p.body) if isinstance(s, Loop)]
     assert any(loop.var == "u" for loop in loops)

@@ -154,7 +154,7 @@ def test_threads_walk_along_what_most_of_memory_lies_along(record: Any, shapes: 
 
 def test_a_warp_keeps_few_loads_of_a_row_in_flight() -> None:
     x = numbers((9, 1021), D.BFloat16)
-    kernel = check(build(softmax, [x.shape], D.BFloat16), S.INNER_PERSISTENT, [x], {"T0": 2})  # no access takes several
+    kernel = check(build(softmax, [x.shape], D.BFloat16), S.INNER_PERSISTENT, [x], {"T0": 2})  # no vector access
     schedule = kernel.phases[0].schedule
     assert schedule is not None
     assert (schedule.registers, schedule.unroll) == (32, 8)
@@ -178,7 +178,7 @@ def test_quotients_that_are_rounded_far_are_exact(last: Any, exact: bool) -> Non
 
 
 def inputs_read(kernel: Kernel) -> list[str]:
-    """The inputs that vector loads and single loads name, once for each place in the text."""
+    """The inputs of vector loads and of single loads, once per place in the source."""
     found = []
     for phase in kernel.phases:
         for statement in walk(phase.body):
@@ -201,7 +201,7 @@ def test_a_row_is_read_once_where_there_is_room(columns: int) -> None:
     (phase,) = kernel.phases
     (schedule,) = {phase.schedule}
     assert schedule is not None
-    # One place in the text for what stays in registers, one for what goes to shared memory, one for the next row.
+    # One place for elements in registers, one for those in shared memory, one for the next row.
     assert len(inputs_read(kernel)) == (schedule.registers > 0) + (schedule.shared > 0) + (schedule.blocks > 0)
 
 
@@ -209,7 +209,7 @@ def test_the_maximum_and_the_sum_of_a_very_long_row_take_one_pass(monkeypatch: p
     kernel = lower(build(softmax, [(300, 600_000)], D.BFloat16), S.INNER_PERSISTENT, "cuda", "kernel", {})
     assert kernel.phases[0].schedule is not None
     assert kernel.phases[0].schedule.online
-    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 30)  # so few rows would be cut into parts
+    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 30)  # so few rows would be split into parts
     monkeypatch.setattr(gpu_loops, "_long_rows", lambda space: gpu_loops.in_cluster(space, 1))  # or shared by blocks
     shape = (3, 140_000)
     x = numbers(shape, D.Float)
@@ -224,13 +224,13 @@ def wide(fd: Any, x: Any) -> Any:
 
 
 def moments(fd: Any, x: Any) -> Any:
-    """Values of rows alone: their variance, its root, and the mean."""
+    """Values per row only: their variance, its root, and the mean."""
     variance, mean = fd.ops.var_mean(wide(fd, x), [1], correction=0)
     return fd.ops.sqrt(variance), mean
 
 
 def norm_and_moments(fd: Any, x: Any) -> Any:
-    """A norm, with the values of rows that a backward pass needs, and a result that needs none of them."""
+    """A norm, with the values per row that a backward pass needs, and a result that needs none of them."""
     o, x = fd.ops, wide(fd, x)
     variance, mean = o.var_mean(x, [1], correction=0, keepdim=True)
     scale = o.rsqrt(o.add(variance, 1e-5))
@@ -261,7 +261,7 @@ def test_rows_that_fill_the_machine_are_not_cut() -> None:
 
 
 def likelihood(fd: Any, x: Any, scale: Any, target: Any) -> Any:
-    """A logarithm of a softmax at one place of each row."""
+    """A logarithm of a softmax at one position of each row."""
     f = fd.ops.cast(x, D.Float)
     largest = fd.ops.max(f, [1], keepdim=True)
     total = fd.ops.sum(fd.ops.exp(fd.ops.sub(f, largest)), [1], keepdim=True)
@@ -345,11 +345,11 @@ def test_what_the_rows_of_a_column_share_is_computed_once_for_each_thread(dtype:
     inputs = [np.abs(numbers(shape, dtype, n)) for n, shape in enumerate(shapes)]
     kernel = check(build(record, shapes, dtype), S.REDUCTION, inputs)
     (depth,) = {depth for phase in kernel.phases for depth in depths_of_roots(phase.body)}
-    assert depth <= 1  # inside the loop over the neighbours of a thread at most
+    assert depth <= 1  # at most inside the loop over a thread's adjacent elements
 
 
 def depths_of_roots(statements: Sequence[Any], depth: int = 0) -> list[int]:
-    """How many loops stand around each square root, without those of threads."""
+    """The number of loops around each square root, without those of threads."""
     found = []
     for statement in statements:
         parts = [getattr(statement, name, ()) for name in ("body", "then", "otherwise")]
@@ -381,7 +381,7 @@ def test_threads_that_walk_several_rows_wait_for_each_other() -> None:
     inside = list(walk(rows.body))
     reductions = [n for n, s in enumerate(inside) if isinstance(s, Reduce)]
     assert len(reductions) == 1
-    assert any(isinstance(s, Barrier) for s in inside[reductions[0] :]), "shared memory is written again too soon"
+    assert any(isinstance(s, Barrier) for s in inside[reductions[0] :]), "shared memory is overwritten too early"
 
 
 FORCED = {
@@ -495,7 +495,7 @@ def test_schedules_fit_the_machine(space: Space, vector: int) -> None:
 
 
 def test_columns_read_through_a_permutation_are_loaded_ahead() -> None:
-    """One element at a time: the loads of a round come before what is stored, across which no compiler moves them."""
+    """One element at a time: the loads of a round precede its stores, across which no compiler moves them."""
     def record(fd: Any, x: Any) -> Any:
         rows = fd.ops.reshape(fd.ops.permute(x, [1, 0, 2]), [2056, 1280])
         return rows, fd.ops.sum(rows, [0])

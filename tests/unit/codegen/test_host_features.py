@@ -1,4 +1,4 @@
-"""What a CPU kernel's time depends on: loops, the memory that they walk, operations by class, and what caches hold."""
+"""Features that determine a CPU kernel's time: loops, memory accesses, operations by class, contents of caches."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -83,7 +83,7 @@ def test_rows_are_read_again_from_the_first_cache_and_passes_wait_for_each_other
     assert phase.start == pytest.approx(3 * rows / 2)
     assert phase.near < 1.2 * sum(one.nbytes for one in phase.moved) / 2
     (long,) = features_of(softmax, (16, 1 << 18)).phases
-    assert long.near > 3 * 4 * 16 * (1 << 18) / 2, "a row of 1 MiB does not fit into the first cache"
+    assert long.near > 3 * 4 * 16 * (1 << 18) / 2, "a row of 1 MiB does not fit in the L1 cache"
 
 
 @pytest.mark.parametrize(("record", "name", "count"), [
@@ -195,7 +195,7 @@ def test_a_kernel_finds_what_was_touched_since_the_cache_was_last_full():
         return [{name: held.last for name, held in one.found.items()} for one in begun]
 
     a, b = [phase_on("x", "y")], [phase_on("y", "z")]
-    assert found([a, b], 20 * MB) == [{"x": 1.0, "y": 1.0}, {"y": 1.0, "z": 1.0}], "of the run before, too"
+    assert found([a, b], 20 * MB) == [{"x": 1.0, "y": 1.0}, {"y": 1.0, "z": 1.0}], "from the previous run, too"
     assert found([a, b], 4 * MB) == [{"x": 0.0, "y": 1.0}, {"y": 1.0, "z": 0.0}]
     assert found([a, 30.0 * MB, b], 20 * MB) == [{"x": 0.0, "y": 1.0}, {"y": 0.0, "z": 0.0}], "something else displaces"
     assert found([[phase_on("w", nbytes=MB)]], 0.0) == [{"w": 0.0}]
@@ -210,7 +210,7 @@ def test_times_of_a_plan_depend_on_what_its_kernels_find():
     first, second = host_seconds([kernel("x"), kernel("x")], PLANTED)
     assert first == second
     warm, other, cold = host_seconds([kernel("x"), library, kernel("x")], PLANTED)
-    assert other != other, "no kernel of ours"
+    assert other != other, "not a kernel of fuser_lab"
     assert cold > 1.5 * second
     assert warm == pytest.approx(second + PLANTED.cold, rel=0.2)
 

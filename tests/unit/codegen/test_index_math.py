@@ -1,4 +1,4 @@
-"""Index arithmetic: what simplifies, and that simplifying never changes a value."""
+"""Index arithmetic: which terms simplify, and that simplifying never changes a value."""
 
 import pickle
 
@@ -57,7 +57,7 @@ def rest(a: Term, n: int) -> Term:
         (j >= 7, Const(DataType.Bool, False)),
         ((j + 3) < 5, j < 2),
         ((i < 6) & (j < 3), j < 3),
-        # A chunk of eight and a place in it: what depends on the chunk alone says so.
+        # A chunk of eight and a position in it: what depends on the chunk alone no longer mentions the position.
         (rest(k * 8 + j, 64), rest(k, 8) * 8 + j),
         (quotient(k * 8 + j, 64), quotient(k, 8)),
         (rest(k * 8 + j, 100), rest(k * 8 + j, 100)),
@@ -65,7 +65,7 @@ def rest(a: Term, n: int) -> Term:
         ((k * 8 + j) >= 64, k >= 8),
         ((k * 8 + j) <= 63, k < 8),
         ((k * 8 + j) > 60, (k * 8 + j) > 60),
-        # Digits of a number, put together again.
+        # Digits of a number, recombined.
         (quotient(k, 16) * 16 + rest(quotient(k, 4), 4) * 4 + rest(k, 4), k),
         (rest(quotient(k, 4), 8) * 4 + rest(k, 4), rest(k, 32)),
         (rest(quotient(rest(quotient(k, 2), 8), 4), 2) * 12 + rest(quotient(k, 2), 4) * 3, rest(quotient(k, 2), 8) * 3),

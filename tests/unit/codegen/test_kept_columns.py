@@ -1,4 +1,4 @@
-"""Columns that a block keeps in registers between passes: read once, whatever their number, length and alignment."""
+"""Columns that a block keeps in registers between passes: read once, for any number, length and alignment."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def softmax(axis: int) -> Any:
 
 
 def norm(fd: Any, x: Any, residual: Any, weight: Any) -> Any:
-    """Normalize over axis 1 of three; the means are a result, too, and the residual is read by the last pass only."""
+    """Normalize over axis 1 of three; the means are a result too, and only the last pass reads the residual."""
     f = fd.ops.cast(x, D.Float)
     mean = fd.ops.mul(fd.ops.sum(f, [1], keepdim=True), 1.0 / x.size(1))
     d = fd.ops.sub(f, mean)
@@ -106,7 +106,7 @@ def test_parameters_by_hand_keep_the_columns() -> None:
 
 
 def test_buffers_in_which_lines_meet_have_memory_of_their_own() -> None:
-    """Buffers that the launch sizes begin at the same address: two reductions of a pass must have none of them."""
+    """Buffers sized by the launch start at the same address, so two reductions of a pass must not use them."""
     assert MEETING_BUFFER == LARGEST_STATIC
 
     def moments(fd: Any, x: Any) -> Any:

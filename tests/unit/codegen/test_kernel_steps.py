@@ -1,4 +1,4 @@
-"""The steps of a kernel: what each statement touches, in order, and the lines that spell it."""
+"""The steps of a kernel: the elements that each statement accesses, in order, and its source lines."""
 
 import json
 
@@ -26,7 +26,7 @@ def softmax(rows=4, columns=8):
 
 
 def touched(steps, buffer, *, write):
-    """How often each element of a buffer is touched."""
+    """The number of accesses to each element of a buffer."""
     found = [n for step in steps.steps for one in step.touches if (one.buffer, one.write) == (buffer, write)
              for n in one.elements]
     return np.bincount(found) if found else np.zeros(0, int)

@@ -1,4 +1,4 @@
-"""Both targets' kernels, run by NumPy, compute what the reference evaluation does; no compiler is needed."""
+"""Both targets' kernels, run by NumPy, agree with the reference evaluation; no compiler is needed."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ LAYOUTS = {
 }
 
 
-# Strides enter kernels for the CPU in the same way, and tests/backend runs some of those compiled.
+# Strides affect kernels for the CPU in the same way, and tests/backend runs some of those compiled.
 @pytest.mark.parametrize("target", [pytest.param("cpu", marks=pytest.mark.matrix), "cuda"])
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", ["inner sum", "outer sum", "softmax of long rows", "several outputs", "pad"])
@@ -93,7 +93,7 @@ def test_odd_row_lengths(size: int, target: str) -> None:
     [((2, 70_000), (1,)), ((20_000, 3), (0,)), ((70_000,), (0,)), ((40, 3, 2000), (0, 2)), ((600, 500), (0,))],
 )
 def test_reductions_cut_into_parts(shape: tuple[int, ...], dims: tuple[int, ...], target: str) -> None:
-    if target == "cpu":  # whose parts begin sooner
+    if target == "cpu":  # whose rows are split earlier
         shape = tuple(max(n // 10, 3) for n in shape)
     fusion = build(lambda fd, x: fd.ops.add(fd.ops.sum(x, list(dims)), 1.0), [shape], D.Float)
     kernel, (got,) = run(fusion, S.REDUCTION, target, [numbers(shape, D.Float)])
@@ -122,7 +122,7 @@ def test_invariants(case: Case, target: str) -> None:
 
 
 def _uniform(statements: tuple[object, ...], *, inside_condition: bool, height: int) -> None:
-    """A reduction among the threads of a block is reached by all of them."""
+    """All threads of a block reach a reduction among them."""
     for statement in statements:
         if isinstance(statement, Reduce):
             assert not inside_condition or height > 1, "a block reduction under a condition"
@@ -149,7 +149,7 @@ def test_exponentials_of_a_row_are_computed_once_on_the_cpu() -> None:
 
 @st.composite
 def fusions(draw: st.DrawFn) -> Fusion:
-    """Random graphs of a few pointwise ops and views over one space, with an optional reduction in the end."""
+    """Random graphs of a few pointwise ops and views over one space, with an optional reduction at the end."""
     rows, columns = draw(st.integers(1, 6)), draw(st.integers(1, 40))
     kinds = ["add", "mul", "exp", "permute", "reshape", "slice", "pad", "broadcast", "max"]
     steps = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
@@ -285,7 +285,7 @@ def test_a_column_beside_the_whole_is_written_once(target: str) -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (3, 1)])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_sums_of_exponentials_are_known_before_they_are_read(shape, dim, target):
-    # Over a single place no index has a variable, and yet what reads the sum stands after it.
+    # Over a single position no index has a variable, but the reader of the sum still comes after it.
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], False, D.Float)
         power = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [dim], True)))

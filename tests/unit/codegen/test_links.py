@@ -1,4 +1,4 @@
-"""Lines of source, schedule and PTX that stand for the same statements of a kernel."""
+"""Lines of source, schedule and PTX that correspond to the same statements of a kernel."""
 
 import re
 

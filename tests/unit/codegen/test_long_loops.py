@@ -1,4 +1,4 @@
-"""Long loops of CPU kernels that are divided: the same values, bit for bit, with limits at which all loops are long."""
+"""Long loops of CPU kernels, divided: bitwise the same values, with limits that make every loop long."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tests.unit.codegen.test_kernels_in_lock_step import run
 from tests.unit.codegen.test_vectorize import buffer, kernel
 
 F = DataType.Float
-SMALL = [case for case in CASES if sum(map(prod, case.shapes)) < 1000]  # those that take little time in lock step
+SMALL = [case for case in CASES if sum(map(prod, case.shapes)) < 1000]  # those that are fast in lock step
 j = index_var("j")
 
 
@@ -48,7 +48,7 @@ def innermost(body: tuple[Statement, ...]) -> list[Loop]:
 
 
 def chain(fd: Any, x: Any, y: Any) -> Any:
-    """Values that live for a while, each once short and once long."""
+    """Values with different lifetimes, each short once and long once."""
     o = fd.ops
     z = x
     for number in range(12):
@@ -200,7 +200,7 @@ def test_a_chain_of_1200_ops_is_cut_where_one_value_crosses() -> None:
     (phase,) = lower(build(long, [(40, 1024)] * 2, D.Float), S.POINTWISE, "cpu", "kernel", {}).phases
     parts = innermost(phase.body)
     assert len(parts) == 4
-    # Of the two inputs, one is read again by each part, and the other by the first alone.
+    # One of the two inputs is read again by each part, the other only by the first.
     assert len(kept(phase.body)) == 2  # the values that enter and leave a part are in different arrays
     weights = [sum(map(long_loops.weight_of, loop.body)) for loop in parts]
     assert max(weights) <= 1.2 * sum(weights) / len(weights)
@@ -208,7 +208,7 @@ def test_a_chain_of_1200_ops_is_cut_where_one_value_crosses() -> None:
     assert len(names) == len(set(names))
 
 
-# What is not cut
+# Loops that are not divided
 
 
 def test_what_rounds_pass_on_stays_in_one_part() -> None:
@@ -315,8 +315,8 @@ def test_loops_with_other_statements_stay() -> None:
     ([1] * 8, [0, 5, 5, 1, 5, 5, 1, 5], (), (0, 3, 6, 8)),  # the fewest values, not the longest parts
     ([1] * 8, [0, 5, 5, 1, 5, 5, 1, 5], (3,), (0, 4, 8)),
     ([4] * 3, [0, 9, 9], (), (0, 1, 2, 3)),
-    ([9, 1, 9], [0, 1, 1], (), (0, 1, 2, 3)),  # what is heavier than a part is alone
-    ([1] * 8, [0] + [1] * 7, tuple(range(1, 7)), (0, 7, 8)),  # and what is tied is together
+    ([9, 1, 9], [0, 1, 1], (), (0, 1, 2, 3)),  # a statement heavier than a part is alone
+    ([1] * 8, [0] + [1] * 7, tuple(range(1, 7)), (0, 7, 8)),  # and dependent statements stay together
     ([1] * 3, [0, 0, 0], (), (0, 3)),
 ])
 def test_cuts_are_where_few_values_cross(

@@ -1,4 +1,4 @@
-"""Look-ups of large nests: several positions of a thread are loaded together, then the elements there."""
+"""Lookups of large nests: several positions of a thread are loaded together, then the elements there."""
 
 from typing import Any
 

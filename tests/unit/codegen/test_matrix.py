@@ -1,4 +1,4 @@
-"""Every scheduler in every dtype on awkward shapes and layouts, in lock step, with outputs that held something else."""
+"""Every scheduler in every dtype on awkward shapes and layouts, in lock step, with poisoned outputs."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def check(name: str, form: Form, dtype: D, target: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 @pytest.mark.parametrize("name", RECORDS)
 def test_agrees_with_float64(name: str, dtype: D, target: str) -> None:
-    """`make test` tries every second form, the others with the next dtype; `make test-all` tries all."""
+    """`make test` alternates forms between dtypes; `make test-all` tries all combinations."""
     known = list(forms(dtype, large=False))
     for form in known if THOROUGH else known[DTYPES.index(dtype) % 2 :: 2]:
         try:

@@ -1,4 +1,4 @@
-"""Which values of reduced floats are stored without a rounding of their own, and which are copied as words."""
+"""Values of reduced floats that are stored without a separate rounding, and those that are copied as words."""
 
 from collections.abc import Sequence
 
@@ -45,7 +45,7 @@ def found(*body: Statement) -> tuple[Sequence[int], Sequence[int], Sequence[str]
 def test_a_store_rounds_what_nothing_else_reads() -> None:
     assert found(let("a", cast(X, Z)), store("a")) == ([0, 1], [], [])
     assert found(loop(let("a", cast(X, Z)), loop(store("a")))) == ([1, 3], [], [])
-    # Neither where the number is used again, nor in another dtype, nor in a thread's own float32 numbers.
+    # Not if the number is used again, is stored in another dtype, or is a thread's own float32 number.
     assert found(let("a", cast(X, Z)), store("a"), let("b", cast(Var(Z, "a"), F))) == ([], [], [])
     assert found(let("a", cast(X, Z)), store("a", memory("T2", B))) == ([], [], [])
     assert found(let("a", cast(X, Z)), store("a", memory("T1_s", role=Role.SCRATCH))) == ([], [], [])
@@ -63,7 +63,7 @@ def test_a_name_means_the_value_of_its_block() -> None:
     read = Load(Z, T0, index(0))
     used = let("b", cast(Var(Z, "a"), F))
     assert found(loop(let("a", read), store("a")), loop(let("a", read), used)) == ([], [1, 2], [])
-    # After a choice of two values either may be meant.
+    # After a selection, the source may be either value.
     choice = If(condition=Const(DataType.Bool, True), then=(let("a", cast(X, Z)),), otherwise=(let("a", read),))
     assert found(choice, store("a")) == ([], [], [])
     assert found(let("a", cast(X, Z)), choice, store("a")) == ([], [], [])

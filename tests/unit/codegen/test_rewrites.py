@@ -1,4 +1,4 @@
-"""Cheaper forms of values give the same numbers."""
+"""Cheaper forms of expressions give the same numbers."""
 
 from typing import Any
 

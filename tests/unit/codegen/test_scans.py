@@ -1,4 +1,4 @@
-"""Kernels of scans, run by NumPy: rows of every length, columns, dtypes, several scans, what stands around them."""
+"""Kernels of scans, run by NumPy: rows of every length, columns, dtypes, several scans, surrounding ops."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ DTYPES = [
     D.Double, D.Float, D.Half, D.BFloat16, D.Int, D.Int32, D.Short, D.Char, D.Byte, D.UInt64, D.Bool, D.ComplexFloat,
     D.ComplexDouble,
 ]
-# Rows of one access, of a warp, of a few warps, of several rounds; with and without a rest.
+# Rows of one access, of a warp, of a few warps, of several rounds; with and without a remainder.
 ROWS = [(5, 2), (3, 4), (300, 7), (9, 32), (5, 129), (3, 512), (2, 513), (2, 1000), (1, 3000), (2, 4096), (1, 9001)]
 COLUMNS = [(2, 5), (33, 8), (40, 1), (100, 70), (1100, 12), (270, 65)]
 
@@ -71,7 +71,7 @@ def test_rows_of_every_length(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("shape", COLUMNS, ids=str)
 def test_columns_of_every_length(shape: tuple[int, int]) -> None:
-    # Without threads, each element of a CPU kernel is a step of its own here.
+    # Without threads, each element of a CPU kernel is a separate step here.
     targets = TARGETS if shape[0] * shape[1] < 1000 else ("cuda",)
     for dtype in (D.Float, D.Half):
         check(build(scaled("cumsum", 0), [shape], dtype), [numbers(shape, dtype)], targets)
@@ -140,7 +140,7 @@ def test_narrow_floats_are_added_as_float32() -> None:
     fusion = build(lambda fd, x: fd.ops.mul(fd.ops.cumsum(x, 1), 0.5), [x.shape], D.BFloat16)
     for target in TARGETS:
         _, (got,) = run(fusion, S.GREEDY, target, [x])
-        # Sums in BFloat16 would stay at 256.
+        # Sums in BFloat16 would saturate at 256.
         np.testing.assert_allclose(got.astype(np.float32)[:, -1], 2500, rtol=2e-2)
 
 

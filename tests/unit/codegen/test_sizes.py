@@ -1,4 +1,4 @@
-"""Sizes as arguments: kernels of many sizes are few, each is right for all of them, and what is an argument is told."""
+"""Sizes as arguments: few kernels serve many sizes, each is right for all of them, and arguments are listed."""
 
 import re
 from collections.abc import Callable
@@ -36,13 +36,13 @@ def mean_norm(fd: Any, x: Any, w: Any) -> Any:
 
 
 def batch_mean(fd: Any, x: Any) -> Any:
-    """Rows less the mean over all rows."""
+    """Rows minus the mean over all rows."""
     return fd.ops.sub(x, fd.ops.broadcast(fd.ops.mean(x, [0]), [True, False]))
 
 
 Shapes = Callable[[int], list[tuple[int, ...]]]
-# What is computed, by whom, for which shapes; most kernels for forty sizes, on the CPU and on a GPU. On the CPU, each
-# number of rows up to 16 has a kernel of its own that adds up columns in registers.
+# Computation, scheduler, shapes; maximum of kernels for forty sizes, on the CPU and on a GPU. On the CPU, each number
+# of rows up to 16 has a separate kernel that sums columns in registers.
 CASES: dict[str, tuple[Any, S, Shapes, int, int]] = {
     "softmax": (softmax, S.INNER_PERSISTENT, lambda n: [(n, 40)], 5, 4),
     "norm": (mean_norm, S.INNER_PERSISTENT, lambda n: [(n, 96), (96,)], 6, 4),
@@ -104,7 +104,7 @@ def test_kernels_are_right_for_sizes_of_every_kind(name: str, target: str, size:
 
 
 def text(phase: Phase) -> str:
-    """What a phase does, but for the number of blocks and the sizes of what the caller allocates."""
+    """The content of a phase, except the number of blocks and the sizes of what the caller allocates."""
     given_by_callers = r"size=\d+, role=<Role.(?:INPUT|OUTPUT|WORKSPACE)|value=\d+\), parallel=<ParallelType.grid_x"
     return re.sub(given_by_callers, "", repr(phase.body))
 
@@ -122,7 +122,7 @@ def test_kernels_of_one_key_differ_in_their_arguments_only(name: str, one: int, 
         assert text(p) == text(q)
         assert [s.name for s in p.sizes] == [s.name for s in q.sizes]
         different |= p.sizes != q.sizes
-    assert different, "the sizes are told to the kernel"
+    assert different, "the kernel receives the sizes"
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -168,7 +168,7 @@ def test_columns_that_go_by_several_times_are_specialized_and_say_why() -> None:
     assert nest.schedule.specialized
     assert any("specialized for all sizes" in reason for reason in nest.schedule.reasons)
     assert not any(phase.sizes for phase in kernel.phases)
-    # Where other axes are outside of the columns, there are sizes that cost nothing.
+    # If other axes are outside the columns, some sizes cost nothing.
     inner = build(softmax, [(33, 200, 600)], D.Float)
     kernel = lower(inner, S.OUTER_PERSISTENT, "cpu", "kernel", {})
     assert any(phase.sizes for phase in kernel.phases)

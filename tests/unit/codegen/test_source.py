@@ -1,4 +1,4 @@
-"""Generated source: readable, traceable to the fusion, and printed without the compilers it is for."""
+"""Generated source: readable, traceable to the fusion, and printed without its compilers."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""The bytes that each statement asks for, against the elements that threads touch in lock step."""
+"""The bytes that each statement requests, against the elements that threads access in lock step."""
 
 from collections import Counter
 
@@ -56,7 +56,7 @@ def test_bytes_are_those_of_the_elements_that_threads_touch(make, shape, target)
     traffic = statement_traffic(segment.kernel(target).kernel_ir)
     size = {one.buffer.name: one.buffer.dtype.itemsize for one in traffic}
     found = {(*one.place, one.buffer.name, one.write): one.bytes / size[one.buffer.name] for one in traffic}
-    # Accesses of a few elements are rarely met by a sample.
+    # A sample rarely contains accesses of a few elements.
     few = {key for key in {*touched, *found} if max(touched[key], found.get(key, 0)) < 5}
     assert len(few) < len(touched)
     for key in {*touched, *found} - few:
@@ -83,7 +83,7 @@ def test_a_large_kernel_is_counted_without_running_it():
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_what_is_written_are_the_results(target):
-    """Of every example, at a small size: each element of a result is written once."""
+    """For every example, at a small size: each element of a result is written once."""
     checked = 0
     for entry in fl.corpus(kind="example"):
         fd, inputs = entry.load(small=True)

@@ -1,4 +1,4 @@
-"""Reductions along more axes than others: the nest of the others makes a part of them, and reads the input once."""
+"""Reductions along more axes than others: the nest of the others computes partial results, and reads the input once."""
 
 from typing import Any
 
@@ -12,18 +12,18 @@ from fuser_lab.codegen.sums_of_rows import with_sums_of_rows
 
 
 def ranks(fd: Any, x: Any) -> Any:
-    """A matrix, maxima of its rows, and one sum of all."""
+    """A matrix, maxima of its rows, and the sum of all elements."""
     y = fd.ops.cast(x, dtype=D.Float)
     return fd.ops.cast(fd.ops.relu(y), dtype=x.dtype), fd.ops.max(y, [1]), fd.ops.sum(fd.ops.mul(y, y), [0, 1])
 
 
 def kept_axes(fd: Any, x: Any) -> Any:
-    """Sums over one axis and over three of four, with and without the axes that are gone."""
+    """Sums over one axis and over three of four, with and without keeping the reduced axes."""
     return fd.ops.sum(x, [3]), fd.ops.sum(x, [0, 2, 3], keepdim=True), fd.ops.max(x, [0, 1, 2, 3])
 
 
 def scaled(fd: Any, x: Any) -> Any:
-    """A result of rows and one that the sum of all is part of."""
+    """A result per row and one that depends on the sum of all elements."""
     total = fd.ops.sum(x, [0, 1])
     return fd.ops.max(x, [1]), fd.ops.mul(total, 2.0), fd.ops.rsqrt(fd.ops.abs(total))
 

@@ -1,4 +1,4 @@
-"""Reductions whose inputs are fast in memory along different axes: tiles of both go through shared memory."""
+"""Reductions whose inputs have different fastest axes in memory: tiles of both go through shared memory."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -141,7 +141,7 @@ def test_other_reductions_have_no_tiles(record: Any, shapes: Shapes) -> None:
 @pytest.mark.parametrize("count", [2, 5, 8])
 @pytest.mark.parametrize("reduces", [True, False])
 def test_what_is_read_straight_and_transposed_is_read_at_about_the_same_time(count: int, *, reduces: bool) -> None:
-    """Tiles that mirror each other come in the same turn or the next."""
+    """Tiles that mirror each other run in the same round or the next."""
     size = 64 * count
     record = squares if reduces else lambda fd, x: fd.ops.add(x, fd.ops.permute(x, [1, 0]))
     scheduler = S.REDUCTION if reduces else S.POINTWISE

@@ -1,4 +1,4 @@
-"""Inputs read straight and transposed by one kernel: the transposed reading goes through tiles in shared memory."""
+"""Inputs that one kernel reads both directly and transposed: transposed reads go through tiles in shared memory."""
 
 from collections.abc import Callable
 from typing import Any

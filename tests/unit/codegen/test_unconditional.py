@@ -1,4 +1,4 @@
-"""Positions that are data: loads at them are in no branch, and stay within the tensor."""
+"""Positions given as data: loads at them are unconditional, and stay within the tensor."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_no_branch_is_on_a_position_that_is_data(lookup: Lookup) -> None:
     (lambda fd, x, i: fd.ops.neg(fd.ops.index_select(x, i, 1)), 1, (33,)),
 ], ids=["rows", "elements", "columns"])
 def test_nothing_is_read_where_positions_are_out_of_range(record: Any, axis: int, places: tuple[int, ...]) -> None:
-    """The evaluator refuses every access outside of a tensor; such elements are 0."""
+    """The evaluator refuses every access outside a tensor; such elements are 0."""
     shape = (9, 64)
     fusion, x = build(record, [shape, places], [D.Float, D.Int]), numbers(shape, D.Float)
     wild = np.random.default_rng(0).integers(-200, 200, places)

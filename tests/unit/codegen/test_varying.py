@@ -11,7 +11,7 @@ from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.interpreter import evaluate
 from fuser_lab.runtime.ptx import kernel_key
 
-# What is computed, by whom, and for which shapes. Tiles that CPU kernels transpose stay constant.
+# Computation, scheduler and shapes. Tiles that CPU kernels transpose stay constant.
 CASES = {
     "softmax": (softmax, S.INNER_PERSISTENT, lambda n, m: [(n, m)]),
     "heads": (

@@ -236,7 +236,7 @@ def test_the_logistic_function_is_one_call() -> None:
     ))
     assert isinstance(let, Let)
     assert let.value == Apply(F, "sigmoid", (x,))
-    # Another number, or in double precision, is something else.
+    # Another number, or a double, is a different value.
     other = apply("div", Const(F, 2.0), apply("add", Const(F, 1.0), apply("exp", apply("neg", x))))
     y = Var(DataType.Double, "y")
     one = Const(DataType.Double, 1.0)

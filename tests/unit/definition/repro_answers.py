@@ -1,4 +1,4 @@
-"""What the texts in tests/data/repro_forms define, said once more by hand."""
+"""The definitions of the texts in tests/data/repro_forms, written by hand."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Layout = tuple[Shape, Shape]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The definition of a text, shapes and strides of its inputs (numbers as they are), and what its notes say."""
+    """The definition of a text, shapes and strides of its inputs (numbers unchanged), and the content of its notes."""
 
     define: Callable[[FusionDefinition], None]
     inputs: tuple[Layout | float, ...]

@@ -1,4 +1,4 @@
-"""The fusion cache: definitions that walk along known calls, what is forgotten, and the file."""
+"""The fusion cache: definitions that follow known calls, eviction, and the file."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def test_the_same_calls_find_the_same_fusion():
     assert repr(second) == repr(first)
     stats = cache.stats()
     assert (stats.fusions, stats.lookups, stats.hits, stats.evictions) == (2, 3, 1, 0)
-    # The tensor is shared: 4 calls and the number that one of them was given, and 4 more.
+    # The tensor is shared: 4 calls and the number passed to one of them, and 4 more.
     assert stats.records == 9
 
 
@@ -239,7 +239,7 @@ def test_the_least_recently_used_fusion_goes():
     assert defined(cache, rows, 0).fusion is kept.fusion
     stats = cache.stats()
     assert stats.evictions == 1
-    # The tensor, four records for one dim, and four for the other: what led only to the forgotten one is gone.
+    # The tensor, four records for one dim, and four for the other: records that led only to the evicted one are gone.
     assert stats.records == 9
     fresh = defined(cache, rows, 1)
     assert fresh.fusion_id == 3
@@ -306,7 +306,7 @@ def test_many_threads_define_at_once():
     assert stats.fusions == 8
     assert stats.lookups == 240
     assert sum(1 for _ in cache) == 8
-    # No call is left that leads to no fusion.
+    # Every remaining call leads to a fusion.
     assert stats.records == 1 + len({(s.fusion.exprs[0].attr("dims")) for s in cache}) + 3 * 8
 
 

@@ -1,4 +1,4 @@
-"""Canonical records: spelling does not count, and a definition, its text and its records are one fusion."""
+"""Canonical records: spelling does not matter, and a definition, its text and its records are one fusion."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_a_spelling_that_was_met_once_builds_nothing(monkeypatch):
     for name in ("_emitted", "_tensor_input", "_add_output"):
         monkeypatch.setattr(builder.FusionBuilder, name, None)
     assert defined(cache, **ways).fusion is first.fusion
-    # Each call was met, though never all of them together.
+    # Each call occurred before, but never all of them together.
     mixed = defined(cache, tensor=TENSORS[3], scaled=SCALED[4])
     assert mixed.fusion is first.fusion
 
@@ -127,7 +127,7 @@ def test_printed_forms_are_the_same_fusion():
     again = printed(cache, fd)
     assert again.fusion_id == fd.fusion_id == 0
     assert cache.num_fusions() == 1
-    # The text has one call for each op, so that it has numbers of its own.
+    # The text has one call per op, so its numbers differ.
     assert len(again.state.states) != len(fd.state.states)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     for definition in (fd, again):

@@ -115,7 +115,7 @@ def test_forms_of_scalars():
     ]
 
 
-# Hand-written from the rule: non-zero strides descending and stable, stride-0 axes put back at their place.
+# Derived by hand from the rule: non-zero strides descending and stable, stride-0 axes restored to their positions.
 @pytest.mark.parametrize(
     ("sizes", "strides", "contiguity", "order"),
     [

@@ -341,7 +341,7 @@ def test_large_definitions_are_fast_enough_to_record():
 
 
 def test_an_operation_that_no_output_needs_checks_no_sizes():
-    # Two axes declared -1 are taken to be of one size, which the first input tells (docs/design.md).
+    # Two axes declared -1 are assumed to have the same size, which the first input determines (docs/design.md).
     with FusionDefinition() as fd:
         x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
         total = fd.ops.add(x, y)

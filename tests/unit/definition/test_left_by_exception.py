@@ -1,4 +1,4 @@
-"""A definition whose block an exception has left is no fusion: nothing runs, cuts or schedules the half of it."""
+"""A definition whose block ended with an exception is not a fusion: it is not run, segmented or scheduled."""
 
 import numpy as np
 import pytest

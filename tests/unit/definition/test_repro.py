@@ -1,4 +1,4 @@
-"""Repro scripts are read as nvFuser printed them, and nothing of them is executed."""
+"""Repro scripts are read as nvFuser printed them, and nothing in them is executed."""
 
 import ast
 import json
@@ -502,7 +502,7 @@ def test_the_reader_calls_nothing_that_executes_text():
 
 
 def is_read_or_refused(text):
-    """Return whether a text gives a definition or one of our errors; anything else comes out of here."""
+    """Return whether a text gives a definition or one of our errors; other exceptions propagate."""
     try:
         fd, _ = fl.load_repro(text)
     except FuserLabError as error:
@@ -556,5 +556,5 @@ with FusionDefinition() as fd:
     said = str(plan.why("T1", "T2"))
     assert "\n  T1 comes from line 4: T2 = fd.ops.sum(x, dims=[1])\n" in said
     assert "\n  T2 comes from line 5: everything = fd.ops.sum(x, dims=[0])\n" in said
-    assert "T3 comes from" not in said  # it is T3 in the script, too
+    assert "T3 comes from" not in said  # T3 in the script as well
     assert "T1 comes from" not in str(fl.segment(fd.fusion, [fl.spec((64, 32))]).why("T1", "T2"))

@@ -1,4 +1,4 @@
-"""Every op can be read: the legal and illegal calls of the registry, inside of a script."""
+"""Every op can be read: the legal and illegal calls of the registry, inside a script."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a script does after its execution is passed over, and what it does before it is told without internal names."""
+"""Code after a script's execution is skipped; code before it is reported without internal names."""
 
 import ast
 import contextlib
@@ -61,7 +61,7 @@ def test_bare_statements_and_functions_end_with_their_execution_too():
     body = "T0 = fd.define_tensor([4, 6])\nfd.add_output(fd.ops.neg(T0))\n"
     bare = f"{body}fd.execute([torch.randn(4, 6)])\nd = {{}}\n"
     assert read(bare)[1] == [spec((4, 6))]
-    # Statements that record are still read, and told about.
+    # Statements that record are still read, and reported.
     assert len(read(f"{bare}fd.add_output(fd.ops.sin(T0))")[0].outputs) == 2
     with pytest.raises(DefinitionError, match=r"line 5: sum: dims=7 is outside"):
         read(f"{bare}fd.add_output(fd.ops.sum(T0, dims=[7]))")

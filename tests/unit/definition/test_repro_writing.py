@@ -1,4 +1,4 @@
-"""Written scripts say what nvFuser's do, run, and are read again as what they were written from."""
+"""Written scripts match nvFuser's, run, and reading them restores the definition."""
 
 import math
 from dataclasses import replace
@@ -23,7 +23,7 @@ FILLS = (
 
 
 def copies(tensors):
-    """Return a definition that copies inputs of these descriptions."""
+    """Return a definition that copies inputs with these descriptions."""
     with FusionDefinition() as fd:
         for tensor in tensors:
             if isinstance(tensor, float | int | complex):

@@ -1,4 +1,4 @@
-"""Numbers of a definition's values: those of nvFuser's frontend."""
+"""The numbers of a definition's values are those of nvFuser's frontend."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from fuser_lab.errors import EmptyDefinitionError, StateError
 
 
 def two_iotas(fd, *, spelled=True):
-    """Two ranges; the numbers defined by the user, or given to the op."""
+    """Two ranges; their numbers are defined by the user, or passed to the op."""
     def number(value, dtype):
         return fd.define_scalar(value, dtype=dtype) if spelled else value
 

@@ -1,4 +1,4 @@
-"""Definitions as Python and as IR text, word for word; and every legal call printed, executed and equal."""
+"""Definitions as Python and as IR text, verbatim; every legal call is printed, executed and equal."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""``python -m fuser_lab agree``: a line a dump, the totals, the exit status."""
+"""``python -m fuser_lab agree``: one line per dump, the totals, the exit status."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Hostile texts as dumps: an answer in time, nothing executed, nothing but our own errors."""
+"""Hostile texts as dumps: a timely result, nothing executed, no errors other than our own."""
 
 import time
 from contextlib import suppress

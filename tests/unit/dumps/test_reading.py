@@ -1,4 +1,4 @@
-"""Dumps of nvFuser: what is read of them, whole and in parts."""
+"""Dumps of nvFuser: what is read from them, whole and in parts."""
 
 from contextlib import suppress
 from pathlib import Path

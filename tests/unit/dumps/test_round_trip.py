@@ -1,4 +1,4 @@
-"""A plan printed as nvFuser's dump and read again is the plan."""
+"""A plan printed as nvFuser's dump and read again is the same plan."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ CASES = [case for name in ("gallery", "segmentation_cases") for case in json.loa
 
 
 def check(plan):
-    """Check that names, ops, axes, layouts, segments and schedulers come back."""
+    """Check that names, ops, axes, layouts, segments and schedulers are restored."""
     read = fl.load_dump(plan.to_dump())
     assert read.plan.segmented.key == plan.segmented.key
     assert read.plan.segmented.fusion.tensors.keys() == plan.fusion.tensors.keys()
@@ -28,7 +28,7 @@ def test_examples(name):
 
 
 def options_of(case):
-    """Return a case's options without what is said beside a name."""
+    """Return a case's options without the remarks beside names."""
     given = case.get("options", {}).items()
     plain = {key: [n.partition(" (")[0] for n in v] if isinstance(v, list) else v for key, v in given}
     return SegmenterOptions.from_nvfuser(**plain)

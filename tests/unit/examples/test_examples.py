@@ -1,4 +1,4 @@
-"""Each example against its own float64 evaluation, and against torch's op where there is one."""
+"""Each example against its own float64 evaluation, and against torch's op if there is one."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def evaluated(example, *, exact):
 @pytest.mark.parametrize("example", examples.ALL, ids=lambda e: e.name)
 def test_reference_evaluation_is_right(example):
     assert example.max_error(*evaluated(example, exact=True)) < 1
-    # Without rounding only the float32 constants (1 / 0.9) are left.
+    # Without rounding, only the error of the float32 constants (1 / 0.9) remains.
     assert example.max_error(*evaluated(example, exact=False)) < 1e-4
 
 

@@ -1,4 +1,4 @@
-"""Invariants of IR objects: each check has a construction that it refuses."""
+"""Invariants of IR objects: for each check, a construction that it refuses."""
 
 import pytest
 

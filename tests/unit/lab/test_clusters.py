@@ -1,4 +1,4 @@
-"""Sweeps on a cluster of two processes: everything arrives once, whatever is stopped or killed."""
+"""Sweeps on a cluster of two processes: every row arrives once, even if processes are stopped or killed."""
 
 import os
 import pkgutil
@@ -109,7 +109,7 @@ def test_what_a_worker_cannot_do_is_a_row(client, tmp_path, monkeypatch):
         result = swept.run(ledger, client, progress=False)
         assert completed(swept, ledger) == keys(swept)
     assert [reason for _, reason in result.failures] == ["ValueError: sum"] * 2
-    # As workers_of asks for the version.
+    # As workers_of requests the version.
     for found in client.run(pkgutil.resolve_name, "no_such_package:__version__", on_error="return").values():
         assert clusters._refusal(found) == "fuser_lab is not installed"
 
@@ -153,7 +153,7 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
     ("nonsense", "missing port number in address 'nonsense'"), ("nowhere://127.0.0.1:9", "unknown address scheme"),
 ])
 def test_what_is_no_address_is_refused_at_once(address, why, tmp_path, monkeypatch):
-    monkeypatch.setattr("distributed.Client.__init__", None)  # it is not even made
+    monkeypatch.setattr("distributed.Client.__init__", None)  # it is not even created
     with pytest.raises(InputError, match=f"cannot connect to {address}: {why}"):
         ours("lost").run(fl.Ledger(tmp_path), address)
 

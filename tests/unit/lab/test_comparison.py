@@ -1,4 +1,4 @@
-"""Two measurements side by side: ratios, intervals, ties, and what changed between them."""
+"""Two measurements side by side: ratios, intervals, ties, and changes between them."""
 
 import math
 from dataclasses import replace
@@ -31,7 +31,7 @@ def times(*rows, **environment):
 
 
 def test_the_true_ratio_lies_in_nearly_all_intervals():
-    """Of 40 pairs of independent normal samples of known medians; of large samples, 95 % is promised."""
+    """For 40 pairs of independent normal samples with known medians; for large samples, 95 % is promised."""
     inside = ties = 0
     for seed in range(40):
         before, after = times(row("a", samples(1.0, 2 * seed, 50))), times(row("a", samples(1.2, 2 * seed + 1, 50)))

@@ -1,4 +1,4 @@
-"""The corpus: what it holds, how entries are chosen, and that each is what it says."""
+"""The corpus: its contents, the selection of entries, and that each matches its description."""
 
 import gzip
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""The ledger: what is added is read once, by any number of writers, whatever moment a process ends at."""
+"""The ledger: rows of any number of writers are read once, whenever a process ends."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def test_writers_do_not_lose_each_others_rows(tmp_path):
     while any(writer.poll() is None for writer in writers):
         time.sleep(0.1)
         ledger.pack()
-        assert set(counted(ledger).values()) <= {1}, "each row is read once, also while files are packed"
+        assert set(counted(ledger).values()) <= {1}, "each row is read once, even while files are packed"
     assert counted(ledger) == Counter((name, number) for name in names for number in range(200))
 
 
@@ -98,7 +98,7 @@ def test_a_packer_does_not_take_a_journal_that_is_being_made(tmp_path, monkeypat
     locked = store.fcntl.flock
 
     def late(file, kind):
-        if kind == store.fcntl.LOCK_EX:  # of a writer; a packer does not wait for its locks
+        if kind == store.fcntl.LOCK_EX:  # held by a writer; a packer does not wait for its locks
             fl.Ledger(tmp_path).pack()
         locked(file, kind)
 
@@ -126,7 +126,7 @@ def test_a_writer_that_is_killed_loses_no_row_that_it_was_told_of(tmp_path):
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing of the package catches it."""
+    """Simulates SIGKILL: nothing in the package catches it."""
 
 
 @pytest.mark.parametrize("at", range(12))
@@ -158,7 +158,7 @@ def test_a_packer_that_is_killed_at_any_step_neither_loses_nor_doubles_a_row(at,
         except Killed:
             pass
         else:
-            assert at > 6, "fewer steps than the test takes for granted"
+            assert at > 6, "fewer steps than the test assumes"
     ledger = fl.Ledger(tmp_path)
     for _ in range(2):
         assert counted(ledger) == Counter({("a", 0): 1, ("b", 0): 1, ("c", 0): 1})

@@ -1,4 +1,4 @@
-"""Counters beside predictions: what is read of Nsight Compute's CSV, and the sentences that follow."""
+"""Counters beside predictions: the values read from Nsight Compute's CSV, and the derived sentences."""
 
 import json
 import math
@@ -93,7 +93,7 @@ def test_launches_belong_to_segments_in_order():
 
 
 def test_ncu_is_started_with_the_plan_as_a_script(tmp_path, monkeypatch):
-    """A program in its place, which shows what it was asked to run."""
+    """A program in its place, which prints its arguments."""
     program = tmp_path / "ncu"
     csv = table(kernel("k")).replace("\\", "")
     program.write_text(f"#!/bin/sh\nfor last; do :; done\ncp \"$last\" {tmp_path}/asked.py\ncat <<'E'\n{csv}\nE\n")
@@ -172,7 +172,7 @@ def test_each_statement_that_reaches_memory_has_its_line_and_its_bytes():
 
 
 def test_the_ledger_answers_which_line_moves_most(tmp_path):
-    """By SQL, without anything of fuser_lab."""
+    """By SQL alone, without fuser_lab."""
     with fl.Ledger(tmp_path) as ledger:
         found = fl.profile(softmax(1 << 16), ledger=ledger)
         query = """
@@ -192,11 +192,11 @@ def test_the_ledger_answers_which_line_moves_most(tmp_path):
 
 
 def test_events_of_this_process_are_counted():
-    """Page faults, which each system counts; hardware counters are missing in most virtual machines."""
+    """Page faults, which every system counts; most virtual machines lack hardware counters."""
     try:
         with counted(PAGE_FAULTS) as read:
             before = read()
-            np.frombuffer(mmap.mmap(-1, 1 << 23), np.uint8)[:] = 1  # pages that nothing has touched
+            np.frombuffer(mmap.mmap(-1, 1 << 23), np.uint8)[:] = 1  # untouched pages
             assert read() - before >= (1 << 23) // (1 << 21)
     except UnsupportedError as error:
         assert "does not count" in str(error) or "Linux" in str(error)  # noqa: PT017 - a system may forbid it

@@ -1,4 +1,4 @@
-"""Sweeps in one process: tasks by content, what fails, what goes on after a stop, and sweeps in files."""
+"""Sweeps in one process: tasks by content, failures, resumption after a stop, and sweeps in files."""
 
 import json
 import pickle
@@ -48,7 +48,7 @@ def test_a_task_is_its_content():
     ]
     assert len({sweep.tasks[0].key for sweep in others} | {first.key}) == len(others) + 1
     assert pickle.loads(pickle.dumps(first)) == first
-    # A key that changes makes every ledger's tasks run again.
+    # If a key changes, the tasks of every ledger run again.
     assert first.key == "272d938bfed67dde2fbb8b84"
 
 
@@ -103,7 +103,7 @@ def test_a_sweep_that_was_stopped_goes_on(tmp_path):
     with fl.Ledger(tmp_path) as ledger:
         with pytest.raises(KeyboardInterrupt):
             swept.run(ledger, progress=stop)
-        # A process that is killed between the rows of a task leaves the first ones.
+        # A process that is killed between the rows of a task has written the first ones.
         (row, *_) = performed(swept.tasks[1])
         ledger.append(row)
         assert swept.run(ledger, progress=False).done == 2
@@ -169,7 +169,7 @@ def test_a_worker_of_another_version_says_so():
 
 
 class Cluster:
-    """A client of a cluster whose workers are described by (threads, resources, version or what asking raises)."""
+    """A client of a cluster whose workers are (threads, resources, version or the exception that a request raises)."""
 
     def __init__(self, *workers):
         self.workers = {f"tcp://{place}": worker for place, worker in enumerate(workers)}
@@ -191,7 +191,7 @@ def test_only_workers_that_can_do_the_tasks_get_them():
     found = cluster.workers_of(Cluster(gpu, plain), "GPU")
     assert (found.measuring, found.others, found.left_out) == (("tcp://0",), ("tcp://1",), False)
     assert cluster.workers_of(Cluster(gpu, plain), "").others == ("tcp://1",)
-    assert cluster.workers_of(Cluster(gpu), "").others == ("tcp://0",), "where there is nobody else"
+    assert cluster.workers_of(Cluster(gpu), "").others == ("tcp://0",), "if there are no other workers"
     with pytest.warns(SweepWarning, match="tcp://1 is left out: fuser_lab is not installed"):
         assert cluster.workers_of(Cluster(plain, (1, {}, ModuleNotFoundError())), "").others == ("tcp://0",)
     with pytest.warns(SweepWarning), pytest.raises(InputError, match="none of the 1 workers .* fuser_lab 0.0"):

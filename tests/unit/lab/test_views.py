@@ -1,4 +1,4 @@
-"""Views of measurements: values against known answers, what they say, and bad input."""
+"""Views of measurements: values against known answers, texts, and bad input."""
 
 import itertools
 import json
@@ -33,7 +33,7 @@ def timed(name, seconds, seed):
 
 
 def chain(count, *, breadth_first):
-    """Products of pairs of inputs that are added up one after another; the order of recording is all that differs."""
+    """Products of pairs of inputs that are summed in sequence; only the order of recording differs."""
     with FusionDefinition() as fd:
         a, b = (fd.define_tensor(shape=[64, 64], contiguity=True, dtype=DataType.Float) for _ in range(2))
         made = [fd.ops.matmul(a, b) for _ in range(count)] if breadth_first else []
@@ -117,7 +117,7 @@ def test_regressions_are_those_beyond_the_samples_and_name_the_bisecting_command
 
 
 def test_orders_of_ops_that_change_the_plan_are_found():
-    """A rule that depends on the order: a segmenter that takes the first two ops as a segment."""
+    """A rule that depends on the order: a segmenter that makes a segment of the first two ops."""
     def first_two(fusion, oracle):
         names = [e.name for e in fusion.exprs if e.tensor_outputs]
         return [names[:2], *([name] for name in names[2:])]
@@ -129,7 +129,7 @@ def test_orders_of_ops_that_change_the_plan_are_found():
             fd.add_output(value)
     plan = fl.segment(fd, strategy=first_two)
     found = views.order_sensitivity(plan, 40)
-    # The chain that is recorded first is one segment; where they alternate, the first ops of both are.
+    # The chain that is recorded first is one segment; if chains alternate, the first ops of both are.
     assert len(found.rows) >= 3
     assert found.distinct == 6 == sum(row.orders for row in found.rows)
     assert sum(row.is_given for row in found.rows) == 1
@@ -142,7 +142,7 @@ def test_the_best_order_of_segments_is_that_of_all_orders():
     plan = chain(3, breadth_first=True)
     found = views.memory_orders(plan, 4)
     size = 64 * 64 * 4
-    # Two inputs; two products before they are multiplied, and the result.
+    # Two inputs; two products that are then multiplied, and the result.
     assert found.best.peak == 5 * size
     assert found.given.peak == 6 * size == views.peak_memory(plan)
     assert found.is_least

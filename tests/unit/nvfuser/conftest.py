@@ -1,4 +1,4 @@
-"""A cache of the process that is empty for each test."""
+"""The cache of the process, empty for each test."""
 
 import pytest
 

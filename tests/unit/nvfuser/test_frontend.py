@@ -1,4 +1,4 @@
-"""The removed frontend by its names: one cache of the process, definitions that are one fusion, and what runs."""
+"""The removed frontend by its names: one cache per process, definitions of the same fusion, and execution."""
 
 import logging
 import os
@@ -128,7 +128,7 @@ def test_every_op_is_one_fusion_with_its_text_and_its_clone(name, cache):
             try:
                 result = eval(sample.call, {"fd": fd, "DataType": DataType, **names})
             except (DefinitionError, TypeError):
-                # A sample that needs sizes to be known.
+                # A sample that needs known sizes.
                 fd._walk = None
                 continue
             for value in result if isinstance(result, list | tuple) else [result]:
@@ -248,7 +248,7 @@ def test_schedules_of_schedulers():
 
 
 class Scaled(FusionDefinition):
-    """A definition with a schedule, and a number of its own."""
+    """A definition with a schedule and a unique number."""
 
     def __init__(self, factor):
         super().__init__()
@@ -421,7 +421,7 @@ def test_segments(cache):
     assert [by_text(segment).id() for segment in segments] == [cloned(segment).id() for segment in segments] == [1, 2]
     assert "    T1 = fd.ops.sum(T0, dims=[1])\n" in repr(segments[0])
     fd.execute([x, y], profile=True)
-    # A segment may be cut again when it runs.
+    # A segment may be segmented again when it runs.
     assert fd.profile().segments >= 2
 
 

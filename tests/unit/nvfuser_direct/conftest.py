@@ -1,4 +1,4 @@
-"""Random inputs of these tests repeat."""
+"""Makes the random inputs of these tests reproducible."""
 
 import pytest
 from needs import needs

@@ -1,4 +1,4 @@
-"""What the scripts of these tests share: run, print, run what was printed, compare values and strides."""
+"""Functions that the scripts of these tests share: run, print, run the printed text, compare values and strides."""
 
 import copy
 
@@ -17,7 +17,7 @@ def flat(inputs):
 
 
 def printed_again(fd):
-    """A definition made by executing the text that another one prints."""
+    """The definition that results from executing the text of another one."""
     names = {"FusionDefinition": FusionDefinition, "DataType": DataType, "nvfuser_direct": nvfuser_direct}
     exec(repr(fd), names)
     with FusionDefinition() as again:

@@ -1,4 +1,4 @@
-"""Errors have the types that nvFuser's users catch, and sentences that say what to do."""
+"""Errors have the types that nvFuser's users catch, and sentences with the remedy."""
 
 import operator
 import re

@@ -1,4 +1,4 @@
-"""Caches, executors, schedulers, the profiler and what can be asked of values, by nvFuser's names."""
+"""Caches, executors, schedulers, the profiler and members of values, by nvFuser's names."""
 
 import math
 import threading
@@ -92,7 +92,7 @@ def test_keys_are_structural():
     with FusionDefinition() as renamed:
         t0 = renamed.define_tensor(shape=[-1, -1], contiguity=[True, True])
         t1 = renamed.define_tensor(shape=[-1, -1], contiguity=[True, True])
-        renamed.ops.neg(t0)  # of no effect
+        renamed.ops.neg(t0)  # without effect
         renamed.add_output(renamed.ops.add(t0, renamed.ops.mul(t1, 2.0)))
     cache.cache_compile(renamed.fusion)
     assert renamed.fusion == scaled().fusion
@@ -250,7 +250,7 @@ def test_profiler():
     assert math.isnan(first.registers)
     assert "reduction" in str(profile)
     fd.execute([x])
-    assert prof.profile is profile, "what runs outside is not measured"
+    assert prof.profile is profile, "runs outside the block are not measured"
     unused = PythonProfiler()
     with pytest.raises(AssertionError, match="nothing has run"):
         _ = unused.profile
@@ -333,7 +333,7 @@ def test_fusion_by_hand():
     (result,) = FusionExecutorCache(fusion).execute([torch.ones(3), 3.0])
     assert torch.equal(result, torch.full((3,), 9.0))
     assert nvfuser_direct.translate_fusion(fusion).startswith("def nvfuser_fusion(fd : FusionDefinition) -> None :\n")
-    # A copy goes on from where the fusion was, and leaves it alone.
+    # A copy continues from the state of the fusion, and does not change the fusion.
     copied = FusionExecutorCache(fusion).fusion()
     with FusionGuard(copied):
         copied.add_output(nvfuser_direct.ops.neg(copied.outputs()[0]))

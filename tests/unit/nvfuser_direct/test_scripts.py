@@ -1,4 +1,4 @@
-"""Scripts as they are written for nvFuser's direct bindings; torch says what should come out."""
+"""Scripts as written for nvFuser's direct bindings, with torch as the oracle."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Scripts that use the less common ops, as they are written for nvFuser's direct bindings."""
+"""Scripts with the less common ops, as written for nvFuser's direct bindings."""
 
 import itertools
 

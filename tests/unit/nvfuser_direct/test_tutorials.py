@@ -1,4 +1,4 @@
-"""What tutorials do by hand, and what they print: a copy, reductions with rfactor, reshapes, a normalization."""
+"""Schedules by hand of the tutorials, and their output: a copy, reductions with rfactor, reshapes, a normalization."""
 
 import pytest
 from needs import needs

@@ -18,7 +18,7 @@ SIZED = frozenset({"indexing", "scatter", "sort", "cross_entropy", "index", "ind
 
 
 def _dense(x: np.ndarray) -> np.ndarray:
-    """A dense copy; NumPy's own makes one axis of none."""
+    """A dense copy; NumPy's own function turns zero axes into one."""
     return np.ascontiguousarray(x).reshape(x.shape)
 
 
@@ -41,7 +41,7 @@ class Built:
 
 
 def values(arg: Arg, rng: np.random.Generator) -> np.ndarray:
-    """Values of an operand: uniform in [low, high), truncated for integers; booleans are tossed."""
+    """Values of an operand: uniform in [low, high), truncated for integers; booleans are random."""
     dtype = arg.dtype
     if dtype is DataType.Bool:
         return rng.integers(0, 2, arg.shape).astype(np.bool_)
@@ -115,7 +115,7 @@ def variants(entry: Any, sample: Sample) -> Iterator[Variant]:
 
 
 def build(sample: Sample, variant: Variant = PLAIN, seed: int = 0) -> Built:
-    """A sample's definition with inputs; every result is an output, scalars through a tensor that they fill."""
+    """A sample's definition with inputs; every result is an output, scalars as tensors filled with them."""
     args = sample.args
     if variant.resize is not None:
         old, new = variant.resize

@@ -20,7 +20,7 @@ UNARY = {
     "silu": "nn.functional.silu",
     "logical_not": "logical_not",
 }
-# What torch takes complex numbers for.
+# Ops for which torch accepts complex numbers.
 COMPLEX_UNARY = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "exp2", "expm1", "log", "log10", "log1p",
     "log2", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "reciprocal", "sigmoid", "silu", "neg", "abs", "isfinite",

@@ -1,6 +1,6 @@
-"""Ops that PyTorch's users type first: extreme values, results beside the first, and what a definition remembers.
+"""Ops that PyTorch's users try first: extreme values, additional results, and what a definition records.
 
-Their legal and illegal calls are compared and refused with those of all ops, in test_samples.py and test_misuses.py.
+Their legal and illegal calls are tested with those of all ops, in test_samples.py and test_misuses.py.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from tests import agreement
 
 
 def defined(record, *inputs):
-    """A definition over inputs whose outputs are what ``record`` returns."""
+    """A definition over inputs whose outputs are the results of ``record``."""
     with FusionDefinition() as fd:
         tensors = [fd.define_tensor(list(x.shape), True, from_numpy(x.dtype)) for x in inputs]
         result = record(fd, *tensors)
@@ -84,7 +84,7 @@ def test_cross_entropy_of_ignored_targets():
     def loss(how, ignored):
         return computed(lambda fd, a, b: fd.ops.cross_entropy(a, b, reduction=how, ignore_index=ignored), x, labels)[0]
 
-    # A target whose score is minus infinity costs nothing where it is ignored.
+    # A target whose score is minus infinity adds no loss if it is ignored.
     np.testing.assert_allclose(loss("none", 2), [0, np.log(1 + np.exp(-2) + np.exp(-1))], rtol=1e-6)
     np.testing.assert_allclose(loss("mean", 2), loss("sum", 2), rtol=1e-6)
     assert loss("none", -100)[0] == INF

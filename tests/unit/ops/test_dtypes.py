@@ -1,4 +1,4 @@
-"""Element types: names, storage, rounding to few bits, and arrays of other libraries with them."""
+"""Element types: names, storage, rounding to few bits, and arrays of other libraries."""
 
 import ml_dtypes
 import numpy as np
@@ -185,7 +185,7 @@ def test_casts_to_few_bits_agree_with_torch(source, target):
     names = {D.Half: "float16", D.BFloat16: "bfloat16"}
     wanted = from_numpy_as("torch", x).to(getattr(torch, names.get(target, target.name.lower()))).to(torch.float32)
     if target is D.Float8_e4m3fn:
-        # Older versions of torch have NaN where a number is too large.
+        # Older versions of torch give NaN if a number is too large.
         wanted = torch.where(wanted.isnan(), 448 * torch.sign(from_numpy_as("torch", x.astype(np.float32))), wanted)
     np.testing.assert_array_equal(got.astype(np.float32), wanted.numpy())
 

@@ -1,6 +1,6 @@
-"""Illegal definitions, and wrong types of ops' arguments: the exception's class and a sentence that names them.
+"""Illegal definitions, and wrong types of ops' arguments: the exception's class, and a sentence that names them.
 
-Each op's own misuses stand beside it in the registry (test_misuses.py).
+The misuses of each op are in its registry entry (test_misuses.py).
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Reads and writes at positions that are data, against torch; positions outside; the option memory_promotion."""
+"""Reads and writes at positions given as data, against torch; positions outside; the option memory_promotion."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def same(got, wanted):
 
 
 def run(body, *arrays):
-    """The outputs of what ``body(fd, *tensors)`` records, all sizes symbolic."""
+    """The outputs of the definition that ``body(fd, *tensors)`` records with symbolic sizes."""
     with FusionBuilder() as fd:
         tensors = [
             fd.define_tensor(shape=[-1 if n != 1 else 1 for n in x.shape], dtype=from_numpy(x.dtype))
@@ -64,7 +64,7 @@ def run(body, *arrays):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dim", [0, 1, -1])
 class TestValues:
-    """Every dtype is moved as it is."""
+    """Every dtype is moved unchanged."""
 
     def test_select(self, dtype, dim):
         x = data((3, 4, 5), dtype)
@@ -96,7 +96,7 @@ class TestValues:
 
     def test_scatter(self, dtype, dim):
         x, source = data((3, 4, 5), dtype), data((3, 4, 5), dtype, 5)
-        # Distinct along the axis: of equal positions any may win.
+        # Distinct along the axis, because any of several equal positions may win.
         index = np.argsort(np.random.default_rng(2).random(x.shape), axis=dim % 3)[:2, :3, :4]
         want = torch.scatter(as_torch(x), dim, as_torch(index), as_torch(source))
         same(apply("scatter", x, index, source, dim), want)
@@ -160,7 +160,7 @@ OUTSIDE = {
 @pytest.mark.parametrize("op", sorted(OUTSIDE))
 @pytest.mark.parametrize("bad", [4, -1, 1 << 40])
 class TestOutside:
-    """A position outside its axis is named, whoever looks at it first."""
+    """A position outside its axis is reported, by whichever code reads it first."""
 
 
     def definition(self, op):
@@ -207,7 +207,7 @@ class TestOutside:
 ])
 @pytest.mark.parametrize("dtype", [*DTYPES, "UInt64", "Float8_e4m3fn"])
 def test_torch_evaluates_as_numpy(op, operands, dtype):
-    """What a segment without a kernel does with tensors of torch."""
+    """The evaluation of a segment without a kernel, on tensors of torch."""
     x = np.abs(data((3, 4), dtype)) if dtype == "UInt64" else data((3, 4), dtype)
     i = np.array([[0, 2], [1, 0], [2, 2]], np.int32)
     i[:, 1] += i[:, 0] == i[:, 1]

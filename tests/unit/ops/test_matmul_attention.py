@@ -82,7 +82,7 @@ def test_narrow_types(dtype):
 
 def test_dropout_is_of_the_right_share_and_the_same_backwards():
     p = 0.4
-    # With equal scores and values of one, an output is the share that stays, over the share that should.
+    # With equal scores and values of one, an output is the actual share kept by dropout over the expected share.
     q, k, v = torch.zeros(2, 4, 64, 8), torch.zeros(2, 4, 64, 8), torch.ones(2, 4, 64, 8)
     g = torch.ones(2, 4, 64, 8)
     fd = attention(dropout=p)
@@ -90,7 +90,7 @@ def test_dropout_is_of_the_right_share_and_the_same_backwards():
     out, _, _, _, dv, seed, offset = fd.execute([q, k, v, g])
     assert abs(out.mean() - 1) < 0.02
     assert out.std() > 0.05
-    # Each key's gradient is what it gave to all queries: the sums over everything agree only if the masks do.
+    # Each key's gradient sums its contributions to all queries: the total sums agree only if the masks do.
     torch.testing.assert_close(dv.sum((2, 3)), out.sum((2, 3)), rtol=1e-4, atol=1e-4)
     assert seed.tolist() == [5, 0]
     assert int(offset) == 0

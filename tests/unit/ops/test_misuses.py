@@ -35,8 +35,8 @@ def test_illegal_calls(name: str, number: int) -> None:
     text = str(raised.value)
     assert name in text, f"the sentence does not name the op: {text}"
     assert "\n" not in text
-    assert text.endswith("."), f"no sentence: {text}"
-    # What nvFuser's users catch; what is not supported is none of these.
+    assert text.endswith("."), f"not a sentence: {text}"
+    # The types that nvFuser's users catch; unsupported calls raise other types.
     builtin = {DefinitionError: RuntimeError, ArgumentTypeError: TypeError, UnsupportedError: FuserLabError}
     assert isinstance(raised.value, builtin[misuse.error])
 

@@ -1,4 +1,4 @@
-"""Random numbers: known answers, distributions, and the same numbers however a fusion is cut and drawn for."""
+"""Random numbers: known answers, distributions, and the same numbers for every segmentation and target."""
 
 import math
 from statistics import NormalDist
@@ -43,7 +43,7 @@ def test_a_normal_pair_is_box_and_mullers():
 
 
 def largest_gap(sample, distribution):
-    """Kolmogorov and Smirnov's statistic, times the root of the sample's size."""
+    """The Kolmogorov-Smirnov statistic, times the square root of the sample's size."""
     ordered = np.sort(np.ravel(sample).astype(np.float64))
     wanted = np.array([distribution(x) for x in ordered])
     steps = np.arange(len(ordered) + 1) / len(ordered)
@@ -62,14 +62,14 @@ def test_distributions(seed):
     assert abs(u.std() - math.sqrt(1 / 12)) < 0.01
     assert abs(z.mean()) < 4 / math.sqrt(count)
     assert abs(z.std() - 1) < 0.02
-    # Neighbours, which share words, are independent.
+    # Adjacent numbers, which share words, are independent.
     assert abs(np.corrcoef(z[::2], z[1::2])[0, 1]) < 0.03
     assert abs(np.corrcoef(np.abs(z[::2]), np.abs(z[1::2]))[0, 1]) < 0.03
     assert abs(np.corrcoef(u[::2], u[1::2])[0, 1]) < 0.03
 
 
 def dropout(shape=(16, 24)):
-    """Two random tensors beside an input, one of them used twice, in several segments."""
+    """Two random tensors and an input in several segments; one of the tensors is used twice."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True)
         a = fd.ops.rand_like(x)

@@ -1,4 +1,4 @@
-"""Reductions: overloads, dtypes, broadcast and expanded axes, nothing to reduce."""
+"""Reductions: overloads, dtypes, broadcast and expanded axes, empty axes."""
 
 import numpy as np
 import pytest
@@ -100,7 +100,7 @@ def test_nothing_to_reduce_is_full_of_the_identity(name, wanted):
     names, _, fd = recorded(lambda fd, x: getattr(fd.ops, name)(x, [1]), (3, 0))
     assert names == ["full"]
     np.testing.assert_array_equal(fd.execute([np.zeros((3, 0), np.float32)])[0], np.full(3, wanted))
-    # The same where the size is known only with the inputs.
+    # The same if the size is known only with the inputs.
     _, _, fd = recorded(lambda fd, x: getattr(fd.ops, name)(x, [1]), (-1, -1))
     np.testing.assert_array_equal(fd.execute([np.zeros((3, 0), np.float32)])[0], np.full(3, wanted))
 
@@ -148,7 +148,7 @@ def test_segments_squeeze_instead_of_reducing():
 @pytest.mark.parametrize("declared", [[-1, -1, -1], [3, 2, 0]])
 @pytest.mark.parametrize("dims", [[2], [1, 2], None])
 def test_axes_expanded_to_nothing(op, known, dtype, declared, dims):
-    # The element that would be repeated is not there: its memory has no element.
+    # There is no element to repeat: the memory is empty.
     with FusionDefinition() as fd:
         x = fd.define_tensor(declared, [None, False, None], dtype)
         fd.add_output(getattr(fd.ops, op)(x, dims) if dims else getattr(fd.ops, op)(x))

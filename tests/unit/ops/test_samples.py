@@ -16,7 +16,7 @@ CALLS = [(name, number) for name, entry in ENTRIES.items() for number in range(l
 
 
 def in_layouts() -> list[tuple[str, int]]:
-    """Calls to be tried in all layouts: one of each pointwise op, three of any other, no two with equal shapes."""
+    """Calls to try in all layouts: one of each pointwise op, three of any other, no two with equal shapes."""
     found = []
     for name, entry in ENTRIES.items():
         shapes: dict[object, int] = {}
@@ -44,7 +44,7 @@ def check(built: Built, targets: tuple[str, ...] = agreement.TARGETS) -> None:
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @by_call
 def test_agrees_with_itself(name: str, number: int) -> None:
-    """The first call of an op is checked on both targets; `make test` checks each other call on one of the two."""
+    """The first call of an op is checked on both targets; `make test` checks every other call on one of the two."""
     both = THOROUGH or number == 0
     check(build(ENTRIES[name].samples[number]), agreement.TARGETS if both else (agreement.TARGETS[number % 2],))
 
@@ -52,7 +52,7 @@ def test_agrees_with_itself(name: str, number: int) -> None:
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize(("name", "number"), LAID_OUT, ids=[f"{n}-{k}" for n, k in LAID_OUT])
 def test_layouts_and_sizes(name: str, number: int) -> None:
-    """`make test` tries a third of the variants of a call and others for the next call; `make test-all` tries all."""
+    """`make test` tries a third of a call's variants, another third for the next call; `make test-all` tries all."""
     entry = ENTRIES[name]
     sample = entry.samples[number]
     legal, turn = 0, LAID_OUT.index((name, number))

@@ -1,4 +1,4 @@
-"""Scalars follow the rules of tensors: one meaning of division by zero, of dtypes, and of integers made of floats."""
+"""Scalars follow the rules of tensors: division by zero, dtypes, and conversion of floats to integers."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ DIVISIONS = {
 
 
 def results(fd, inputs):
-    """What the reference and the kernels of both targets give."""
+    """The results of the reference and of the kernels for both targets."""
     plan = segment(fd, inputs)
     ways = [fd.reference(inputs), *(lock_step(plan, inputs, target) for target in TARGETS)]
     return [np.asarray(x) for way in ways for x in way]

@@ -1,4 +1,4 @@
-"""Scans and sorts against torch: values, dtypes, ties, NaN, initial values, sizes that scalar inputs decide."""
+"""Scans and sorts against torch: values, dtypes, ties, NaN, initial values, sizes given by scalar inputs."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ SCANS = {
 
 
 def in_float64(x):
-    """An exact meaning: integers and booleans wrap nowhere at these sizes."""
+    """An exact result: integers and booleans do not overflow at these sizes."""
     return torch.from_numpy(x.astype(np.complex128 if x.dtype.kind == "c" else np.float64))
 
 
@@ -173,7 +173,7 @@ def test_topk(dtype, largest, dim):
         assert values.dtype == x.dtype
         assert indices.dtype == np.int64
         np.testing.assert_array_equal(values.astype(np.float64), want.values)
-        # Ties make several answers right: each position must hold its value, and none be named twice.
+        # With ties several results are right: each position must hold its value, and none may occur twice.
         np.testing.assert_array_equal(np.take_along_axis(x, indices, dim), values)
         assert (np.diff(np.sort(indices, axis=dim), axis=dim) > 0).all()
         found = OPS["topk"].library(torch, as_torch(x), k=k, dim=dim, largest=largest, sorted=True)

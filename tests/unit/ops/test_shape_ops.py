@@ -1,4 +1,4 @@
-"""Sizes that are known only when inputs are bound: one definition, many shapes; what fits and what does not."""
+"""Sizes that are known only when inputs are bound: one definition, many shapes; legal and illegal ones."""
 
 import re
 
@@ -169,7 +169,7 @@ def test_sizes_may_be_computed():
     assert fusion.deciding_scalars == {"i1"}
     bound = bind(fusion, [spec((7,)), 5]).fusion
     assert bound.outputs[0].shape == (2, 4)
-    assert [e.op.name for e in bound.exprs] == ["full"], "arithmetic that only sizes were made of is gone"
+    assert [e.op.name for e in bound.exprs] == ["full"], "arithmetic used only for sizes is gone"
     with pytest.raises(InputError, match="an extent is 0 or more"):
         bind(fusion, [spec((7,)), -4])
 

@@ -1,4 +1,4 @@
-"""Welford, var and var_mean: values, text, and how they are cut and lowered."""
+"""Welford, var and var_mean: values, text, segmentation and lowering."""
 
 import numpy as np
 import pytest

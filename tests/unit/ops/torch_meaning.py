@@ -1,7 +1,7 @@
-"""What each op means in torch, written by hand: an oracle that shares no line with the ops themselves.
+"""The meaning of each op in torch, written by hand: an oracle that shares no code with the ops themselves.
 
-`TorchDefinition` answers to ``fd.ops.<name>(...)`` as a definition does, and computes at once: floats in float64, so
-that only the meaning is compared and not the rounding.
+`TorchDefinition` has ``fd.ops.<name>(...)`` like a definition, and computes immediately: floats in float64, so that
+only the meaning is compared, not the rounding.
 """
 
 import math
@@ -30,7 +30,7 @@ FLOAT = frozenset({
     "erfinv", "erfcinv", "lgamma", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh",
     "sqrt", "tan", "tanh", "truediv",
 })
-# Names that mean the same in torch, operand by operand.
+# Names with the same meaning and operands in torch.
 SAME = frozenset({
     "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift",
     "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "cos", "cosh", "eq", "erf", "erfc",
@@ -55,7 +55,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def wide(value: Any) -> Any:
-    """A tensor with floats in float64 and small integers in int32; anything else as it is."""
+    """A tensor with floats in float64 and small integers in int32; anything else unchanged."""
     if not is_tensor(value):
         return value
     if value.dtype.is_complex:
@@ -80,7 +80,7 @@ def floating(value: Any) -> Any:
 
 
 class Torch:
-    """``fd.ops`` in torch: ops of another meaning, signature or name than torch's are methods."""
+    """``fd.ops`` in torch: ops whose meaning, signature or name differs from torch's are methods."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in SAME:
@@ -221,7 +221,7 @@ class Torch:
         if not kept:
             return arg
         if 0 in (arg.shape[d] for d in kept):
-            # torch refuses to say what the largest of nothing is.
+            # torch refuses the maximum of an empty tensor.
             shape = torch.sum(arg, kept, bool(keepdim)).shape
             if arg.dtype is torch.bool:
                 return torch.full(shape, empty > 0)
@@ -254,7 +254,7 @@ class Torch:
         square = torch.sum((arg - mean) ** 2, kept)
         return torch.mean(arg, kept), square, torch.full(square.shape, count)
 
-    # What is written with other ops, and a function of torch
+    # Composites, and a function of torch
 
     def gelu(self, arg: Any, approximate: str = "none") -> Any:
         return nn.gelu(arg, approximate=approximate)
@@ -293,7 +293,7 @@ class Torch:
         return nn.layer_norm(arg, [int(n) for n in normalized_shape], weight, bias, eps)
 
     def rms_norm(self, arg: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Any:
-        # What the op takes for a float of 32 bits, since its operands here are of 64.
+        # The op's values for 32-bit floats, since its operands have 64 bits here.
         return nn.rms_norm(arg, normalized_shape, weight, torch.finfo(torch.float32).eps if eps is None else eps)
 
     def group_norm(self, arg: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Any:
@@ -335,7 +335,7 @@ class Torch:
 
     def index_put(self, arg: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
         new = values if is_tensor(values) else torch.tensor(values, dtype=arg.dtype)
-        # The op takes None for axes that are kept; its Python function does not.
+        # The op accepts None for axes that are kept; torch's Python function does not.
         return torch.ops.aten.index_put(arg, list(indices), new, accumulate)
 
     def as_strided(self, arg: Any, size: Any, stride: Any, storage_offset: int = 0) -> Any:
@@ -463,13 +463,13 @@ class Torch:
     def scatter_add(self, arg: Any, index: Any, src: Any, dim: int) -> Any:
         values = src if is_tensor(src) else torch.full(index.shape, src, dtype=arg.dtype)
         total = torch.scatter_add(arg, dim, index.to(torch.int64), values)
-        return total % 256 if arg.dtype is torch.int64 and bool((arg > 9).any()) else total  # that of a Byte
+        return total % 256 if arg.dtype is torch.int64 and bool((arg > 9).any()) else total  # the value of a Byte
 
     def embedding_fwd(
         self, input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None, norm_type: Any = None,
         scale_grad_by_freq: Any = None, sparse: Any = None,
     ) -> Any:
-        # torch writes the rows that it scales into the table.
+        # torch writes the scaled rows into the table.
         return nn.embedding(input, weight.clone(), padding_idx, max_norm, 2.0 if norm_type is None else norm_type)
 
     # Products
@@ -507,7 +507,7 @@ class Torch:
 
 
 class TorchDefinition:
-    """Stands for ``fd`` in the call of a sample."""
+    """Replaces ``fd`` in the call of a sample."""
 
     ops = Torch()
 

@@ -1,4 +1,4 @@
-"""Pre-segmentation passes that a user brings along."""
+"""Pre-segmentation passes that a user supplies."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +15,7 @@ from fuser_lab.report.passes import view_passes
 
 @dataclass(frozen=True)
 class HintBehind(fl.Pass):
-    """Puts segment_set behind every op of a name."""
+    """Inserts a segment_set after every op with a given name."""
 
     op: str = "exp"
     name: ClassVar[str] = "hint_behind"
@@ -70,14 +70,14 @@ def test_ours_can_be_left_out_and_switched_off():
 
 
 class Nothing(HintBehind):
-    """Forgets to return."""
+    """Does not return a fusion."""
 
     def run(self, fusion):
         return None
 
 
 class LosesAnOutput(HintBehind):
-    """Returns another fusion."""
+    """Returns an unrelated fusion."""
 
     def run(self, fusion):
         return Fusion(inputs=fusion.inputs, exprs=(), outputs=fusion.tensor_inputs)

@@ -1,4 +1,4 @@
-"""Pre-segmentation passes: what they rewrite, what they leave, and that the meaning stays."""
+"""Pre-segmentation passes: what they rewrite, what they do not rewrite, and that the meaning is preserved."""
 
 import itertools
 
@@ -59,7 +59,7 @@ def test_nan_becomes_the_integer_of_the_type_that_it_had(source, wide, shortened
 
 
 def test_a_shortened_chain_of_casts_gives_the_same_numbers_for_all_types():
-    """Every chain of three types, on values at which conversions differ: NaN, negative numbers, ends of ranges."""
+    """Every chain of three types, on values whose conversions differ: NaN, negative numbers, ends of ranges."""
     left_out = {DataType.Null, DataType.Float4_e2m1fn, DataType.Float4_e2m1fn_x2}
     real = [dtype for dtype in DataType if dtype not in left_out and not dtype.is_complex]
     hard = np.array([0, 1, -1, 2.5, -2.5, 127, -128, 255, 2049, -70000, 2**31 - 1, -(2**31), 16777217, 1e10, -1e10])

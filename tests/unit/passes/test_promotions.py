@@ -1,4 +1,4 @@
-"""Promoted extremes, late repeats and scatters that add up: where each pass acts, and every reason not to."""
+"""Promoted extremes, delayed repeats and accumulating scatters: where each pass acts, and every reason not to."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def untouched(name, body):
 
 
 def with_nan(shape=(5, 6), dtype=np.float32):
-    """Return rows without NaN, with one, with all NaN, and with infinities on top."""
+    """Return rows without NaN, with one, with only NaN, and with infinities as well."""
     x = np.random.default_rng(0).normal(size=shape).astype(dtype)
     x[1, 2] = np.nan
     x[2] = np.nan
@@ -105,7 +105,7 @@ def test_an_earlier_sum_of_the_rows_serves_too():
 
 
 def refusals():
-    """Return what keeps a maximum, by name."""
+    """Return fusions in which a maximum is not promoted, by name."""
     def shown(fd, x):
         most = fd.ops.max(x, [1], keepdim=True)
         fd.add_output(most)
@@ -210,7 +210,7 @@ def repeated(fd, x, times=3, axis=0):
 
 
 def both(body):
-    """Run the pass that makes repeats, then the one that moves them."""
+    """Run the pass that creates repeats, then the one that moves them."""
     fusion = PASSES["translate_repeat_to_expand"].run(record(body))
     return fusion, PASSES["move_repeat_forward"].run(fusion)
 
@@ -251,7 +251,7 @@ def test_a_repeat_stops_at_what_it_cannot_pass():
 
 
 def fixed_repeats():
-    """Return what keeps a repeat in its place, by name."""
+    """Return fusions in which a repeat is not moved, by name."""
     def shown(fd, x):
         value = repeated(fd, x)
         fd.add_output(value)
@@ -309,7 +309,7 @@ def test_less_is_computed_and_as_much_is_moved():
 
 
 def counted(fd, *, dtype=INT, source=None, shape=(100, 1), fill=0, dims=(0,), dim=1, again=False, shown=False):
-    """Add up what is scattered into rows of 8."""
+    """Accumulate scattered values into rows of 8."""
     index = fd.define_tensor(list(shape), dtype=INT)
     zeros = fd.ops.full([100, 8] if dim == 1 else [8, 100], fill, dtype)
     value = fd.define_scalar(1, dtype) if source is None else source(fd)
@@ -375,7 +375,7 @@ def test_fewer_rows_than_zeros_and_three_axes():
 @pytest.mark.parametrize(
     "given",
     [
-        {"shape": (100, 2)},  # two of a row may meet, and one would be lost
+        {"shape": (100, 2)},  # two elements of a row may have one position, and one would be lost
         {"fill": 1},
         {"dtype": FLOAT},
         {"dims": (1,)},

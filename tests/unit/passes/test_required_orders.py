@@ -1,4 +1,4 @@
-"""Layouts that users require come through every pass, alone and one after the other."""
+"""Layouts that users require are preserved by every pass, alone and in sequence."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -18,7 +18,7 @@ EVERYWHERE = PassPipeline(
 
 
 def required(fusion):
-    """Yield the fusion with each layout required of each output that may have one."""
+    """Yield the fusion with each layout required for each output that may have one."""
     for output in fusion.outputs:
         for order in list(permutations(range(output.ndim)))[:6]:
             try:
@@ -28,7 +28,7 @@ def required(fusion):
 
 
 def kept(changed, name, order):
-    """Check that the only requirement is the one that was made, and that the tensor lies so."""
+    """Check that the only requirement is the one that was set, and that the tensor has this layout."""
     (tensor, ranks), = changed.stride_orders
     assert (tensor.name, ranks) == (name, order)
     assert changed.get_output_stride_order(name) == order
@@ -64,7 +64,7 @@ def test_the_fusion_that_was_asked_first_stays_as_it_is():
     assert fusion != placed
     assert hash(fusion) != hash(placed)
     assert placed == fusion.set_output_stride_order(fusion.outputs[0].name, [3, 2, 1, 0])
-    assert PASSES["allocation_domain"].run(placed) is placed, "what is required row-major is not hinted at"
+    assert PASSES["allocation_domain"].run(placed) is placed, "a tensor that must be row-major gets no hint"
 
 
 def test_a_fusion_whose_requirement_is_not_met_is_none():

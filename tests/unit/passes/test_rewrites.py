@@ -1,4 +1,4 @@
-"""Each pass on small fusions: the lines before and after, and what it has to leave alone."""
+"""Each pass on small fusions: the lines before and after, and what it must not change."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ BF16, FLOAT, INT = DataType.BFloat16, DataType.Float, DataType.Int
 
 
 def after(name, body):
-    """Run a pass alone; its meaning must stay."""
+    """Run a pass alone; the meaning must not change."""
     fusion = record(body)
     changed = PASSES[name].run(fusion)
     same_meaning(fusion, changed)
@@ -49,7 +49,7 @@ def test_every_pass_has_an_example_and_changes_it():
         fusion = example(name)
         changed = one.run(fusion)
         assert changed is not fusion
-        assert one.run(changed) is changed, f"{name} finds something to do in its own result"
+        assert one.run(changed) is changed, f"{name} changes its own result"
         assert one.nvfuser or name == "explicit_seeds"
         if name != "explicit_seeds":
             same_meaning(fusion, changed)
@@ -419,7 +419,7 @@ def order_of(body):
 
 
 def ranks(memory):
-    """Return stride_order of a memory order."""
+    """Return the stride_order of a memory order."""
     return [len(memory) - 1 - memory.index(axis) for axis in range(len(memory))]
 
 

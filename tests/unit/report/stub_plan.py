@@ -45,7 +45,7 @@ class StubVerdict:
 
 @dataclass(frozen=True)
 class StubWhy:
-    """An answer to why."""
+    """The reason why two values are together or separate."""
 
     text: str
     verdicts: tuple[StubVerdict, ...] = ()
@@ -98,7 +98,7 @@ class StubPlan:
 
     @property
     def decisions(self) -> DecisionLog:
-        """Attempts."""
+        """Number of attempts."""
         return self.log
 
     @cached_property
@@ -127,7 +127,7 @@ class StubPlan:
         )
 
     def cut(self, edge: Any) -> StubPlan:
-        """Split a segment behind a tensor, or on one edge: a pair of tensor and consumer."""
+        """Split a segment after a tensor, or on one edge: a pair of tensor and consumer."""
         tensor, consumer = edge if isinstance(edge, tuple) else (edge, None)
         for n, group in enumerate(self.groups):
             if tensor in group:
@@ -142,7 +142,7 @@ class StubPlan:
         raise IllegalEdit(msg)
 
     def glue(self, a: int, b: int) -> StubPlan:
-        """Join two neighbouring groups."""
+        """Join two adjacent groups."""
         a, b = sorted((a, b))
         if any(e.kind is OpKind.REDUCTION for e in self.segments[a].exprs) and len(self.segments[b].exprs) > 1:
             msg = (
@@ -164,7 +164,7 @@ class StubPlan:
         return StubWhy(f"{a} and {b} are separate: every scheduler refused them.", (refusal,))
 
     def to_python(self, form: str = "fuser_lab") -> str:
-        """Return code that makes this plan."""
+        """Return code that creates this plan."""
         if form != "fuser_lab":
             return f"# {form}\n"
         return f"plan = fl.segment(fd, inputs)  # {len(self.groups)} segments\n"
@@ -224,7 +224,7 @@ def sum_broadcast_add(names: tuple[str, ...] = ("T0", "T1", "T2", "T3", "T4")) -
 
 
 def rope_like(heads: int = 10, segments: int = 4) -> StubPlan:
-    """Return a fusion of about eight ops a head, shaped like a rotary embedding's backward."""
+    """Return a fusion of about eight ops per head, shaped like a rotary embedding's backward."""
     inputs, exprs, outputs = [], [], []
     numbers = itertools.count()
     name = lambda: f"T{next(numbers)}"  # noqa: E731 - a counter with a prefix

@@ -1,4 +1,4 @@
-"""Errors in units in the last place, and the tables of them."""
+"""Errors in units in the last place, and their tables."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def test_neighbouring_numbers_are_one_unit_apart():
     assert ulps(above, x.astype(np.float64), D.Float).tolist()[:3] == [1.0, 1.0, 1.0]
     assert ulps(above, x.astype(np.float64), D.Float).tolist()[3:] == [1.0, 1.0]
     assert errors([1.0], [1 + 2.0**-24]) == [0.5]
-    assert errors([1.0], [1 - 2.0**-25]) == [0.5]  # below a power of two units are half as large
+    assert errors([1.0], [1 - 2.0**-25]) == [0.5]  # below a power of two, units are half as large
     assert errors([1.0], [1.0 + 2.0**-10], D.Half) == [1.0]
 
 

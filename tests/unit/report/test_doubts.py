@@ -1,4 +1,4 @@
-"""What is said of times that may be off."""
+"""Remarks on times that may be unreliable."""
 
 import math
 

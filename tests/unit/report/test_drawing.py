@@ -1,4 +1,4 @@
-"""A drawing that reuses what was drawn of another plan is the one that a fresh drawing gives."""
+"""A drawing that reuses parts of another plan's drawing equals a fresh drawing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLANS = {name: example(name) for name in (RECOMPUTES, NORM)} | {"layers": layers
 
 
 def edited(plan, choose):
-    """Return the plan after an edit at a random edge, or the plan itself where that is refused."""
+    """Return the plan after an edit at a random edge, or the plan itself if the edit is refused."""
     edges = [edge for edge in view_plan(plan, decisions=False).edges if edge.kind in {"inside", "boundary"}]
     edge = choose.draw(st.sampled_from(edges))
     try:

@@ -1,4 +1,4 @@
-"""The maps between the numbers of a definition and those of its segments, as text and drawn."""
+"""The maps between the numbers of a definition and those of its segments, as text and as a picture."""
 
 import re
 from xml.etree import ElementTree as ET

@@ -1,4 +1,4 @@
-"""The layered layout: legal for any graph, quick for large ones, and the same each time."""
+"""The layered layout: legal for any graph, fast for large ones, and deterministic."""
 
 import itertools
 import time
@@ -70,7 +70,8 @@ def test_no_wire_passes_through_an_item(graph):
     for route in placed.routes:
         for (x0, y0), (x1, y1) in itertools.pairwise(route):
             for left, top, right, bottom in boxes:
-                # Between two ranks a wire may lean; beside an item of a rank it is upright, and clear of it.
+                # Between two ranks a wire may be slanted; beside an item of a rank it is vertical, and does not touch
+                # the item.
                 if y0 < bottom - 1e-6 and y1 > top + 1e-6:
                     assert max(x0, x1) <= left + 1e-6 or min(x0, x1) >= right - 1e-6
 
@@ -126,12 +127,12 @@ def test_a_long_chain_with_a_shared_input_is_laid_out_at_once():
 def test_an_edit_lays_out_only_what_it_changed():
     plan = shared_input_chain(60)
     plan = plan.cut(plan.fusion.exprs[30].out.name)
-    room = Room(width=4000, height=4000)  # in which nothing becomes too small
+    room = Room(width=4000, height=4000)  # in which nothing is too small
     drawn = lay_out(view_plan(plan), room)
     before = place.cache_info()
     lay_out(view_plan(plan.cut(plan.fusion.exprs[50].out.name)), room, drawn)
     after = place.cache_info()
-    assert after.hits == before.hits  # the segment above is taken as it is
+    assert after.hits == before.hits  # the segment above is reused unchanged
     assert after.misses - before.misses == 2  # two new segments
 
 

@@ -74,7 +74,7 @@ def test_layout_is_quick(stubs, heads, most):
 
 
 def at(curve, share):
-    """Return the point of a curve at a share of its pieces, by Bézier's formula."""
+    """Return the point of a curve at a parameter in its pieces, by Bézier's formula."""
     pieces = (len(curve.points) - 1) // 3
     n = min(int(share * pieces), pieces - 1)
     t = share * pieces - n
@@ -130,7 +130,7 @@ def test_what_an_edit_does_not_change_stays_where_it_is(stubs):
         for segment in same for name, box in before.nodes.items() if name in segment.nodes
     }
     assert (0.0, 0.0) in moves
-    assert len(moves) <= 2, "what is below the cut moves as one, if at all"
+    assert len(moves) <= 2, "items below the cut move together, if at all"
     again = lay_out(view, before=before)
     for name, box in before.nodes.items():
         assert (again.nodes[name].x, again.nodes[name].y) == pytest.approx((box.x, box.y), abs=0.01), name

@@ -1,4 +1,4 @@
-"""Ops folded by module: each op is in one box or in none, and no way leads out of a box and back."""
+"""Ops folded by module: each op is in at most one box, and no path leads out of a box and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATHS = ("model", "model.layers.0", "model.layers.0.norm", "model.layers.0.mlp",
 
 
 def called(paths):
-    """Return the view of the plan whose ops are called by these modules, one after the other."""
+    """Return the view of the plan whose ops these modules call, in this order."""
     return view_plan(replace(PLAN, modules=tuple(zip(OPS, paths, strict=True))), decisions=False)
 
 
@@ -47,7 +47,7 @@ def test_a_module_opens_into_its_modules_and_its_own_ops(view):
     assert paths("model.layers.0") == ["model.layers.0.norm", "model.layers.0.mlp", "model.layers.1"]
     shown = by_modules(view, module_folds(view, ["model.layers.0"]))
     assert {n.module for n in shown.nodes if n.kind == "op"} == {"model.layers.0"}
-    assert next(n.label for n in shown.nodes if n.kind == "segment") == "layers.0.norm"  # what all share is left out
+    assert next(n.label for n in shown.nodes if n.kind == "segment") == "layers.0.norm"  # the common prefix is omitted
     every = ("model.layers.0", "model.layers.0.norm", "model.layers.0.mlp", "model.layers.1", "model.layers.1.norm")
     assert by_modules(view, module_folds(view, every)) == view
 

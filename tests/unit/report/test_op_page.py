@@ -1,4 +1,4 @@
-"""The page of all ops says what is so, and docs/ops.md is that page."""
+"""The page of all ops is correct, and docs/ops.md is that page."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests.unit.builders import record
 
 @pytest.fixture(scope="module")
 def found():
-    """All rows, found once: to ask every op takes seconds."""
+    """All rows, computed once, which takes seconds."""
     return op_rows()
 
 

@@ -1,4 +1,4 @@
-"""What each step before the cut replaced, as data, as two graphs side by side, and as text."""
+"""The replacements of each step before segmentation, as data, as two graphs side by side, and as text."""
 
 import json
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class HintBehind(fl.Pass):
 
 
 def sides(name):
-    """The fusions before and after a pass, of the example in docs/passes.md."""
+    """The fusions before and after a pass, for the example in docs/passes.md."""
     with FusionDefinition() as fd:
         exec(EXAMPLES[name], {"fd": fd, "DataType": DataType})
     before = bind(fd.fusion, default_inputs(fd.fusion)).fusion

@@ -1,4 +1,4 @@
-"""The pictures of a difference and of a log, counted against the plans themselves."""
+"""The pictures of a difference and of a log, checked by counts from the plans themselves."""
 
 import re
 from xml.etree import ElementTree as ET

@@ -96,7 +96,7 @@ def test_arrows_go_from_the_marks_of_one_plan_to_those_of_the_other(both):
     root = ET.fromstring(plots.roofline_svg(after, H200, before=before, pairs=pairs))
     arrows = [e for e in root.iter() if e.get("class") == "fl-arrow"]
     titles = [e.find("{*}title").text for e in arrows]
-    # The third pair is one kernel in both plans: its marks touch, and there is nothing to point at.
+    # The third pair is one kernel in both plans: its marks touch, and no arrow connects them.
     assert titles == ["S0 there to S0 here", "S0 there to S1 here"]
     squares = [e for e in root.iter() if e.get("class") == "fl-before"]
     assert len(squares) == 2

@@ -1,4 +1,4 @@
-"""Everything that is shown can be saved: by extension, complete, escaped, and without a link to anywhere."""
+"""Everything that is shown can be saved: by extension, complete, escaped, and without external links."""
 
 import csv
 import json
@@ -151,7 +151,7 @@ def read(thing, path):
 
 
 def test_csv_holds_numbers_with_the_unit_in_the_name_of_the_column(fd, plans, tmp_path):
-    """x and y are [64, 32] in float32; the sum over rows is a [64] of it."""
+    """x and y are [64, 32] in float32; the sum over rows has shape [64]."""
     large, small = 64 * 32 * 4, 64 * 4
     unfused = plans[1]
     rows = read(unfused, tmp_path / "p.csv")
@@ -223,4 +223,4 @@ def test_a_browser_draws_the_png_in_colour(shown, what, tmp_path, monkeypatch, b
     assert dots.shape[:2] == (high, wide)
     assert (dots.max(), dots.min() < 0.5) == (1, True), "dark text on white"
     if what in {"plan", "diff"}:
-        assert (dots.max(axis=2) - dots.min(axis=2)).max() > 0.2, "segments have colours"
+        assert (dots.max(axis=2) - dots.min(axis=2)).max() > 0.2, "segments are coloured"

@@ -1,4 +1,4 @@
-"""What a notebook gets of an object: text and HTML, and a picture if there is one."""
+"""The representations of an object in a notebook: text and HTML, and a picture if there is one."""
 
 from fuser_lab.report.shown import Shown
 

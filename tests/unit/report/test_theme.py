@@ -4,7 +4,7 @@ from fuser_lab.report import theme
 
 
 def luminance(colour):
-    """Relative luminance of WCAG 2.2."""
+    """Relative luminance according to WCAG 2.2."""
     channels = (int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5))
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,4 +1,4 @@
-"""Kernels compiled side by side: all of them on disk, errors told by who asked, interrupts end everything."""
+"""Kernels compiled in parallel: all of them on disk, errors raised by the caller, interrupts end everything."""
 
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from fuser_lab.runtime.cpu_kernels import is_compiled
 
 
 def kernels(count: int, size: int) -> list[GeneratedKernel]:
-    """Kernels that nobody else has."""
+    """Kernels that are unique to a test."""
     return [
         generate(build(lambda fd, x, n=n: fd.ops.mul(x, size + n / 1024), [(size,)], D.Float), S.POINTWISE)
         for n in range(count)
@@ -49,11 +49,11 @@ def test_processes_leave_what_they_compile_on_disk(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ahead, "processors", lambda: 2)
     ahead.compile_ahead(some, None, progress)
     assert all(is_compiled(kernel.source) for kernel in some)
-    assert len(here) < len(some), "others have compiled some"
+    assert len(here) < len(some), "other processes have compiled some"
     assert seen == [(n, 6) for n in range(1, 7)]
     seen.clear()
     ahead.compile_ahead(some, None, progress)
-    assert not seen, "all is known"
+    assert not seen, "everything is cached"
 
 
 def test_few_kernels_are_not_worth_it() -> None:
@@ -63,7 +63,7 @@ def test_few_kernels_are_not_worth_it() -> None:
 
 
 class Broken:
-    """A process that ends without an answer."""
+    """A process that ends without a result."""
 
     def __init__(self) -> None:
         self.stdin = self.stdout = self
@@ -85,7 +85,7 @@ def test_a_process_that_ends_gives_its_kernel_back(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ahead, "processes", processes)
     monkeypatch.setattr(ahead, "compile_kernel", lambda kernel, _: here.append(kernel.source))
     ahead.compile_ahead(some, None, progress=False)
-    # What is given back after this process has looked is compiled when it is needed.
+    # A kernel returned after this process has looked is compiled when it is needed.
     assert set(here) <= {kernel.source for kernel in some}
     assert len(here) >= len(some) - 2
 

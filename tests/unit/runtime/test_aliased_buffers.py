@@ -1,4 +1,4 @@
-"""Results that are other shapes of an intermediate lie in the memory that the intermediate is written to."""
+"""Results that are views of an intermediate share its memory."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ F = DataType.Float
 
 
 def grouped(*, twice: bool = False, turned: bool = False) -> Plan:
-    """Rows of [4, 6, 10] less their mean, seen as [4, 60]: once, twice, or with axes turned before."""
+    """Rows of [4, 6, 10] minus their mean, viewed as [4, 60]: once, twice, or with axes permuted first."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[4, 6, 10], contiguity=True, dtype=F)
         average = fd.ops.mul(fd.ops.sum(x, dims=[2], keepdim=True), 0.1)
@@ -95,7 +95,7 @@ def test_other_shapes_between_segments_lie_in_one_memory():
     prepared = plan.prepared("cpu")
     rng = np.random.default_rng(1)
     views = [s for s in plan.segments if all(e.op.name == "reshape" for e in s.exprs)]
-    assert views, "the column is made by a segment of its own"
+    assert views, "a separate segment computes the column"
     for _ in range(3):
         x, y = (rng.standard_normal(shape).astype(np.float32) for shape in ((8, 16), (2, 64)))
         first, second = prepared.run([x, y])
@@ -106,7 +106,7 @@ def test_other_shapes_between_segments_lie_in_one_memory():
 
 
 def test_a_shape_of_what_was_overwritten_since_is_not_seen():
-    # The memory of the first product is used again only when nobody reads its other shape any more.
+    # The memory of the first product is reused only after the last read of its view.
     with FusionDefinition() as fd:
         a = fd.define_tensor(shape=[8, 8], contiguity=True, dtype=F)
         first = fd.ops.matmul(a, a)
@@ -122,7 +122,7 @@ def test_a_shape_of_what_was_overwritten_since_is_not_seen():
 
 
 def heads() -> Plan:
-    """Queries, keys and values of [2, 5, 3 * 4 * 8], heads before tokens, each scaled by a kernel of its own."""
+    """Queries, keys and values of [2, 5, 3 * 4 * 8], heads before tokens, each scaled by a separate kernel."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[2, 5, 96], contiguity=False, dtype=F)
         parts = fd.ops.permute(fd.ops.reshape(x, new_shape=[2, 5, 3, 4, 8]), dims=[2, 0, 3, 1, 4])
@@ -139,7 +139,7 @@ def test_kernels_read_views_of_an_input_where_they_lie(library, padding):
     plan, random = heads(), np.random.default_rng(1)
     assert "expr_eval" in [s.scheduler.value for s in plan.segments]
     prepared = plan.prepared("cpu")
-    for _ in range(3):  # the second run writes other addresses into the arguments of the first
+    for _ in range(3):  # the second run replaces the addresses in the arguments of the first
         x = random.standard_normal((2, 5, 96 + padding), np.float32)[..., padding:]
         given = x if library == "numpy" else torch.from_numpy(x)
         results = prepared.run([given])
@@ -200,5 +200,5 @@ def test_torch_adds_up_and_looks_up_in_its_tensors():
     x = torch.randn(3, 5000, generator=torch.Generator().manual_seed(0))
     places = torch.randint(5000, (3, 7))
     sums, found = fl.segment(fd).run([x, places])
-    assert torch.equal(sums, x.cumsum(1))  # NumPy adds up Floats one by one, which is less exact
+    assert torch.equal(sums, x.cumsum(1))  # NumPy sums Floats one by one, which is less accurate
     assert torch.equal(found, x.gather(1, places))

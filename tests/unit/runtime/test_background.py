@@ -1,4 +1,4 @@
-"""Kernels compiled in the background: what processes take, and what the one that needs a kernel takes back."""
+"""Kernels compiled in the background: the work of processes, and kernels that the main process compiles itself."""
 
 import contextlib
 import threading
@@ -18,7 +18,7 @@ def kernels(*sources: str) -> list[Any]:
 
 
 class Process:
-    """A process that compiles a kernel whenever it is let, and ends instead after ``lasts`` of them."""
+    """A process that compiles a kernel whenever it is allowed to, and ends after ``lasts`` of them."""
 
     def __init__(self) -> None:
         self.let, self.taken = threading.Semaphore(0), threading.Semaphore(0)

@@ -15,12 +15,12 @@ def test_calls_are_measured_in_runs_of_all_of_them():
         for one in (2, 0, 1, 1):
             assert measured[one]() >= 0
     assert seen == [0, 1, 2] * (len(seen) // 3)
-    # One run is a sample of every call: 8 of the second call take 8 runs, after those of the warm-up.
+    # One run gives a sample of every call: 8 samples of the second call take 8 runs, after the warm-up.
     assert len(seen) == 3 * (3 + 8)
 
 
 def test_the_times_of_parts_add_up_to_the_time_of_a_run(monkeypatch):
-    # The second call is slow only right after the first: by itself it would seem fast.
+    # The second call is slow only right after the first: alone it would seem fast.
     state = {"cold": False, "now": 0.0}
     monkeypatch.setattr(clocks, "time", SimpleNamespace(perf_counter=lambda: state["now"]))
 

@@ -108,7 +108,7 @@ def fail(x):
 
 @pytest.fixture
 def compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of what is compiled, with an empty cache and nothing in memory."""
+    """The names of compiled kernels, starting with an empty cache and nothing in memory."""
     monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
     monkeypatch.setattr(cpu_kernels, "_LOADED", Recent(4))
     names: list[str] = []
@@ -132,7 +132,7 @@ def added() -> int:
 
 
 def damaged(file: Path, kind: str) -> None:
-    """Do to a file what a crash, a full disk, a user or an attacker does."""
+    """Damage a file as a crash, a full disk, a user or an attacker would."""
     content = file.read_bytes()
     file.unlink()
     if kind == "a directory":
@@ -156,7 +156,7 @@ def test_a_damaged_file_is_made_again(tmp_path: Path, compilations: list[str], k
     cpu_kernels._LOADED.clear()
     assert cpu_kernels.is_compiled(SOURCE)
     assert added() == 1234568
-    assert compilations == ["add", "fail"], "what is sound is read"
+    assert compilations == ["add", "fail"], "intact files are read"
     (file,) = (tmp_path / "kernels").iterdir()
     damaged(file, kind)
     cpu_kernels._LOADED.clear()
@@ -165,7 +165,7 @@ def test_a_damaged_file_is_made_again(tmp_path: Path, compilations: list[str], k
     if kind != "a directory":
         cpu_kernels._LOADED.clear()
         assert added() == 1234568
-        assert len(compilations) == 4, "what was made again is read"
+        assert len(compilations) == 4, "recompiled files are read"
 
 
 def test_without_a_directory_kernels_are_compiled_in_memory(
@@ -177,7 +177,7 @@ def test_without_a_directory_kernels_are_compiled_in_memory(
     assert compilations == ["add", "fail"]
     written = source_path(SOURCE)
     assert written is not None
-    assert written.read_text() == SOURCE, "what people read is written elsewhere"
+    assert written.read_text() == SOURCE, "the readable source is a separate file"
 
 
 def test_a_kernel_lives_as_long_as_someone_holds_it(compilations: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The choice of the compiler of CUDA kernels: what it changes, and what is said where it cannot be had."""
+"""The choice of the compiler of CUDA kernels: its effects, and the errors if it is not available."""
 
 import sys
 
@@ -61,7 +61,7 @@ def test_the_source_is_for_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None
     [("float64", True), ("int64", True), ("complex128", True), ("float32", False), ("complex64", False)],
 )
 def test_shuffles_move_all_of_a_value(dtype: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of numba-cuda-mlir move 32 bits; numba-cuda's move 64 as well."""
+    """numba-cuda-mlir's move 32 bits; numba-cuda's move 64 as well."""
     for name in COMPILERS:
         monkeypatch.setenv(VARIABLE, name)
         with fl.FusionDefinition() as fd:
@@ -101,7 +101,7 @@ def test_a_compiler_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPat
     from fuser_lab.runtime.cuda_compilers import numba_cuda_mlir
 
     for name in ("numba_cuda_mlir", "numba_cuda_mlir.cuda"):
-        monkeypatch.setitem(sys.modules, name, None)  # as where it is not installed
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     numba_cuda_mlir._part.cache_clear()
     monkeypatch.setenv(VARIABLE, "mlir")
     kernel = segment_of_a_gelu().kernel("cuda")

@@ -1,4 +1,4 @@
-"""What rules of device functions write, computed by NumPy: values of 8-bit floats for devices without instructions."""
+"""The output of the rules of device functions, computed by NumPy: 8-bit floats for devices without instructions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +30,7 @@ SIGNS = {"<": np.less, "<=": np.less_equal, ">=": np.greater_equal, "!=": np.not
 
 
 class Computing(Builder):
-    """Computes what it is asked to write; values are arrays of NumPy."""
+    """Computes expressions instead of writing them; values are NumPy arrays."""
 
     capability = (8, 0)
 
@@ -106,7 +106,7 @@ def test_each_byte_is_widened_by_arithmetic(form: Float8, dtype: Any) -> None:
 def test_floats_are_rounded_by_arithmetic(form: Float8, dtype: Any) -> None:
     every = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
     known = np.sort(every[np.isfinite(every)])
-    between = (known[1:] + known[:-1]) / 2  # ties, and their neighbours
+    between = (known[1:] + known[:-1]) / 2  # ties, and the adjacent numbers
     random = np.random.default_rng(0)
     numbers = np.concatenate(
         [
@@ -117,7 +117,7 @@ def test_floats_are_rounded_by_arithmetic(form: Float8, dtype: Any) -> None:
     )
     with np.errstate(over="ignore"):
         expected = numbers.astype(dtype)
-    if form is E4M3:  # what is too large becomes the largest number
+    if form is E4M3:  # numbers that are too large become the largest one
         large = ~np.isnan(numbers) & (np.abs(numbers) > 448)
         expected[large] = np.copysign(np.float32(448), numbers[large]).astype(dtype)
     found = form.narrow(Computing(), [numbers])

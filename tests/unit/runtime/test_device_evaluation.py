@@ -1,4 +1,4 @@
-"""On a device, what a segment of the scheduler Greedy computes is computed there: by torch, and by kernels of ours."""
+"""On a device, segments of the scheduler Greedy are computed there: by torch, and by our kernels."""
 
 import pytest
 from needs import needs
@@ -20,7 +20,7 @@ def prepared(plan):
 
 @pytest.fixture
 def no_copies(monkeypatch):
-    """Fail if anything that the library evaluates is taken to the host."""
+    """Fail if anything that the library evaluates is copied to the host."""
 
     def refused(array):
         msg = f"a tensor of {tuple(array.shape)} is copied to the host."
@@ -30,7 +30,7 @@ def no_copies(monkeypatch):
 
 
 def rows():
-    """Rows of which no two elements are equal, exact in BFloat16."""
+    """Rows without equal elements, exact in BFloat16."""
     return torch.stack([torch.randperm(64) for _ in range(16)]) - 30.0
 
 
@@ -94,7 +94,7 @@ def test_nothing_goes_through_the_host(make):
             for a, b, c in zip(outputs, into, wanted(*given), strict=True):
                 torch.testing.assert_close(a, c)
                 torch.testing.assert_close(b, a, rtol=0, atol=0)
-    assert launched.phases, "kernels compute what torch is not asked for"
+    assert launched.phases, "kernels compute the rest"
 
 
 @pytest.mark.usefixtures("no_copies")
@@ -135,7 +135,7 @@ def test_running_sums_are_written_where_they_belong(monkeypatch):
         monkeypatch.setattr(type(run.memory), "copy", lambda memory, *two: (copied.append(two), copy(memory, *two)))
         got = run.run([x])
     torch.testing.assert_close(got, [x.cumsum(1), x.cumprod(0), x.cumsum(0) + 2], rtol=1e-5, atol=1e-5)
-    assert len(copied) == 1, "only torch's sums have nothing that precedes them"
+    assert len(copied) == 1, "only torch's sums have no preceding kernel"
 
 
 def test_a_result_with_elements_that_share_memory_is_copied_there():

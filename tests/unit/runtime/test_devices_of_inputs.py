@@ -1,4 +1,4 @@
-"""Where a run takes place, and what is said of inputs on several devices; no GPU is needed."""
+"""The device of a run, and the error for inputs on several devices; no GPU is needed."""
 
 import pytest
 

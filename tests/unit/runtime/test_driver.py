@@ -1,4 +1,4 @@
-"""What the CUDA driver is handed for a launch, seen by a function in its place."""
+"""The arguments that the CUDA driver receives for a launch, recorded by a function in its place."""
 
 import ctypes
 from collections import deque
@@ -16,12 +16,12 @@ from fuser_lab.runtime.recent import Recent
 
 _UINT, _PLACE = ctypes.c_uint, ctypes.c_void_p
 _SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, _PLACE, *(_UINT,) * 7, _PLACE, ctypes.POINTER(_PLACE), _PLACE)
-_HUGE = (1 << 47) + 1  # an address that 32 bits do not hold
+_HUGE = (1 << 47) + 1  # an address that does not fit in 32 bits
 
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the driver was handed, call after call; its answers are taken from the last element, a list."""
+    """The driver's arguments, call by call; its results are taken from the last element, a list."""
     seen: list[Any] = [[]]
 
     def receive(*given: Any) -> int:
@@ -120,15 +120,15 @@ def test_a_module_is_unloaded_in_its_context_once_nobody_holds_its_functions(mon
     held = kept.keep("a", driver.Function(b"a", "entry", phase, 0))
     kept.keep("b", driver.Function(b"b", "entry", phase, 0))
     driver.unload_unused()
-    assert not done, "what is forgotten is still held, by a plan or a launch"
+    assert not done, "evicted kernels are still referenced, by a plan or a launch"
     kept.keep("c", driver.Function(b"c", "entry", phase, 0))
-    assert not done, "where the last reference goes nothing is unloaded"
+    assert not done, "nothing is unloaded where the last reference disappears"
     driver.unload_unused()
     assert done == [("push", 5), ("wait",), ("unload", "b"), ("pop",)]
     del held
     alive[0] = False
     driver.unload_unused()
-    assert done[4:] == [("push", 5)], "a context that has gone took its modules with it"
+    assert done[4:] == [("push", 5)], "a destroyed context has already unloaded its modules"
 
 
 def test_sizes_are_words_behind_the_buffers() -> None:

@@ -30,7 +30,7 @@ def test_a_prepared_plan_says_what_it_is() -> None:
 
 
 def cut(whole: Fusion, *groups: tuple[tuple[str, ...], S]) -> list[tuple[Fusion, S | None]]:
-    """Segments of a fusion by the names of their expressions."""
+    """Segments of a fusion, given by the names of their expressions."""
     segments: list[tuple[Fusion, S | None]] = []
     for names, scheduler in groups:
         exprs = tuple(e for e in whole.exprs if e.name in names)
@@ -47,7 +47,7 @@ def cut(whole: Fusion, *groups: tuple[tuple[str, ...], S]) -> list[tuple[Fusion,
 
 @pytest.fixture(scope="module")
 def chain() -> tuple[Fusion, PreparedPlan]:
-    """Four segments one after another: three intermediates, of which two live at a time."""
+    """Four segments in sequence: three intermediates, two of them live at a time."""
     whole = build(lambda fd, x: fd.ops.neg(fd.ops.tanh(fd.ops.neg(fd.ops.exp(x)))), [(50, 8)], D.Float)
     names = [e.name for e in whole.exprs]
     plan = prepare(whole, cut(whole, *(((n,), S.POINTWISE) for n in names)), allow_fallback=False)
@@ -64,7 +64,7 @@ def test_intermediates_share_memory(chain: tuple[Fusion, PreparedPlan]) -> None:
 def test_storage_is_kept_between_runs(chain: tuple[Fusion, PreparedPlan]) -> None:
     whole, _ = chain
     plan = prepare(whole, cut(whole, *(((e.name,), S.POINTWISE) for e in whole.exprs)), allow_fallback=False)
-    plan._ready = None  # test_host_ready.py has runs that are repeated
+    plan._ready = None  # repeated runs are in test_host_ready.py
     x = numbers((50, 8), D.Float)
     plan.run([x])
     (variant,) = plan._variants.kept.values()
@@ -72,7 +72,7 @@ def test_storage_is_kept_between_runs(chain: tuple[Fusion, PreparedPlan]) -> Non
     plan.run([x])
     assert len(variant.idle) == 1
     assert variant.idle[0] is env
-    assert not {"T0", "T4"} & {*env.arguments, *env.arrays}, "the caller's arrays are let go of"
+    assert not {"T0", "T4"} & {*env.arguments, *env.arrays}, "the caller's arrays are released"
 
 
 def test_outputs_are_new_arrays_unless_given() -> None:
@@ -84,7 +84,7 @@ def test_outputs_are_new_arrays_unless_given() -> None:
     assert same is given
     np.testing.assert_array_equal(given, first)
     wide = np.zeros((3, 8), np.float32)
-    plan.run([x], [wide[:, ::2]])  # no dense array: written through a copy
+    plan.run([x], [wide[:, ::2]])  # not dense: written through a copy
     np.testing.assert_array_equal(wide[:, ::2], first)
     assert not wide[:, 1::2].any()
 
@@ -279,7 +279,7 @@ def test_what_a_plan_keeps_is_bounded() -> None:
         plan.prepare([view])
         plan.prepare([x])
     assert len(plan._variants.kept) == variants.KEPT_VARIANTS
-    assert variant in plan._variants.kept.values(), "what is used stays"
+    assert variant in plan._variants.kept.values(), "variants in use stay"
     assert len(plan._variants.known) <= len(plan._variants.kept)
     flat = exp_plan((1, 4))
     for step in range(4, 400):

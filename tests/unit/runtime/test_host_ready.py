@@ -1,4 +1,4 @@
-"""Runs on the CPU that are repeated by exchanging addresses: equal to the long way, or left to it."""
+"""Runs on the CPU that are repeated by exchanging addresses: equal to full runs, or left to them."""
 
 import gc
 import threading
@@ -22,7 +22,7 @@ def floats(*shape):
 
 
 def prepared(record, *inputs):
-    """The plan of what ``record`` returns for described inputs, and whether a run of it is repeated."""
+    """The plan of the definition that ``record`` creates for described inputs, and whether its runs are repeated."""
     with FusionDefinition() as fd:
         given = [fd.define_scalar(None, DataType.Double) if isinstance(x, float) else fd.from_array(x) for x in inputs]
         made = record(fd, *given)
@@ -80,7 +80,7 @@ def test_what_differs_goes_the_long_way():
     torch.testing.assert_close(plan.run([turned, y])[0], turned.exp() + y)
     with pytest.raises(InputError, match="size 5 on axis 1"):
         plan.run([torch.rand(3, 5), y])
-    # Not what runs are compared by: gradients, and where the memory lies.
+    # Not part of the comparison of runs: gradients, and addresses.
     wants = torch.rand(3, 4, requires_grad=True)
     torch.testing.assert_close(plan.run([wants, y])[0], (wants.exp() + y).detach())
 

@@ -1,4 +1,4 @@
-"""Interrupts: imports are finished, compilers are not cut in half; bars that cannot be shown stop nothing."""
+"""Interrupts: imports finish, compilers are not interrupted midway; a progress bar that fails stops nothing."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="signals are sent as 
 
 @pytest.fixture(autouse=True)
 def _sigint_is_handled() -> Iterator[None]:
-    """SIGINT is ignored where the tests were started in the background, or with nohup."""
+    """SIGINT is ignored if the tests were started in the background or with nohup."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -135,7 +135,7 @@ def test_an_import_is_finished_though_waiting_for_it_is_interrupted(
 ) -> None:
     package = tmp_path / "slow_to_import"
     package.mkdir()
-    # As asyncio: once ``part`` is known and ``slow_to_import`` is not, the name ``part`` is never bound again.
+    # As in asyncio: if ``part`` has been imported and ``slow_to_import`` has not, ``part`` is never bound again.
     (package / "__init__.py").write_text("from .part import *\nimport time\ntime.sleep(0.5)\nFOUND = part.VALUE\n")
     (package / "part.py").write_text("VALUE = 5\n")
     monkeypatch.syspath_prepend(str(tmp_path))

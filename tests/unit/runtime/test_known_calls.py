@@ -1,4 +1,4 @@
-"""Types of calls that are looked up, with a class of functions that counts how often it works one out."""
+"""Types of calls that are looked up, with a class of functions that counts its type inferences."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ class Signature:
 
 
 class Function:
-    """As Numba's `BaseFunction`: candidates are tried, and the key of the one that fits is stored."""
+    """Like Numba's `BaseFunction`: candidates are tried, and the key of the matching one is stored."""
 
     def __init__(self) -> None:
         self.tried: list[Any] = []
@@ -44,7 +44,7 @@ def test_a_call_is_worked_out_once() -> None:
             found = [add.get_call_type("context", ("f", "f"), {}) for _ in range(3)]
             assert len(set(found)) == 1
     add.get_call_type("context", ("f", "f"), {})
-    assert len(add.tried) == 2  # once inside of the blocks and once after them
+    assert len(add.tried) == 2  # once inside the blocks and once after them
     with known_calls(Function):
         other.get_call_type("context", ("f", "f"), {})
         add.get_call_type("context", ("i", "i"), {})
@@ -63,7 +63,7 @@ def test_refusals_and_named_arguments_are_worked_out_each_time() -> None:
 
 
 def test_the_implementation_is_that_of_the_last_call() -> None:
-    """Those for a literal and for its type may differ, though the types of their operands do not."""
+    """Results for a literal and for its type may differ, although the types of their operands do not."""
     add = Function()
     with known_calls(Function):
         literal = add.get_call_type("context", ("1",), {})

@@ -1,4 +1,4 @@
-"""LLVM in a process of its own: what happens when that process ends, and that the caller's never does."""
+"""LLVM in a separate process: what happens when that process ends, and that the caller's process never does."""
 
 import os
 import pickle
@@ -219,7 +219,7 @@ def test_a_function_that_llvm_fails_with_computes_the_same(start: Start, monkeyp
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_process_starts_a_worker_of_its_own(request_: Request) -> None:
-    # In a process of its own: libraries that other tests imported, as JAX, warn of forks since they have threads.
+    # In a separate process: libraries with threads that other tests imported, such as JAX, warn about forks.
     program = """
 import os, pickle, sys
 import llvmlite.binding as llvmlite
@@ -263,6 +263,6 @@ def test_a_worker_is_replaced_before_it_has_grown(
     first = process._worker
     process.compile(request_)
     assert first is not None
-    assert first.poll() == 0, "it has ended by itself"
+    assert first.poll() == 0, "it ended without a signal"
     process.compile(request_)
     assert process._worker is not first

@@ -1,4 +1,4 @@
-"""Runs that are repeated: what has to be as it was, and what is put into the arguments."""
+"""Repeated runs: what must be unchanged, and what is written into the arguments."""
 
 import ctypes
 from typing import Any
@@ -13,7 +13,7 @@ KINDS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 class Launch:
-    """Records the arguments that it would have launched with."""
+    """Records the arguments of launches instead of launching."""
 
     def __init__(self, names: list[str]) -> None:
         self.words = {name: (ctypes.c_void_p(0) if name != "s" else ctypes.c_double(0),) for name in names}
@@ -77,7 +77,7 @@ def test_anything_else_goes_the_long_way(change: Any) -> None:
     runs, launch = ready([x], [out])
     assert runs.started(*change(x, out)) is None
     assert not launch.seen
-    assert runs.started([x], [out]) == [out], "what was kept is still there"
+    assert runs.started([x], [out]) == [out], "the kept run is still there"
 
 
 def test_whether_gradients_are_wanted_does_not_matter() -> None:
@@ -118,7 +118,7 @@ def test_numbers_of_another_kind_are_converted_on_the_long_way() -> None:
     assert runs.started([x, 2], [out]) is None
     assert runs.started([x, True], [out]) is None
     runs, _ = ready([x, 2], [out])
-    assert runs.started([x, 2], [out]) is None, "a Double that was given as an int is never repeated"
+    assert runs.started([x, 2], [out]) is None, "a run with an int for a Double is never repeated"
 
 
 def test_a_run_takes_place_on_one_gpu() -> None:

@@ -1,4 +1,4 @@
-"""The plan of work of the sanitizer's command, and how it reads what the tools say; no GPU is needed."""
+"""How the sanitizer's command distributes its work and reads the output of the tools; no GPU is needed."""
 
 import sys
 from collections import Counter
@@ -151,7 +151,7 @@ def test_without_the_program_the_command_says_so(capsys):
 
 
 def test_processes_side_by_side_are_read(monkeypatch, tmp_path: Path, capsys):
-    """A stand-in for the sanitizer that runs nothing and finds something under one tool."""
+    """A stand-in for the sanitizer that runs nothing and reports an error under one tool."""
     program = tmp_path / "sanitizer"
     program.write_text(
         f"#!{sys.executable}\nimport sys\ntool, planted = sys.argv[2], 'planted' in ' '.join(sys.argv)\n"

@@ -1,4 +1,4 @@
-"""Files kept between sessions: what others may have written is not read, and nothing is waited for."""
+"""Files kept between sessions: files that others may have written are not read, and nothing waits."""
 
 import os
 import stat
@@ -145,7 +145,7 @@ def test_a_directory_of_another_user_is_refused(place: Path, monkeypatch: pytest
         assert store.read(NAME) is None
     place.parent.replace(place.parent.with_name("moved"))
     place.parent.symlink_to(place.parent.with_name("moved"))
-    if user != 1:  # links of root are as good as the system
+    if user != 1:  # root's links are trusted like the system
         with pytest.warns(CacheWarning, match="is a link that belongs to another user"):
             assert store.directory() is None
 
@@ -198,13 +198,13 @@ def test_the_oldest_files_go_when_there_are_too_many(tmp_path: Path, limits: dic
         file.write_bytes(bytes(100))
         os.utime(file, (1e9 + number, 1e9 + number))
     remove_oldest(tmp_path, **limits)
-    assert len(list(tmp_path.iterdir())) == 10, "nothing goes within the limits"
+    assert len(list(tmp_path.iterdir())) == 10, "nothing is deleted within the limits"
     young = tmp_path / "cpu_young.bin"
     young.write_bytes(bytes(100))
     remove_oldest(tmp_path, **limits)
     assert sorted(p.name for p in tmp_path.iterdir()) == [*(f"cpu_{n}.bin" for n in range(3, 10)), young.name]
     remove_oldest(tmp_path, most_bytes=0)
-    assert [p.name for p in tmp_path.iterdir()] == [young.name], "what is young stays"
+    assert [p.name for p in tmp_path.iterdir()] == [young.name], "recent files stay"
     remove_oldest(tmp_path / "missing")
 
 

@@ -1,4 +1,4 @@
-"""Threads of CPU kernels: processes that fork, torch imported first, how many threads there are."""
+"""Threads of CPU kernels: processes that fork, torch imported first, the number of threads."""
 
 import json
 import os
@@ -50,7 +50,7 @@ assert right()
 
 
 def said(cache: Path, then: str, *, first: str = "", **environment: str) -> dict[str, object]:
-    """Run a program in a process of its own; return what it says."""
+    """Run a program in a separate process; return its output."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "NUMBA_NUM"))}
     path = ":".join(p for p in sys.path if p)
     ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""Measurements: checked first, honest about what was not measured, cancellable, bounded; and what a run costs."""
+"""Measurements: checked first, explicit about what was not measured, cancellable, bounded; and the cost of a run."""
 
 import importlib
 import math
@@ -185,7 +185,7 @@ def test_a_run_costs_less_than_50_microseconds_a_segment_beyond_its_kernels() ->
             samples.append(time.perf_counter() - begin)
         return min(samples)
 
-    # Sixteen elements take nanoseconds: what is left is overhead, Numba's dispatchers included.
+    # Sixteen elements take nanoseconds: the rest is overhead, including Numba's dispatchers.
     assert best(lambda: plan.run([x], out)) / len(segments) < allowed(50e-6)
 
 
@@ -243,7 +243,7 @@ def test_gaps_are_what_a_plan_takes_beyond_its_segments() -> None:
     assert whole.kernels == segment.median
     assert whole.gaps == pytest.approx(max(whole.median - segment.median, 0))
     assert math.isnan(segment.gaps)
-    assert math.isnan(whole.warm), "caches of the CPU are never cold here"
+    assert math.isnan(whole.warm), "CPU caches are never cold here"
 
 
 def test_equal_plans_are_a_tie_with_names_and_parts_of_their_own() -> None:
@@ -261,7 +261,7 @@ def test_a_machine_that_slows_down_slows_all_rows_down(monkeypatch: pytest.Monke
         def sample() -> float:
             call()
             calls[0] += 1
-            return 1e-4 if calls[0] < 14 else 1e-2  # a hundred times slower from some moment on
+            return 1e-4 if calls[0] < 14 else 1e-2  # a hundred times slower from a certain moment on
 
         return sample
 
@@ -296,7 +296,7 @@ def test_turns_are_bounded_and_each_call_has_its_share(monkeypatch: pytest.Monke
     assert LEAST_SAMPLES <= len(turns.sample(slow_number).seconds) <= 10
     assert len(turns.sample(fast_number).seconds) == MOST_SAMPLES
     first_slow_turns = [number for number, name in enumerate(taken) if name == "slow"][:3]
-    assert "fast" in taken[first_slow_turns[0] : first_slow_turns[2]], "others are measured between"
+    assert "fast" in taken[first_slow_turns[0] : first_slow_turns[2]], "others are measured in between"
 
 
 def test_what_a_peer_gives_back() -> None:
@@ -370,7 +370,7 @@ def test_a_clock_that_finds_caches_cold_measures_warm_ones_too(monkeypatch: pyte
 
 
 def stub_torch(monkeypatch: pytest.MonkeyPatch, done: list[str]) -> None:
-    """A torch whose clock advances by 2 ms with each call that is noted, and which notes what is done."""
+    """A torch that records its calls and whose clock advances by 2 ms with each of them."""
 
     class Event:
         def __init__(self, *, enable_timing: bool) -> None:
@@ -425,7 +425,7 @@ def test_device_clocks_measure_segments_in_runs_of_their_plan(monkeypatch: pytes
     assert done == ["flush", "sleep", *run], "the cache is cold once, when the run starts"
     done.clear()
     assert [one() for one in warm] == [2e-3, 4e-3]
-    assert done == ["call a", "call b", "call b again", "sleep", *run], "a run before has warmed the cache"
+    assert done == ["call a", "call b", "call b again", "sleep", *run], "a preceding run has warmed the cache"
 
 
 def test_segments_on_a_device_are_timed_inside_runs_cold_and_warm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Results that are views of inputs, results over inputs, layouts of nothing, and memory that does not suffice."""
+"""Results that are views of inputs, results that overwrite inputs, layouts of empty tensors, and too little memory."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ def index(fd: Any, value: int) -> Any:
     return fd.define_scalar(value, DataType.Int)
 
 
-# What a definition makes of x of shape [4, 6, 7], and the same by torch.
+# Definitions on x of shape [4, 6, 7], and the same in torch.
 VIEWS: dict[str, tuple[Body, Callable[[Any], Any]]] = {
     "set": (lambda fd, x: fd.ops.set(x), lambda x: x),
     "input": (lambda fd, x: x, lambda x: x),
@@ -87,7 +87,7 @@ def test_views_of_numpy_arrays(name: str) -> None:
     view = wanted(torch.from_numpy(x))
     assert type(got) is np.ndarray
     assert got.ctypes.data == view.data_ptr()
-    # Libraries differ in strides that nothing walks.
+    # Libraries differ in the strides of axes of size 1.
     walked = [axis for axis, size in enumerate(got.shape) if size > 1]
     assert [got.strides[axis] for axis in walked] == [4 * view.stride(axis) for axis in walked]
     np.testing.assert_array_equal(got, view.numpy())
@@ -357,7 +357,7 @@ def test_updates_in_place_of_other_sizes(sizes: tuple[int, int]) -> None:
     assert (z == 1).all()
 
 
-# Nothing, and too much
+# Empty and too large
 
 
 @pytest.mark.parametrize("shape", [(2, 0, 4), (0,), (0, 3), (3, 0), (2, 3, 0)])
@@ -455,7 +455,7 @@ def test_storage_goes_where_memory_does_not_suffice(monkeypatch: pytest.MonkeyPa
     x = np.ones((4, 6), np.float32)
     fd = defined(lambda fd, x: fd.ops.neg(fd.ops.exp(x)), x)
     prepared = fl.segment(fd, [x], strategy="unfused").prepared()
-    prepared._ready = None  # test_host_ready.py has runs that are repeated
+    prepared._ready = None  # repeated runs are in test_host_ready.py
     prepared.run([x])
     (variant,) = prepared._variants.kept.values()
     assert len(variant.idle) == 1
@@ -468,7 +468,7 @@ def test_storage_goes_where_memory_does_not_suffice(monkeypatch: pytest.MonkeyPa
         with pytest.raises(OutOfMemoryError, match=r"for T2, float \[4, 6\]: 96 bytes") as raised:
             prepared.run([x])
     assert not variant.idle
-    assert raised.value.__context__ is None, "nothing keeps the frames of the allocation"
+    assert raised.value.__context__ is None, "nothing references the frames of the allocation"
     np.testing.assert_allclose(prepared.run([x])[0], -np.exp(x), rtol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Short ways to ask the schedulers in tests."""
+"""Shortcuts to query schedulers in tests."""
 
 import json
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Kernels of each device keep its limits: threads and shared memory of a block, blocks for all multiprocessors."""
+"""Kernels for each device respect its limits: threads and shared memory of a block, blocks of all multiprocessors."""
 
 import re
 
@@ -23,7 +23,7 @@ ALL = (*DEVICES, SMALL)
 
 
 def shared_bytes(kernel):
-    """What each launch of a kernel takes of a block's shared memory, by its IR: dynamic, static and of reductions."""
+    """Each launch's shared memory per block, by the kernel's IR: dynamic, static and of reductions."""
     for phase in kernel.phases:
         statements = list(walk(phase.body))
         static = sum(

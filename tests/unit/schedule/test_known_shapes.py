@@ -1,4 +1,4 @@
-"""Fusions that people know: who takes them whole, and in which words the others refuse."""
+"""Well-known fusions: the scheduler that accepts each as a whole, and the refusals of the others."""
 
 import pytest
 from unit.schedule.asking import BY_NAME, ask, case_fusion, codes, example, fusion_of, known_cases, tensor
@@ -8,7 +8,7 @@ from fuser_lab.cost.verdict import SchedulerType as Type
 from fuser_lab.errors import UnsupportedError
 from fuser_lab.schedule.registry import SchedulerRegistry
 
-# Their counts hold only after a rewrite that comes before segmentation, or with one of its switches.
+# Their counts hold only after a rewrite before segmentation, or with one of its options.
 OTHERWISE = {
     "copy_input_into_input": Type.NO_OP,  # a pass inserts the copy
     "repeat_as_cat": Type.RESIZE,  # a pass turns the cat of one tensor with itself into a reshape

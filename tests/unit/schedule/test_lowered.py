@@ -1,4 +1,4 @@
-"""What a scheduler accepts, the code generator lowers; and every expression alone is taken by someone."""
+"""The code generator lowers everything that a scheduler accepts, and every single expression has a scheduler."""
 
 import random
 
@@ -27,7 +27,7 @@ FUSIONS = _fusions()
 
 
 def convex_pieces(fusion: Fusion, count: int, largest: int = 12) -> list[tuple[Expr, ...]]:
-    """Random connected sets of expressions with all that lies between them."""
+    """Random connected sets of expressions with everything between them."""
     rng = random.Random(fusion.digest)
     place = {expr: number for number, expr in enumerate(fusion.exprs)}
     above: dict[Expr, set[Expr]] = {}

@@ -1,4 +1,4 @@
-"""Refusals for good that follow from reductions: why, and that no larger candidate is ever taken."""
+"""Final refusals that follow from reductions: their reasons, and that no larger candidate is ever accepted."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Open schedulers accept what nvFuser refuses and one kernel of ours computes, and name the rules that it breaks."""
+"""Open schedulers accept what nvFuser refuses and one of our kernels computes, and name the rules that it breaks."""
 
 from dataclasses import replace
 
@@ -96,7 +96,7 @@ def slice_of_totals(fd, ops):
     fd.add_output(ops.neg(ops.slice(ops.sum(tensor(fd, 40, 24), dims=[1]), [3], [40])))
 
 
-# Definitions, and the rules that nvFuser would have to give up for one kernel.
+# Definitions, and the rules that nvFuser would have to lift for one kernel.
 OPEN = {
     norm_with_rope: {"index_input"}, group_norm: {"reshape_mixes"}, cross_entropy: {"index_input"},
     rows_gathered: {"index_input"}, gathered_elements: {"evaluated_only", "index_input", "input_not_covered"},
@@ -137,7 +137,7 @@ def test_one_kernel_where_nvfuser_makes_several(body):
             np.testing.assert_allclose(got, right, rtol=2e-5, atol=2e-5)
 
 
-FEW = replace(H200, name="two multiprocessors", sms=2)  # few blocks, which write few parts of column sums
+FEW = replace(H200, name="two multiprocessors", sms=2)  # few blocks, which write few partial column sums
 
 
 @pytest.mark.parametrize("body", [sums_of_both_kinds, moments_of_both_kinds], ids=lambda body: body.__name__)
@@ -201,7 +201,7 @@ def test_phases_that_read_an_input_again_are_not_one_kernel():
 
 
 def test_a_kernel_that_would_move_too_much_is_known_before_it_is_written():
-    """The verdicts are those of kernels that are lowered to the end, though most of these are not."""
+    """The verdicts equal those of complete lowering, although most kernels are not lowered completely."""
     asked = ended = 0
     for seed, body in enumerate((softmax_of_columns, norm_with_rope, None, None)):
         fd = irregular(seed, 9, 256, 128) if body is None else defined(body)

@@ -1,4 +1,4 @@
-"""Rules and schedulers that a user brings along."""
+"""Rules and schedulers that a user supplies."""
 
 import re
 from dataclasses import dataclass, replace
@@ -238,7 +238,7 @@ def apart(fd, x, y):
 @pytest.mark.parametrize("kind", [t for t in SchedulerType if t not in EVALUATED], ids=lambda t: t.value)
 @pytest.mark.parametrize("define", [softmax, turned, apart], ids=lambda d: d.__name__)
 def test_no_acceptance_makes_a_result_wrong(define, kind):
-    """Who accepts does not decide how a kernel is looped: one that accepts all gets right kernels, or an error."""
+    """The scheduler does not decide the loops of a kernel: if it accepts everything, kernels are right or refused."""
 
     @dataclass(frozen=True)
     class Everything:
@@ -286,7 +286,7 @@ def test_a_device_that_cannot_be_is_refused(changed, error, said):
 
 
 class FewThreads(Heuristics):
-    """InnerPersistent with 16 threads for each row."""
+    """InnerPersistent with 16 threads per row."""
 
     type = fl.SCHEDULERS[7].type
     threads = (16, 1)

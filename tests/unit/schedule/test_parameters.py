@@ -1,4 +1,4 @@
-"""Parameters given by hand: legal ones never change a result, illegal ones are told why, and a plan keeps them."""
+"""Parameters set by hand: legal ones never change a result, illegal ones give a reason, and a plan keeps them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -57,7 +57,7 @@ def run(fusion: Fusion, scheduler: S, change: LoopChange, inputs: list[np.ndarra
     ]
 
 
-# In lock step, a loop of a CPU kernel is a loop of Python.
+# In lock step, a loop of a CPU kernel is a Python loop.
 CPU_CASES: tuple[tuple[str, Callable[..., Any], Shapes, DataType, S], ...] = (
     ("elements", lambda fd, x: fd.ops.mul(x, 2.0), [(10, 33)], D.BFloat16, S.POINTWISE),
     ("turned", lambda fd, x: fd.ops.neg(fd.ops.permute(x, [1, 0])), [(34, 20)], D.Float, S.TRANSPOSE),
@@ -146,7 +146,7 @@ def test_a_segment_keeps_its_parameters_while_others_are_edited() -> None:
     kept = next(s for s in edited.segments if [e.op.name for e in s.exprs] == ["exp"])
     assert kept.params()[0].values["threads"] == (256, 1)
     gone = given.glue(number, number + 1)
-    assert gone.hash == plan.glue(number, number + 1).hash, "the segment is another one now"
+    assert gone.hash == plan.glue(number, number + 1).hash, "the segment has changed"
 
 
 @pytest.mark.parametrize(

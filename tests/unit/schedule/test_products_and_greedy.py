@@ -1,4 +1,4 @@
-"""Who may take matrix products, sorts, scans and scatters together with other ops, and who promises to refuse them."""
+"""Schedulers that accept matrix products, sorts, scans and scatters with other ops, and final refusals of these."""
 
 import pytest
 from unit.schedule.asking import ask, codes, fusion_of, tensor
@@ -236,7 +236,7 @@ def test_sorts_are_refused_for_good_only_where_greedy_promises_it():
     assert final(ask(fusion_of(scan_and_sum)))
     assert final(ask(fusion_of(too_few_places)))
     assert final(ask(fusion_of(rows_sorted(8193))))
-    # Two scans along different axes may be joined by what makes these axes one.
+    # Two scans along different axes may be joined by an op that merges these axes.
     assert not final(ask(fusion_of(along_both_axes)))
     off = SchedulerRegistry(disabled=frozenset({Type.GREEDY}))
     assert final(ask(fusion_of(scan_then_sort), registry=off))

@@ -1,4 +1,4 @@
-"""One small fusion for each rule: the reason is produced, and its sentence can be read."""
+"""One small fusion per rule: it produces the reason, whose sentence is readable."""
 
 import string
 
@@ -612,7 +612,7 @@ def test_tensors_without_elements():
         fd.add_output(fd.ops.neg(fd.ops.sum(x, dims=[1])))
 
     assert chosen(empty) is Type.NO_OP
-    assert chosen(kept_rows) is Type.POINTWISE  # a sum of nothing is a full
+    assert chosen(kept_rows) is Type.POINTWISE  # an empty sum is a full
     assert chosen(softmax) is Type.NO_OP
     fusion = fusion_of(reshaped)
     assert all(ask(fusion, [expr.name]).chosen is not None for expr in fusion.exprs)

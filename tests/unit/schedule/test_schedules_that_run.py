@@ -1,4 +1,4 @@
-"""The automatic kernel is its schedule: given back it changes nothing, and its numbers are the kernel's parameters."""
+"""The automatic kernel is its schedule: setting it changes nothing, and its numbers are the kernel's parameters."""
 
 import random
 

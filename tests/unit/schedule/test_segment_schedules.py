@@ -22,7 +22,7 @@ def softmax_plan(strategy: str = "bottom_up") -> fl.Plan:
 
 
 def lowered_loop_by_loop(plan: fl.Plan) -> fl.Plan:
-    """Return the plan with 10 threads for a row, which no kernel of a scheduler has."""
+    """Return the plan with 10 threads per row, which no scheduler's kernel has."""
     return plan.with_schedule(0, str(plan.segments[0].schedule).replace("factor=32", "factor=10"))
 
 
@@ -60,7 +60,7 @@ def test_parameters_after_a_schedule_edit_the_same_thing() -> None:
     text = str(plan.segments[0].schedule)
     edited = plan.with_schedule(0, text.replace("factor=32", "factor=16"))
     both = edited.with_params(0, vector=2)
-    assert both.hash == plan.with_params(0, vector=2).hash, "parameters that are not given are as chosen"
+    assert both.hash == plan.with_params(0, vector=2).hash, "other parameters keep their chosen values"
     assert both.with_schedule(0, None).hash == plan.hash == both.with_params(0).hash
     assert both.with_schedule(0, text).hash == plan.hash
 
@@ -108,7 +108,7 @@ def test_the_schedule_of_a_cpu_kernel_is_a_template() -> None:
     text = f"{schedule}"
     edited = plan.with_schedule(0, text.replace("partial=4096", "partial=64"))
     assert edited.hash == plan.with_params(0, target="cpu", partial=64).hash
-    assert "partial=64" in str(edited.segments[0].schedule), "the schedule of the GPU says what was set for the CPU"
+    assert "partial=64" in str(edited.segments[0].schedule), "the GPU's schedule mentions what was set for the CPU"
     assert edited.with_schedule(0, edited.segments[0].schedule).hash == edited.hash
     both = edited.with_params(0, threads=(16, 1))
     assert {change.target for change in both.segments[0].changes} == {"cpu", "cuda"}
@@ -178,7 +178,7 @@ def test_an_output_that_the_segment_reads_too_is_forked() -> None:
 def test_the_plan_written_as_python_has_the_schedule() -> None:
     with fl.FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True)
-        fd.ops.exp(x)  # no output needs it, so that the printed definition has other names
+        fd.ops.exp(x)  # unused, so that the printed definition has other names
         fd.add_output(fd.ops.sum(fd.ops.neg(x), [1]))
     plan = fl.segment(fd, [X])
     edited = plan.with_schedule(0, plan.segments[0].schedule)

@@ -1,4 +1,4 @@
-"""All legal plans of a small fusion, one by one: what the search must agree with."""
+"""All legal plans of a small fusion, enumerated: the oracle of the search."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -18,7 +18,7 @@ PLAIN = SegmenterOptions(forward_inputs=False, forward_factories=frozenset(), se
 
 
 class Pairs:
-    """Refuses for good what holds both of some pairs, and other sets now and then by a hash of their names."""
+    """Refuses for good sets with both members of some pairs, and some other sets by a hash of their names."""
 
     def __init__(self, seed: int, pairs: int, percent: int) -> None:
         self.seed, self.pairs, self.percent = seed, pairs, percent
@@ -53,7 +53,7 @@ def partitions(items: list[Expr]) -> Iterator[list[list[Expr]]]:
 
 
 def least_cost(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOptions, model: CostModel) -> int:
-    """Return the cost of the cheapest plan in which forwarded chains are copied, or stored where they cannot be."""
+    """Return the cost of the cheapest plan in which forwarded chains are copied, or stored if that is not possible."""
     chains = list(forwarded_chains(fusion, options))
     copied = frozenset(name for chain in chains for name in chain.names)
     launch = model.launch_bytes
@@ -74,7 +74,7 @@ def least_cost(fusion: Fusion, oracle: SchedulerOracle, options: SegmenterOption
         return sum(launch + traffic(fusion, part, copied).total for part in parts)
 
     def ways(group: list[Expr]) -> list[tuple[int, frozenset[int]]]:
-        """Return (cost, chains read from memory) for each legal way to give a group its chains."""
+        """Return (cost, chains read from memory) for each legal way to supply a group with its chains."""
         reads = [n for n, c in enumerate(chains) if any(c.end in e.tensor_inputs for e in group)]
         found = []
         for choice in product((True, False), repeat=len(reads)):

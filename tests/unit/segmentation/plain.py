@@ -1,7 +1,7 @@
-"""The segmenter as one would first write it: a list of sets, looked at anew after every merge. Slow, and easy to check.
+"""A straightforward segmenter: a list of sets, inspected again after every merge. Slow, and easy to check.
 
-Nothing is remembered but which sets were refused, and that only to end. `fuser_lab.segmentation.bottom_up` has to give
-the same segments.
+It remembers only the refused sets, so that it terminates. `fuser_lab.segmentation.bottom_up` must give the same
+segments.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ def plain_segments(
 ) -> set[frozenset[str]]:
     """Return the segments as sets of names of expressions.
 
-    ``grouped`` is the fusion as rewrites before grouping leave it, ``originals`` what each replica in it repeats.
+    ``grouped`` is the fusion after the rewrites before grouping, ``originals`` maps each replica to the original.
     """
     if options.whole_fusion and not has_hints(fusion, options):
         group = candidate(fusion, fusion.tensor_exprs)
@@ -41,7 +41,7 @@ def plain_segments(
 
 
 def plain_privatized(fusion: Fusion) -> Fusion:
-    """Return the fusion with replicas of widening casts and squeezes, made one by one."""
+    """Return the fusion with replicas of widening casts and squeezes, created one by one."""
     exprs, made = list(fusion.exprs), True
     while made:
         made = False
@@ -141,7 +141,7 @@ class _Plain:
     # Merging
 
     def until_nothing_changes(self, sets: Callable[[], Iterator[list[Group]]]) -> None:
-        """Merge the first set that is taken, and start again."""
+        """Merge the first set that is accepted, and start again."""
         refused: set[frozenset[Group]] = set()
         while True:
             for members in sets():
@@ -263,7 +263,7 @@ class _Plain:
         )
 
     def topological(self) -> list[Group]:
-        """Return the groups as Kahn's algorithm does with a queue."""
+        """Return the groups in the order of Kahn's algorithm with a queue."""
         left = {g: len(self.producers(g)) for g in self.groups}
         order = [g for g, count in left.items() if not count]
         for group in order:
@@ -343,7 +343,7 @@ class _Plain:
         return self.reverted([frozenset(exprs) for exprs in copies.values()]) | set(stored)
 
     def reverted(self, groups: list[Group]) -> set[frozenset[str]]:
-        """Return the names in each group, replicas left out that repeat another expression in it, if that is taken."""
+        """Return the names in each group without replicas of other expressions in it, if the rest is accepted."""
         gone: dict[str, TensorView] = {}
         left: list[list[str]] = []
         for group in groups:

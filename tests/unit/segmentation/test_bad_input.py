@@ -1,4 +1,4 @@
-"""Input that makes no sense, and chains of 10,000 ops: a sentence, or a plan that says what is wrong, never a crash."""
+"""Invalid input, and chains of 10,000 ops: a sentence, or a plan that reports the problem, never a crash."""
 
 import json
 
@@ -21,7 +21,7 @@ NOBODY = frozenset(
 
 
 class Endless:
-    """Has no members to look at."""
+    """An object without members."""
 
     def __repr__(self):
         return "x" * 1000
@@ -169,7 +169,7 @@ def additions(ops=OPS):
 
 
 def negations():
-    """Return a chain that bottom-up forwards as a whole, where nobody takes it in one piece."""
+    """Return a chain that bottom-up forwards as a whole, and that no scheduler accepts in one piece."""
     with fl.FusionDefinition() as fd:
         y = fd.define_tensor([8], contiguity=True)
         for _ in range(OPS):
@@ -179,7 +179,7 @@ def negations():
 
 
 def widened_twice():
-    """Return a chain in which each widening cast has two readers, so that a quarter of it is replicated."""
+    """Return a chain in which each widening cast has two readers, so a quarter of it is replicated."""
     with fl.FusionDefinition() as fd:
         y = fd.define_tensor([8], contiguity=True, dtype=DataType.BFloat16)
         for _ in range(OPS // 4):
@@ -211,7 +211,7 @@ def test_a_chain_that_is_forwarded_whole_is_one_segment(few_frames):
 
 
 def check_edits(plan, tensor):
-    """Ask and change a plan of one segment around a tensor in its middle."""
+    """Query and edit a plan of one segment around a tensor in its middle."""
     cut = plan.cut(tensor)
     assert len(cut.segments) == 2
     assert [w.relation for w in cut.boundaries()] == [Relation.EDITED]

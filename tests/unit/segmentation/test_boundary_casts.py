@@ -21,7 +21,7 @@ STRATEGIES = ["bottom_up", "top_down", "optimal", "unfused"]
 
 
 def normed_twice(out=BF16, *, also=None):
-    """Return a column normalization and a row normalization after it, which no kernel takes both."""
+    """Return a column normalization followed by a row normalization, which no kernel combines."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([64, 256], contiguity=True, dtype=BF16)
         wide = fd.ops.exp(fd.ops.cast(x, FLOAT))
@@ -131,14 +131,14 @@ def test_the_last_output_of_16_bits_says_which():
     for first, last in ((HALF, BF16), (BF16, HALF)):
         plan = fl.segment(normed_twice(last, also=first), strategy="unfused", options=LOWER)
         made = {tv.dtype for tv in plan.fusion.tensors.values() if tv.name.endswith("_lower")}
-        # What only the first output comes from is stored as that.
+        # A tensor used only for the first output is stored in that output's dtype.
         assert made == {first, last}
         column = next(e for e in plan.fusion.exprs if e.op.name == "truediv").name
         assert crossing(plan)[f"{column}_lower"] is last
 
 
 def lowered_names(body):
-    """Return what may be stored as a half in a fusion that ends with a BFloat16 output."""
+    """Return the tensors that may be stored as halves in a fusion that ends with a BFloat16 output."""
     return {tv.name for tv in lower_types(record(body), SegmenterOptions())}
 
 
@@ -155,7 +155,7 @@ def test_what_may_pass_as_a_half():
 
 
 def inputs_and_outputs(fd):
-    value = fd.ops.mul(fd.define_tensor([4, 6]), 2.0)  # recomputed by its reader, as are the ops after it
+    value = fd.ops.mul(fd.define_tensor([4, 6]), 2.0)  # recomputed by its reader, like the ops after it
     fd.add_output(value)
     ending(fd, value)
 
@@ -238,7 +238,7 @@ def test_the_end_of_a_forwarded_chain_stays():
 
 
 class Recording:
-    """Takes everything, and remembers what it was asked about."""
+    """Accepts everything, and records the candidates."""
 
     def __init__(self):
         self.asked = []

@@ -1,4 +1,4 @@
-"""The garbage collector rests while a fusion is cut, and is as it was afterwards."""
+"""The garbage collector is paused during segmentation, and restored afterwards."""
 
 import gc
 
@@ -21,7 +21,7 @@ def fusion():
 
 
 class Watching(SchedulerRegistry):
-    """Schedulers that note whether the collector runs when they are asked."""
+    """Schedulers that record whether the collector is enabled when they are asked."""
 
     def __init__(self):
         super().__init__()

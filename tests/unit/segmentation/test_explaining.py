@@ -31,7 +31,7 @@ def gallery_plan(case, **options):
 
 
 def check_boundaries(plan):
-    """Assert that each two segments with a tensor between them have a reason, and those that were found out code."""
+    """Assert that any two segments with a tensor between them have a reason, and refused ones a code."""
     after = plan.segmented.successors
     boundaries = plan.boundaries()
     assert {why.segments for why in boundaries} == {(a, b) for a, targets in enumerate(after) for b in targets}
@@ -148,7 +148,7 @@ class NoGpu:
 
 
 def driver_says(**changes):
-    """Return what torch says of an H200, or of another GPU."""
+    """Return torch's properties of an H200, or of another GPU."""
     found = {
         "name": "NVIDIA H200", "major": 9, "minor": 0, "multi_processor_count": 132, "clock_rate": 1_980_000,
         "memory_clock_rate": 3_201_000, "memory_bus_width": 6144, "shared_memory_per_multiprocessor": 233472,

@@ -1,4 +1,4 @@
-"""The strategy "fastest": never slower than bottom-up by the model, made again from log and code, above its bound."""
+"""The strategy "fastest": never slower than bottom-up by the model, reproduced from log and code, above its bound."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def batches_of_both():
 
 
 def three_parts():
-    """Slices of a permuted tensor, each in an order that is asked for."""
+    """Slices of a permuted tensor, each in a required order."""
     with FusionDefinition() as fd:
         o = fd.ops
         x = fd.define_tensor([16, 128, 2304], contiguity=True)
@@ -90,7 +90,7 @@ def three_parts():
     "make", [straight_and_transposed, variance_of_both, squares_of_both, batches_of_both, three_parts],
 )
 def test_it_is_not_slower_than_bottom_up_as_scheduled(make):
-    """Bytes alone would put both readings into kept rows, whose lanes each read a sector of their own."""
+    """By bytes alone, both reads would be in kept rows, each of whose lanes reads a separate sector."""
     fd = make()
     plan, before = fl.segment(fd, strategy="fastest"), fl.segment(fd)
     assert plan.predicted_time().seconds <= before.predicted_time().seconds

@@ -1,4 +1,4 @@
-"""What is recomputed by its readers instead of stored, and what never is."""
+"""Values that readers recompute instead of loading them, and values that are never recomputed."""
 
 import json
 from dataclasses import replace
@@ -28,7 +28,7 @@ def chains(fusion, **options):
 
 
 def both_sides(make):
-    """Return a fusion that reads what ``make`` makes before and behind a hint."""
+    """Return a fusion that reads the result of ``make`` before and after a hint."""
 
     def body(fd):
         x = fd.define_tensor([4, 4], contiguity=True)
@@ -64,7 +64,7 @@ def test_full_as_nvfuser():
 
 
 def test_iota_as_an_option():
-    assert chains(both_sides(ramp), forward_factories={"iota"}) == [("T1",)], "the views of it are no unary ops"
+    assert chains(both_sides(ramp), forward_factories={"iota"}) == [("T1",)], "its views are not unary ops"
 
 
 @pytest.mark.parametrize(("make", "count"), [(ones, 1), (ramp, 3), (eye, 6)])
@@ -146,7 +146,7 @@ def test_unknown_factories_are_refused():
 
 
 def backward_of_rope(where):
-    """Return the plan of the example, or of the fusion in the gallery."""
+    """Return the plan of the example, or of the gallery's fusion."""
     if where == "example":
         return fl.segment(*fl.example("llama3_rope_backward"))
     (case,) = (c for c in GALLERY if c["id"] == "rope_llama3_bwd")
@@ -165,7 +165,7 @@ def test_the_backward_of_rope_stores_no_zeros(where):
     assert readers
     for segment_ in readers:
         read = {v for e in segment_.exprs for v in e.inputs} & zeros
-        assert read <= {e.out for e in segment_.exprs}, "each segment that reads zeros makes its own"
+        assert read <= {e.out for e in segment_.exprs}, "each segment that reads zeros creates them"
 
 
 def test_forwarded_values_do_not_change_results():
@@ -203,7 +203,7 @@ def test_a_full_that_is_an_output_is_stored_once_or_made_anew():
     zeros = stored.fusion.tensors["T10"]
     assert [s.scheduler.value for s in stored.segments] == ["resize", "reduction", "pointwise"]
     assert zeros in stored.segmented.crossing
-    # One segment more, which writes the zeros and nothing else; nobody reads them.
+    # One more segment, which writes only the zeros; no segment reads them.
     assert [s.scheduler.value for s in anew.segments] == ["resize", "pointwise", "reduction", "pointwise"]
     assert [s.outputs for s in anew.segments if zeros in s.outputs] == [(zeros,)]
     assert zeros not in anew.segmented.crossing
@@ -286,7 +286,7 @@ def test_chains_that_end_in_an_output():
     assert chains(fusion) == []
     assert chains(fusion, forward_factory_outputs=True) == [("T1",)]
     assert chains(fusion, forward_factories=ALL) == [("T3", "T4")]
-    # What is made of an output reads it, and is no part of its chain.
+    # Ops on an output read it, and are not part of its chain.
     assert chains(fusion, forward_factory_outputs=True, forward_factories=ALL) == [("T1",), ("T3", "T4", "T5")]
 
 
@@ -337,7 +337,7 @@ def test_rope_backward_is_cut_as_nvfuser_dumps_it():
         assert (made.count("full"), made.count("expand")) == (1, 2)
     assert [part.scheduler.value for part in rest] == ["reduction", "pointwise"]
     assert [part.scheduler.value for part in one.segments] == ["resize", "reduction", "pointwise"]
-    # Both tables are read once more, and nothing else.
+    # The only difference is that both tables are read once more.
     moved = [sum(part.bytes for part in plan.segments) for plan in (one, dumped)]
     assert moved[1] - moved[0] == sum(tv.nbytes for tv in one.fusion.tensor_inputs if tv.name in {"T0", "T3"})
     small, arrays = fl.example("llama3_rope_backward", "small")

@@ -1,4 +1,4 @@
-"""What certificates, edits and answers say where a segment_set is kept, and where it is overruled."""
+"""Certificates, edits and answers where a segment_set is kept, and where it is overruled."""
 
 import json
 import re

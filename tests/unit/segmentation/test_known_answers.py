@@ -21,11 +21,11 @@ GALLERY = json.loads((DATA / "gallery.json").read_text())
 
 NAMES = {kind.value.replace("_", ""): kind.value for kind in SchedulerType}  # by nvFuser's names in lower case
 
-# Counts that are not asserted by nvFuser's tests but were read off its rules, and that these rules contradict.
+# Counts that nvFuser's tests do not assert, that were derived from its rules, and that these rules contradict.
 CONTRADICTED = {
     "forwarded_then_slice": (
         2,
-        # The slice is an output and a view of what neg computes, so that MarkAliasesPrepare splits it off: nvFuser's
+        # The slice is an output and a view of neg's result, so MarkAliasesPrepare splits it off: nvFuser's
         # own test asserts that for the same shape of fusion in dynamic_reshape_slice.
         "MarkAliasesPrepare",
     ),
@@ -33,12 +33,12 @@ CONTRADICTED = {
 
 
 def plain(options: dict) -> dict:
-    """Return a case's options without what is said beside a name, as in "resize_scheduler (default at HEAD)"."""
+    """Return a case's options without the remark beside a name, as in "resize_scheduler (default at HEAD)"."""
     return {key: [n.partition(" (")[0] for n in v] if isinstance(v, list) else v for key, v in options.items()}
 
 
 def segmented(case: dict) -> SegmentedFusion:
-    """Return a case segmented bottom-up with nvFuser's passes and switches."""
+    """Return a case segmented bottom-up with nvFuser's passes and options."""
     with FusionBuilder() as fd:
         exec(case["python"], {"fd": fd, "DataType": DataType})
     inputs = [
@@ -99,7 +99,7 @@ def test_the_table_names_cases():
 
 
 def at_head(case: dict) -> bool:
-    """Return whether nvFuser is said to give this count for this very definition today."""
+    """Return whether nvFuser is stated to give this count for this definition today."""
     stated = case["segments_status"] == "stated" and case.get("holds_at_head")
     return bool(stated and case.get("count_is_for") == "this definition")
 

@@ -1,4 +1,4 @@
-"""Layouts agreed upon between segments: the examples, what always holds, and what is recorded and shown."""
+"""Layouts chosen between segments: the examples, invariants, and what is recorded and shown."""
 
 import itertools
 import json
@@ -52,7 +52,7 @@ def test_channels_last_through_a_norm_stays_channels_last():
     assert after.layouts()[crossing.name].chosen == (0, 2, 3, 1)
     assert schedulers(before) == ["inner_persistent", "transpose"]
     assert schedulers(after) == ["inner_persistent", "pointwise"]
-    # The norm reads channels-last and writes row-major: each lane has a sector of eight floats for itself.
+    # The norm reads channels-last and writes row-major: each lane reads a separate sector of eight floats.
     size = crossing.nbytes
     assert before.layouts().cost == 7 * size + size
     assert after.layouts().cost == 0
@@ -98,7 +98,7 @@ def test_a_requirement_forces_a_copy(mode):
     assert scaled.chosen == ((0, 2, 1) if mode == "negotiate" else (0, 1, 2))
 
 
-# What always holds
+# Invariants
 
 
 @pytest.mark.parametrize("mode", LAYOUT_MODES)
@@ -117,7 +117,7 @@ ORDERS = list(itertools.permutations(range(3)))
 
 
 def chain(orders, required, *, reduce):
-    """Record segments one behind the other, each of which reads an input of its own beside what the last one wrote."""
+    """Record segments in sequence, each of which reads a separate input and the result of the previous one."""
 
     def body(fd):
         value = None
@@ -151,7 +151,7 @@ def test_requirements_stay_and_costs_never_grow(orders, required, reduce):
     inputs = examples.inputs_of(after.fusion)
     (got,), (wanted,) = lock_step(after, inputs, "cpu"), evaluate(after.definition, inputs, exact=False)
     np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
-    # What is said to be chosen is how it lies.
+    # The reported layout is the actual one.
     for one in layouts:
         assert after.fusion.tensors[one.tensor].domain.allocation_order == one.chosen
 
@@ -167,7 +167,7 @@ def test_no_other_order_of_the_one_open_tensor_is_cheaper(first, second, require
 
 
 class Stubborn:
-    """Schedulers of which none takes a segment that reads or writes the tensor otherwise than row-major."""
+    """Schedulers that refuse every segment that reads or writes the tensor in any order but row-major."""
 
     def __init__(self, oracle, tensor):
         self.oracle, self.tensor = oracle, tensor
@@ -275,7 +275,7 @@ def test_the_log_keeps_who_chose_what():
     assert again.layouts == log.layouts
     assert f"layout {crossing}: (1, 0) by S1" in str(log)
     assert planned(examples.reader_decides, "outputs").decisions.layouts == []
-    # Replaying the attempts on the fusion as it was laid out gives the plan.
+    # Replaying the attempts on the fusion with its layouts gives the plan.
     assert replay(plan.fusion, log, plan.oracle) == plan.segmented
 
 

@@ -1,4 +1,4 @@
-"""Small changes of a partition: cycles are found as by a search of the whole quotient."""
+"""Small changes of a partition: the cycles found are those of a search of the whole quotient graph."""
 
 import random
 

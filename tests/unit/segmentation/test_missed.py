@@ -1,4 +1,4 @@
-"""What a cheaper plan does better, limits of a search, better plans by small changes, and merges by bytes saved."""
+"""The advantages of a cheaper plan, limits of a search, better plans by small changes, and merges by bytes saved."""
 
 import json
 from dataclasses import replace
@@ -42,7 +42,7 @@ def known_case(name):
 
 @pytest.fixture(scope="module")
 def both_ways():
-    """Return a fusion whose last two ops nvFuser leaves apart from what reads the same tensors."""
+    """Return a fusion whose last two ops nvFuser does not merge with other readers of the same tensors."""
     with FusionDefinition() as fd:
         x, y = (fd.define_tensor([4096, 4096], contiguity=True, dtype=DataType.Float) for _ in range(2))
         a = fd.ops.exp(x)

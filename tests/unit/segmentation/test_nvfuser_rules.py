@@ -1,4 +1,4 @@
-"""Every rule of nvFuser that is listed cuts its fusions as it says, and their kernels are right."""
+"""Every listed rule of nvFuser cuts its fusions as stated, and their kernels are right."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ SHOWN = [
 
 
 def some(value):
-    """Return an array for an input: small numbers, which are places in any axis where they are integers."""
+    """Return an array for an input: small numbers; integers are valid positions in any axis."""
     rng = np.random.default_rng(len(value.name) + value.numel)
     numbers = rng.integers(0, 4, value.shape)
     if value.dtype.is_integral:

@@ -1,4 +1,4 @@
-"""Best plans and certificates of fusions whose answer is known."""
+"""Best plans and certificates of fusions with known answers."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ MATRIX = ROWS * COLUMNS * 4
 
 
 def sandwich() -> FusionDefinition:
-    """Return exp(x) @ w, then tanh: three kernels, since nothing shares one with a matrix product."""
+    """Return exp(x) @ w, then tanh: three kernels, since a matrix product does not share a kernel."""
     with FusionDefinition() as fd:
         x, w = (fd.define_tensor([ROWS, COLUMNS], contiguity=True, dtype=DataType.Float) for _ in range(2))
         fd.add_output(fd.ops.tanh(fd.ops.matmul(fd.ops.exp(fd.ops.neg(x)), w)))
@@ -148,7 +148,7 @@ def test_segments_that_would_rather_be_one_are_not_searched_on():
     plan = fl.segment(irregular(5, 14))
     budget = Budget()
     assert certify(plan.segmented, plan.oracle, plan.options, budget).cost > plan.certificate().bound
-    assert budget.used < 5000  # a third more otherwise
+    assert budget.used < 5000  # a third more without it
 
 
 def test_a_search_without_time_still_gives_a_plan_and_a_bound():

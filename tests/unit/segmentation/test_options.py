@@ -1,4 +1,4 @@
-"""Switches under nvFuser's names: what each does, and clear sentences for names that are none."""
+"""Options under nvFuser's names: the effect of each, and clear sentences for unknown names."""
 
 import re
 from dataclasses import fields

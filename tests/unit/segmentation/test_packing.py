@@ -1,4 +1,4 @@
-"""Paths between what excludes each other: no link is charged too much, and known optima are found."""
+"""Paths between units that exclude each other: no link exceeds its capacity, and known optima are found."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +51,7 @@ LINKS = st.lists(st.builds(link, st.integers(0, 99), st.integers(0, 5), st.integ
 
 
 def least_cut(apart, links):
-    """Return the least capacity of links cut by any labelling of the units that respects what excludes what."""
+    """Return the least capacity of links cut by any labelling of the units that respects the exclusions."""
     best = None
     labels = [0] * SIZE
 

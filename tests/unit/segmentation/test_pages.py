@@ -1,4 +1,4 @@
-"""The pages of reasons and of known answers say what is so."""
+"""The pages of reasons and of known answers are up to date."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replicas of widening casts and squeezes: who gets one, where they become one again, and what a plan says of them."""
+"""Replicas of widening casts and squeezes: which readers get one, where replicas merge, and how a plan shows them."""
 
 import json
 from dataclasses import replace
@@ -39,7 +39,7 @@ def plan_of(name, **options):
 
 
 def made(fusion, **options):
-    """Return (original, replica, reader) in the order in which they are made."""
+    """Return (original, replica, reader) in the order of creation."""
     return [(r.original, r.name, r.reader) for r in replicas_of(fusion, **options)]
 
 
@@ -86,7 +86,7 @@ def test_a_squeeze_with_more_than_two_readers_is_left_alone():
 def test_replicas_expose_what_they_read():
     assert made(chain("cast", "squeeze", readers=2)) == [("T2", "T2_replica", "T4"), ("T1", "T1_replica", "T2_replica")]
     assert made(chain("squeeze", "cast", readers=2)) == [("T2", "T2_replica", "T4"), ("T1", "T1_replica", "T2_replica")]
-    # The cast then has three readers, and the squeeze that they read is left alone.
+    # The cast then has three readers, and the squeeze that they read is not replicated.
     assert [r[:2] for r in made(chain("squeeze", "cast", readers=3))] == [("T2", "T2_replica"), ("T2", "T2_replica2")]
     assert len(made(chain("cast", "double", readers=3))) == 4
 
@@ -277,7 +277,7 @@ def test_replicas_stay_where_a_reader_would_no_longer_be_taken():
         fd.add_output(fd.ops.maximum(fd.ops.reshape(wide, [1, 1, 2, 1, 31]), wide))
         fd.add_output(fd.ops.cast(other, DataType.Half))
     plan = fl.segment(fd)
-    # With one cast the maximum would be that of x and x.T, which no scheduler accepts.
+    # With one cast the maximum would be over x and x.T, which no scheduler accepts.
     assert None not in [s.scheduler for s in plan.segments]
     reverts = [a for a in plan.decisions if a.kind is Kind.REVERT]
     assert [(a.subjects, a.accepted) for a in reverts] == [
@@ -286,7 +286,7 @@ def test_replicas_stay_where_a_reader_would_no_longer_be_taken():
     ]
     before = rewritten(bind(plan.definition, plan.inputs).fusion, plan.options, DecisionLog())
     assert replay(before, plan.decisions, plan.oracle) == plan.segmented
-    # An edit elsewhere leaves them apart as well.
+    # An edit elsewhere keeps them separate as well.
     assert None not in [s.scheduler for s in plan.cut("T4").segments]
     numbers = np.arange(62, dtype=np.float16).reshape(1, 2, 1, 1, 31)
     inputs = [numbers[..., None], np.full(numbers.shape, 3, np.float32)]
@@ -309,7 +309,7 @@ def test_an_input_that_is_widened_for_two_readers_is_no_chain_to_forward():
 
 def test_committed_pieces_compute_their_own():
     plan = plan_of("privatize_upcast", strategy="top_down")
-    # Both sums read the cast in one piece, which nobody takes whole: shattered expressions get replicas.
+    # Both sums read the cast in one piece, which no scheduler accepts whole: shattered expressions get replicas.
     assert plan.segmented.replicas == {"T2_replica": "T2"}
 
     log = DecisionLog()

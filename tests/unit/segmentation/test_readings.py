@@ -1,4 +1,4 @@
-"""Top-down presegmentation: the readings of segment_set side by side, and each corner case of the proposal."""
+"""Top-down presegmentation: the interpretations of segment_set compared, and each corner case of the proposal."""
 
 import json
 import re
@@ -66,7 +66,7 @@ def test_1_hints_that_are_no_cut_set_leave_one_piece_or_are_split_by_depth():
     split = [("T2", "T3", "T5"), ("T4", "T6")]
     assert top_down(fusion, segment_set="cut") == split
     assert top_down(fusion, pieces_by_depth=True) == split
-    # The proposal: the piece is the complete fusion, which the hint inside it shatters.
+    # The proposal: the piece is the complete fusion, which the hint inside shatters.
     log = DecisionLog()
     for group in top_down(fusion, log=log):
         assert not {"T3", "T4"} <= set(group)
@@ -87,7 +87,7 @@ def there_and_back(fd):
 
 def test_2_cycles_from_contraction_are_one_piece_or_refined():
     fusion = record(there_and_back)
-    # T2 and T6 are joined by an edge that is no cut; T4 reads the one and leads to the other.
+    # T2 and T6 are joined by an edge that is not a cut; T4 reads the first and leads to the second.
     assert pieces(fusion, SegmenterOptions(connect_through_inputs=False)) == [[0, 1, 2, 3, 4]]
     by_depth = SegmenterOptions(connect_through_inputs=False, pieces_by_depth=True)
     assert pieces(fusion, by_depth) == [[0, 1], [2, 3], [4]]
@@ -100,7 +100,7 @@ def test_3_depth_is_as_early_as_possible():
         late = fd.ops.relu(a)
         fd.add_output(fd.ops.add(fd.ops.segment_set(a), late))
 
-    # relu has readers only behind the hint, and stays before it with what it reads.
+    # relu has readers only after the hint, and stays before it with its producers.
     assert top_down(record(body), segment_set="cut") == [("T2", "T3", "T4"), ("T5",)]
 
 
@@ -152,7 +152,7 @@ PAIRS = Rule(lambda c: len(c.exprs) < 3)
 
 
 def tried(fusion, oracle=PAIRS, **options):
-    """Return the pieces that are tried, where no scheduler accepts three expressions unless another oracle is given."""
+    """Return the pieces that are tried; by default, schedulers accept at most two expressions."""
     log = DecisionLog()
     top_down(fusion, oracle, log, **options)
     return [tuple(name for group in attempt.subjects for name in group) for attempt in log.filter(phase="top-down")]
@@ -162,7 +162,7 @@ def test_7_soft_cuts_at_reshapes_and_resizes():
     fusion = record(reshaped)
     whole = ("T1", "T2", "T3")
     assert tried(fusion) == [whole]
-    # The complete fusion is not asked about where something in it is cut.
+    # The complete fusion is not tried if something in it is cut.
     assert tried(fusion, cut_reshape_inputs=True) == [("T1",), ("T2", "T3")]
     assert tried(fusion, cut_resize_inputs=True) == [whole]
 
@@ -209,7 +209,7 @@ def test_7_accepted_pieces_are_not_tried_again_across_any_cut():
         x = fd.ops.reshape(fd.ops.exp(tensor(fd, 8, 6)), [8, 2, 3])
         fd.add_output(fd.ops.reshape(x, [16, 3]))
 
-    # Crossing the soft cuts would give two segments: they are forced, so that nobody asks.
+    # Crossing the soft cuts would give two segments, but they are forced, so this is not tried.
     log = DecisionLog()
     assert len(top_down(record(two_reshapes), PAIRS, log, cut_reshape_inputs=True)) == 3
     assert [attempt.phase for attempt in log] == ["top-down"] * 3
@@ -328,7 +328,7 @@ def test_11_without_hints_top_down_never_gives_more_segments(case):
     with FusionBuilder() as fd:
         exec(case["python"], {"fd": fd, "DataType": DataType})
     inputs = [spec(x["shape"], x["dtype"], x.get("strides")) if "shape" in x else x["scalar"] for x in case["inputs"]]
-    # Passes put hints of their own into some; ignored ones are none.
+    # Passes insert hints into some; ignored ones do not count.
     options = SegmenterOptions(segment_set="ignore")
     counts = [len(plan_of(fd, inputs, strategy=s, options=options).segments) for s in ("top_down", "bottom_up")]
     assert counts[0] <= counts[1]

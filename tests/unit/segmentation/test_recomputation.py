@@ -1,4 +1,4 @@
-"""Recomputation: what is copied, what is refused, and that code, log and annotations make the same plan again."""
+"""Recomputation: what is copied, what is refused, and that code, log and annotations reproduce the plan."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_a_tensor_is_computed_again_where_it_is_read():
     now = plan.recompute("T3")
     assert names(now) == [["T2", "T3", "T4"], ["T2_again", "T3_again", "T5"]]
     assert now.bytes_crossing == 0
-    assert len(plan.decisions) < len(now.decisions), "the plan before keeps its log: it is the undo"
+    assert len(plan.decisions) < len(now.decisions), "the earlier plan keeps its log, for undo"
     attempt = now.decisions[len(now.decisions) - 1]
     assert attempt.kind is Kind.RECOMPUTE
     assert attempt.text.startswith("T3 is recomputed in segment 1: that saves 0 B of reads and writes, and 4,096 more")
@@ -54,7 +54,7 @@ def test_a_tensor_is_computed_again_where_it_is_read():
 
 
 def test_a_copy_may_need_what_is_computed_after_an_expression_that_moves():
-    """T6 and T2 move to its reader; the copy of T5, which T6 reads, needs T4, and that comes after T2."""
+    """T6 and T2 move to its reader; the copy of T5, which T6 reads, needs T4, which comes after T2."""
     with FusionDefinition() as fd:
         x, y = (fd.define_tensor([32, 64], contiguity=True) for _ in range(2))
         a = fd.ops.exp(x)
@@ -74,7 +74,7 @@ def test_a_copy_may_need_what_is_computed_after_an_expression_that_moves():
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize("index", [37, 81, 171, 187])
 def test_a_log_replays_to_random_plans_with_copies(index):
-    """Copies read forwarded chains, which are put beside them, and may leave nothing but scalars in a segment."""
+    """Copies read forwarded chains, which are copied with them, and may leave only scalars in a segment."""
     checked = Checked(generate(Seeded(71, index), 14))
     given, tried = list(checked.inputs), 0
     wanted = evaluate(fl.segment(checked.fd, given, strategy="unfused").fusion, given)

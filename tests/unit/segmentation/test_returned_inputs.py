@@ -1,4 +1,4 @@
-"""An input that is written over and returned as well, in segments: itself with new values, views with the old ones."""
+"""An input that is both overwritten and returned, in segments: itself with new values, its views with old ones."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Scalars in several segments: none is handed from one to another; each computes what it needs from the inputs."""
+"""Scalars in several segments: none is passed between segments; each computes its scalars from the inputs."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ STRATEGIES = ["bottom_up", "top_down", "optimal", "unfused"]
 
 
 def from_two_scalars(fd):
-    """(a + b) * 2 is used before and behind a hint, a alone behind it."""
+    """(a + b) * 2 is used before and after a hint, a alone after it."""
     t = fd.define_tensor([-1, -1], contiguity=True)
     a, b = fd.define_scalar(dtype=DataType.Double), fd.define_scalar(dtype=DataType.Double)
     twice = fd.ops.mul(fd.ops.add(a, b), 2.0)
@@ -28,7 +28,7 @@ def from_two_scalars(fd):
 
 
 def from_sizes(fd):
-    """The number of elements divides before a hint and multiplies behind it."""
+    """The number of elements divides before a hint and multiplies after it."""
     t = fd.define_tensor([-1, -1], contiguity=True)
     rows = fd.ops.size(t, 0)
     elements = fd.ops.mul(rows, fd.ops.size(t, 1))
@@ -40,7 +40,7 @@ def from_sizes(fd):
 
 
 def deciding_sizes(fd):
-    """A scalar input and what follows from it are sizes in two segments and a factor in a third."""
+    """A scalar input and scalars computed from it are sizes in two segments and a factor in a third."""
     t = fd.define_tensor([-1, -1], contiguity=True)
     n = fd.define_scalar(dtype=DataType.Int)
     twice = fd.ops.mul(n, 2)
@@ -73,7 +73,7 @@ def test_segments_compute_the_scalars_that_they_need(name, strategy):
     for segment in plan.segments:
         assert all(isinstance(tv, TensorView) for tv in segment.outputs)
         scalars = {v.name for v in segment.group.inputs if isinstance(v, Scalar)}
-        assert scalars <= given, "a scalar that is no input of the fusion would have to come from another segment"
+        assert scalars <= given, "a scalar that is not an input of the fusion would have to come from another segment"
     for got, wanted in zip(plan.run(inputs), expected, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
     assert verify(plan.certificate(), plan.segmented, plan.oracle).holds
@@ -112,6 +112,6 @@ def test_sizes_of_a_tensor_that_no_kernel_reads():
     got = plan.run(inputs)
     np.testing.assert_allclose(got[0], inputs[0].sum(axis=(0, 1)), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(got[1], inputs[0].reshape(shapes[1]).transpose(0, 2, 1, 3))
-    # Other sizes of the second input are another plan.
+    # Other sizes of the second input give another plan.
     other = [inputs[0], np.zeros((2, 2, 6, 8), np.float32)]
     np.testing.assert_array_equal(fd.execute(other)[1], inputs[0].reshape(2, 2, 6, 8).transpose(0, 2, 1, 3))

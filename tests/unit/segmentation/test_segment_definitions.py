@@ -95,7 +95,7 @@ def test_plans_and_their_edits():
         assert [names[fid] for fid in segment.state.inputs] == [tv.name for tv in part.inputs]
         assert [names[fid] for fid in segment.state.outputs] == [tv.name for tv in part.outputs]
     close(fd.execute([x]), fd.reference([x]))
-    # Glued again, it is one segment, and `execute` runs the whole.
+    # Glued again, it is one segment, and `execute` runs the whole fusion.
     assert fd.segment(plan=edited.glue(0, 1).glue(0, 1)) == []
     close(fd.execute([x]), fd.reference([x]))
 
@@ -118,7 +118,7 @@ def test_definitions_of_a_plan():
     assert len(definitions[:1]) == 1
     wanted = fd.reference([x])
     close(definitions.execute([x]), wanted)
-    # One of them is run by its schedule by hand, among the others too.
+    # One of them is run by its schedule by hand, also together with the others.
     definitions = plan.definitions(cache)
     definitions[0].handle(definitions[0].state.outputs[0]).split(1, 8)
     close(definitions.execute([x]), wanted)
@@ -197,7 +197,7 @@ def test_random_numbers_are_drawn_by_each_segment():
     fd = defined(define)
     x = torch.ones(3, 5)
     definitions = fl.segment(fd, [x], options=APART).definitions()
-    # Nobody is asked for a seed: numbers given are those of the definition.
+    # No seed is needed: the given numbers are those of the definition.
     assert {n for numbers in definitions.maps for n in numbers.values()} <= {*definitions.state.fid_of.values()}
     runs = []
     for seed in (1, 1, 2):
@@ -216,7 +216,7 @@ def test_names_may_differ_between_equal_definitions():
     fd.segment(plan=plan)
     first = fd.segment_index_space_maps[fd.segments[0]]
     close(fd.execute([x]), fd.reference([x]))
-    # Numbers are those of the definition that is cut, whose constants and vectors count too.
+    # Numbers are those of the segmented definition, in which constants and vectors count too.
     assert set(first.values()) <= {*range(len(fd.state.states) + 4)}
 
 
@@ -285,5 +285,5 @@ def test_what_segment_does_not_take_together():
         other.segment(plan=plan)
     with pytest.raises(StateError, match="argument_manager: the definition is not segmented"):
         _ = other.argument_manager
-    # A refused call begins nothing.
+    # A refused call has no effect.
     assert fd.segment(plan=plan) == []

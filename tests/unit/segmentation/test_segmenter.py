@@ -1,4 +1,4 @@
-"""The segmenter on small fusions whose answer is known, with oracles that can be seen through."""
+"""The segmenter on small fusions with known answers, with simple oracles."""
 
 import re
 
@@ -188,7 +188,7 @@ def test_unary_chains_and_full_are_recomputed():
     full = next(e for e in fusion.exprs if e.op.name == "full")
     assert len(log.filter(kind=Kind.FORWARD)) == 3
     assert full.out not in segmented.crossing
-    assert len(segmented.home[full.name]) > 1, "each segment makes its own"
+    assert len(segmented.home[full.name]) > 1, "each segment creates one"
     assert all(tv.dtype is not DataType.BFloat16 for g in segmented.groups for tv in g.outputs)
 
 

@@ -1,4 +1,4 @@
-"""Definitions cut into definitions: nvFuser's worked examples, lifetimes, updates in place and bad calls."""
+"""Definitions segmented into definitions: nvFuser's worked examples, lifetimes, updates in place and bad calls."""
 
 import gc
 import itertools
@@ -25,7 +25,7 @@ from tests.fuzz.generator import generate
 
 DATA = Path(__file__).parents[2] / "data"
 CASES = {case["id"]: case for case in json.loads((DATA / "segmentation_cases.json").read_text())}
-# Nearly every op a segment of its own, so that many values pass between segments.
+# Nearly every op is a separate segment, so many values pass between segments.
 APART = SegmenterOptions(whole_fusion=False, level_merge=False, final_merge=False, combine_reductions=False)
 
 
@@ -203,7 +203,7 @@ def test_sizes_that_ops_decide_are_given_to_other_segments():
     assert total.tolist() == [0, 3, 3, 3, 3, 0, 0]
     assert ones.tolist() == [1] * 7
     full = next(segment for segment in segments if "full" in repr(segment))
-    # -1 and -2 are those of the input; what the pad decides is behind them, and given by whoever runs the segments.
+    # -1 and -2 are those of the input; the sizes that the pad determines come after them, and the caller passes them.
     assert fd.segment_index_space_maps[full][full.state.inputs[0]] == -3
     assert "is -3 (i2)" in repr(fd.index_maps)
     assert "<svg" in fd.index_maps._repr_html_()
@@ -212,11 +212,11 @@ def test_sizes_that_ops_decide_are_given_to_other_segments():
     assert ones.tolist() == [1] * 9
 
 
-# All that random programs do
+# Random programs
 
 
 def same(a, b):
-    """Whether arrays of one dtype are equal, NaN to NaN."""
+    """Whether arrays of one dtype are equal, with NaN equal to NaN."""
     if a.dtype.kind in "biu":
         return np.array_equal(a, b)
     return np.array_equal(a.astype(np.complex128), b.astype(np.complex128), equal_nan=True)
@@ -304,13 +304,13 @@ def test_values_are_freed_after_their_last_use(monkeypatch):
     monkeypatch.setattr(HostMemory, "fresh", counted(HostMemory.fresh))
     monkeypatch.setattr(HostMemory, "block", counted(HostMemory.block))
     monkeypatch.setattr(host_ready, "_numpy_maker", lambda slot: counted(maker(slot)))
-    for number in range(3):  # the first goes the long way
+    for number in range(3):  # the first takes the slow path
         peak = live
         (got,) = fd.execute([x])
         np.testing.assert_allclose(got, (x + 1).sum(axis=(0, 1, 3)))
         assert x.nbytes + peak == (32 * 64 * 8 * 128 + 64 * 8 * 128 + 64 * 8) * 8
         if number == 0:
-            gc.collect()  # frames of the compiler may be in cycles
+            gc.collect()  # the compiler's frames may be in cycles
         assert live == got.nbytes
         del got
 
@@ -381,11 +381,11 @@ def test_segments_are_ordinary_definitions():
     first, second = fd.segment([x, y])
     assert len(fl.segment(second, [y, y[:, :1]]).segments) == 1
     assert first.plan_for([x]).segments
-    # Inside, the first one is cut once more.
+    # Inside, the first one is segmented once more.
     inner = first.segment([x], options=APART)
     assert len(inner) == 2
     np.testing.assert_allclose(fd.execute([x, y])[0], y + x.sum(axis=1, keepdims=True), rtol=1e-5)
-    # Run by hand, a segment is one kernel, also among the others.
+    # Run with a schedule by hand, a segment is one kernel, also together with the others.
     _, second = fd.segment([x, y])
     assert second.manual_execute([y, x[:, :1]])[0].shape == y.shape
     np.testing.assert_allclose(fd.execute([x, y])[0], y + x.sum(axis=1, keepdims=True), rtol=1e-5)
@@ -494,7 +494,7 @@ def test_calls_out_of_order():
         fd.setup_segmentation(ROWS)
     with pytest.raises(StateError, match="^setup_segmentation: segments are already set up"):
         fd.segment(ROWS)
-    # What was set up is still there.
+    # The earlier setup is still there.
     assert fd.build_segment(FusionDefinition(), 0) == {0: 0, 2: 3}
     fd.finalize_segmentation()
     with pytest.raises(StateError):
@@ -539,7 +539,7 @@ def test_inputs_that_do_not_fit_the_definition():
         fd.segment([spec((2, 32), "int32"), ROWS[1]])
     with pytest.raises(TypeError, match="options must be SegmenterOptions"):
         fd.segment(ROWS, options={})
-    # A refused call begins nothing.
+    # A refused call has no effect.
     assert len(fd.segment(ROWS)) == 2
 
 
@@ -604,7 +604,7 @@ def square(kind="numpy"):
 
 
 def legal_orders(edges, count):
-    """Return every order in which segments have what they read; edges are (before, after)."""
+    """Return every order in which the operands of segments are ready; edges are (before, after)."""
     return [
         order for order in itertools.permutations(range(count))
         if all(order.index(a) < order.index(b) for a, b in edges)
@@ -621,7 +621,7 @@ def test_updates_in_place(kind, options):
     got = fd.execute(inputs)
     for a, b in zip([*got, *inputs], [*outputs, *over], strict=True):
         np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5)
-    assert np.shares_memory(np.asarray(got[0]), np.asarray(inputs[1])), "it is the input that it is written over"
+    assert np.shares_memory(np.asarray(got[0]), np.asarray(inputs[1])), "it is the overwritten input"
     assert np.shares_memory(np.asarray(got[3]), np.asarray(inputs[0]))
     assert not np.shares_memory(np.asarray(got[1]), np.asarray(inputs[0])), "the view keeps the old values"
 
@@ -638,7 +638,7 @@ def test_segments_in_any_order_read_what_inputs_were():
     assert len(orders) > 5
     outputs, over = expected_updates(*square())
     for order in orders:
-        # Freed only at the end: what is last depends on the order.
+        # Freed only at the end: the last reader depends on the order.
         steps = tuple(
             type(step)(alone=step.alone, reads=step.reads, writes=step.writes, frees=())
             for step in (manager.segments[n] for n in order)
@@ -684,7 +684,7 @@ def test_inputs_that_change_places():
 
 
 class Foreign(np.ndarray):
-    """Stands for an array of JAX, which is not installed here."""
+    """Simulates an array of JAX, which may not be installed."""
 
 
 Foreign.__module__ = "jaxlib.xla_extension"
@@ -692,7 +692,7 @@ Foreign.__module__ = "jaxlib.xla_extension"
 
 @pytest.fixture
 def foreign(monkeypatch):
-    """An array that is taken for one of JAX."""
+    """An array that is treated as one of JAX."""
     from fuser_lab.runtime import arrays, binding
 
     real = arrays.kind_of

@@ -1,4 +1,4 @@
-"""Welford's statistics become sums where rows stay on chip: where, what is logged, and that a plan stays a plan."""
+"""Welford's statistics become sums if rows stay on chip: the conditions, the log, and edits of such plans."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ FLAGS = {1: [False, True], 0: [True, False]}
 
 
 def normed(shape, dims, *, results=(True, True, False), dtype=DataType.Float, hint=False):
-    """Return a definition that takes the mean off and returns some of a Welford's results."""
+    """Return a definition that subtracts the mean and returns some of a Welford's results."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape, contiguity=True, dtype=dtype)
         first = fd.ops.segment_set(fd.ops.exp(x)) if hint else x
@@ -196,7 +196,7 @@ def test_a_wanted_count_keeps_the_op():
         x = fd.define_tensor([8, 16], contiguity=True)
         fd.add_output(fd.ops.welford(x, ROWS)[2])
     plan = fl.segment(fd, options=SegmenterOptions(whole_fusion=False))
-    assert not rewrites(plan)  # there is no mean to take first
+    assert not rewrites(plan)  # there is no mean to compute first
     assert ops(plan) == ["welford"]
     plan = fl.segment(normed([64, 128], ROWS, results=(True, True, True)))
     (attempt,) = rewrites(plan)

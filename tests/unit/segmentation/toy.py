@@ -1,4 +1,4 @@
-"""Small fusions and an oracle with rules that a test can see through."""
+"""Small fusions and an oracle with simple rules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ ACCEPTED = Answer((accept(SchedulerType.POINTWISE),))
 
 
 class Rule:
-    """Accepts what a function of the candidate says; counts questions."""
+    """Accepts candidates by a function; counts questions."""
 
     def __init__(self, rule: Callable[[Candidate], bool]) -> None:
         self.rule = rule
@@ -29,12 +29,12 @@ class Rule:
 
 
 def everything() -> Rule:
-    """Return an oracle that takes all."""
+    """Return an oracle that accepts everything."""
     return Rule(lambda _: True)
 
 
 def one_reduction() -> Rule:
-    """Return an oracle that takes at most one reduction, and nothing that reads one's result with a binary op."""
+    """Return an oracle that accepts at most one reduction, and no binary op on a reduction's result."""
     return Rule(
         lambda c: sum(e.kind is OpKind.REDUCTION for e in c.exprs) < 2
         and not (
@@ -45,7 +45,7 @@ def one_reduction() -> Rule:
 
 
 def chance(seed: int, percent: int) -> Rule:
-    """Return an oracle that takes single expressions always and others by a hash of their names."""
+    """Return an oracle that always accepts single expressions, and others by a hash of their names."""
     return Rule(lambda c: len(c.exprs) == 1 or crc32(f"{seed}{sorted(c.key)}".encode()) % 100 < percent)
 
 
@@ -61,7 +61,7 @@ def sum_broadcast_add() -> Fusion:
 
 
 def random_dag(numbers: list[tuple[int, int, int]], outputs: int) -> Fusion:
-    """Return a fusion over [4] tensors from (op, operand, operand) triples; the last ``outputs`` results go out."""
+    """Return a fusion of [4] tensors from (op, operand, operand) triples; the last ``outputs`` results are outputs."""
 
     def body(fd: Any) -> None:
         values = [fd.define_tensor([4], contiguity=True) for _ in range(2)]

@@ -15,7 +15,7 @@ def stubs() -> ModuleType:
 
 
 class StubTimer:
-    """Times nothing: one row a segment, a total a plan; waits for ``gate`` before each row."""
+    """Measures nothing: one row per segment, one total per plan; waits for ``gate`` before each row."""
 
     def __init__(self):
         self.gate = threading.Event()
@@ -48,5 +48,5 @@ def row(plan, segment, ratio):
 
 @pytest.fixture
 def timer() -> StubTimer:
-    """A timer that can be held and broken."""
+    """A timer that can be paused and made to fail."""
     return StubTimer()

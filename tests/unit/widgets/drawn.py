@@ -1,4 +1,4 @@
-"""The nodes and edges of an explorer's picture as rows: those around the boxes, and those in them."""
+"""The nodes and edges of an explorer's picture as rows: those outside the boxes, and those in them."""
 
 
 def nodes(explorer, scene=None):

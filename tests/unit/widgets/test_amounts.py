@@ -1,4 +1,4 @@
-"""Predicted and measured times stand beside each other only with the devices that they are of."""
+"""Predicted and measured times appear side by side only with their devices."""
 
 import re
 
@@ -89,7 +89,7 @@ def test_marks_and_roofs_are_of_one_device(machine):
 
 
 class Timer:
-    """Gives each plan 1 ms, and notes what it was asked for."""
+    """Gives each plan 1 ms, and records its requests."""
 
     def __init__(self):
         self.asked = []
@@ -109,7 +109,7 @@ def test_all_plans_of_the_comparison_and_the_ops_one_by_one_are_timed():
     timer = Timer()
     explorer = Explorer(plan, [np.ones((1000, 1000), np.float32)], strategies=["unfused", "optimal"], timer=timer)
     explorer.events = [{"n": 1, "type": "panel", "name": "compare"}]
-    assert explorer.panels["compare"]["html"].count("not available yet") == 1  # the optimal one has to be searched for
+    assert explorer.panels["compare"]["html"].count("not available yet") == 1  # the optimal one needs a search
     explorer.events = [{"n": 2, "type": "strategy", "strategy": "unfused"}]
     explorer.events = [{"n": 3, "type": "run_all"}]
     explorer.wait(300)

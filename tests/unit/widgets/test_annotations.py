@@ -1,4 +1,4 @@
-"""Annotations made in the explorer: the definition changes, and every strategy and reading starts from it."""
+"""Annotations made in the explorer: the definition changes, and every strategy and interpretation starts from it."""
 
 import pytest
 
@@ -16,7 +16,7 @@ FLOAT = DataType.Float
 
 @pytest.fixture
 def diamond():
-    """A value with two readers, whose results meet again."""
+    """A value with two readers, whose results are combined."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([64, 64], contiguity=True, dtype=FLOAT)
         a = fd.ops.exp(x)
@@ -54,7 +54,7 @@ def marked(page):
 
 
 def pasted(text):
-    """Return the plan that copied code makes."""
+    """Return the plan that copied code creates."""
     space = {}
     exec(text, space)
     return space["plan"]

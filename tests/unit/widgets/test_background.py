@@ -1,4 +1,4 @@
-"""The optimal plan, certificates and passes in the explorer: made when they are asked for, by a real plan."""
+"""The optimal plan, certificates and passes in the explorer: computed on request, for a real plan."""
 
 import re
 import threading
@@ -111,7 +111,7 @@ def test_a_search_can_be_cancelled(page, monkeypatch, what):
     assert explorer.plan is before
     gate.set()
     thread.join(300)
-    assert ended.is_set(), "a search is cancelled when no one waits for its result"
+    assert ended.is_set(), "a search is cancelled if its result is not awaited"
     assert explorer.plan is before
     assert not explorer.certificate
     assert explorer.status["text"] == "The search was cancelled."
@@ -201,7 +201,7 @@ def test_who_waits_while_a_question_is_being_asked_waits_for_it_or_not_at_all(mo
     start = threading.Thread.start
 
     def slowly(thread):
-        background.wait(0.01)  # as the kernel's thread may, while another one asks
+        background.wait(0.01)  # as the kernel's thread may, while another thread asks
         start(thread)
         begun.set()
 

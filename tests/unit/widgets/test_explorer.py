@@ -287,7 +287,7 @@ def test_a_change_is_sent_with_the_pieces_that_the_page_lacks_and_the_whole_stat
         assert {f"chunk{n}" for n in range(*explorer.scene["chunks"])} == had
         shapes = sum(len(chunk["shapes"]) for chunk in explorer._pieces.stock.chunks)
         assert drawn.shapes(explorer) <= set(range(shapes))
-    assert not chunks(*sent)  # after the undo the page shows what it had
+    assert not chunks(*sent)  # after the undo the page shows its earlier content
     assert chunks(state_of()) == had
 
 
@@ -302,7 +302,7 @@ def test_a_cut_in_a_large_graph_sends_little():
         inside = [edge[0] for edge in drawn.edges(explorer) if edge[1] == "inside"]
         assert page.send("act", id=inside[len(inside) // 2]).startswith("Cut at ")
 
-    cut_in_the_middle()  # the first one takes the room that is left for it
+    cut_in_the_middle()  # the first one takes the remaining room
     sent.clear()
     cut_in_the_middle()
     assert max(map(len, sent)) < whole / 5
@@ -415,7 +415,7 @@ def test_large_fusions_begin_with_one_box_a_segment_and_open_one_by_one(stubs):
     kinds = [n[1] for n in drawn.nodes(explorer)]
     assert kinds.count("segment") == 8
     assert kinds.count("op") == len(explorer.plan.groups[4])
-    assert explorer.scene["patterns"].count("<pattern") == 1  # of the box that is open
+    assert explorer.scene["patterns"].count("<pattern") == 1  # of the open box
     boundary = next(e[0] for e in drawn.edges(explorer) if e[1] == "boundary")
     assert page.send("act", id=boundary).startswith("Glued S")
     page.send("detail", detail="ops")

@@ -1,4 +1,4 @@
-"""What the inspector says about layouts."""
+"""The inspector's text about layouts."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def selected(plan, kind):
     view = view_plan(plan)
     edge = next(e for e in view.edges if e.kind == kind)
     said = answers.answer(plan, view, edge.id)
-    assert "layout" not in dict(said["facts"])  # which the first click need not explain
+    assert "layout" not in dict(said["facts"])  # which the first click does not need to explain
     return dict(said.get("layout", ()))
 
 

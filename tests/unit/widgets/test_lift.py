@@ -1,4 +1,4 @@
-"""Lifting a rule of nvFuser in the explorer: the plan that ``fl.price`` prices the rule by, beside the one with it."""
+"""Lifting a rule of nvFuser in the explorer: the plan that ``fl.price`` computes, beside the plan with the rule."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_the_plan_without_a_rule_saves_what_the_rule_costs(plan):
         after = without_rule(plan, row.rule)
         assert predicted_seconds(plan) - predicted_seconds(after) == pytest.approx(row.seconds)
         assert sum(s.bytes for s in plan.segments) - sum(s.bytes for s in after.segments) == row.bytes
-    assert liftable(without_rule(plan, RULE)) == ()  # which nvFuser's rules did not make
+    assert liftable(without_rule(plan, RULE)) == ()  # which nvFuser's rules did not create
     with pytest.raises(InputError, match="the rule 'smem_limit' cannot be lifted here; choose from"):
         without_rule(plan, "smem_limit")
 

@@ -1,4 +1,4 @@
-"""What the source tab is sent beside plain source, for the page and for reports."""
+"""The data that the source tab receives in addition to plain source, for the page and for reports."""
 
 import re
 

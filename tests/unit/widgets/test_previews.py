@@ -1,4 +1,4 @@
-"""What edits would give is told before the click, and why an edit changed more than it names after it."""
+"""The results of edits are shown before the click, and the reasons for further changes after it."""
 
 import json
 import re
@@ -83,7 +83,7 @@ def buttons(page):
 
 
 def test_the_best_edits_are_listed_and_made_by_a_click_on_the_plan_that_they_are_for(rope, monkeypatch):
-    monkeypatch.setattr(previews, "SECONDS", 300.0)  # a busy machine lists fewer in the time that a user waits
+    monkeypatch.setattr(previews, "SECONDS", 300.0)  # a busy machine lists fewer within the time limit
     rope.send("panel", name="edits")
     assert "no single glue or move makes this plan faster" in rope.explorer.panels["edits"]["html"]
     rope.send("strategy", strategy="unfused")

@@ -1,4 +1,4 @@
-"""The profile in the explorer: which plan it is of, who made it, and what it says where there is none."""
+"""The profile in the explorer: its plan, its source, and the text if there is none."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The control of a question: a choice, a text, or a text for each part; nothing is told before."""
+"""The control of a question: a choice, a text, or a text per part; nothing is revealed before."""
 
 import pytest
 

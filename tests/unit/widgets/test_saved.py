@@ -1,4 +1,4 @@
-"""The saved form of an explorer: small, whole, and readable where a page's sanitizer has been at it."""
+"""The saved form of an explorer: small, complete, and readable after a page's sanitizer has processed it."""
 
 import base64
 import json
@@ -17,15 +17,15 @@ from fuser_lab_widgets.saved import MOST_CHARACTERS, saved
 
 from fuser_lab.report.view_model import view_plan
 
-# What sanitizers keep: JupyterLab's for outputs that are not trusted, and that of GitHub's html-pipeline, which GitHub
-# says it uses for Markdown, and which allows no data in addresses.
+# What sanitizers keep: JupyterLab's for untrusted outputs, and that of GitHub's html-pipeline, which GitHub
+# states that it uses for Markdown, and which does not allow data URLs.
 TAGS = {"div", "img", "table", "caption", "thead", "tbody", "tr", "th", "td", "p", "span"}
 ATTRIBUTES = {"alt", "class", "src", "scope", "title"}
 GONE_WITH_CONTENTS = {"script", "style", "iframe", "svg"}
 
 
 class Sanitizer(HTMLParser):
-    """Keeps the tags and attributes of a list, and addresses with the schemes of another."""
+    """Keeps the listed tags and attributes, and addresses with the listed schemes."""
 
     def __init__(self, schemes):
         super().__init__()
@@ -54,7 +54,7 @@ class Sanitizer(HTMLParser):
 
 
 class Seen(HTMLParser):
-    """What a page shows: the pictures and the cells of tables."""
+    """The visible content of a page: the pictures and the cells of tables."""
 
     def __init__(self, text):
         super().__init__()
@@ -80,7 +80,7 @@ def sanitized(text, *schemes):
 
 
 def packed(text):
-    """Return what the report in the frame has been given."""
+    """Return the data of the report in the frame."""
     frame = Seen(text)
     page = []
     frame.handle_starttag = lambda tag, attrs: page.append(dict(attrs).get("srcdoc")) if tag == "iframe" else None
@@ -96,7 +96,7 @@ def plan():
 
 
 def edited(plan):
-    """The plan after an edit, which is saved together with the plan before it."""
+    """The plan after an edit, which is saved together with the previous plan."""
     edges = [edge.tensor for edge in view_plan(plan).edges if edge.kind == "inside"]
     return next(made for tensor in reversed(edges) if (made := _cut(plan, tensor)) is not None)
 

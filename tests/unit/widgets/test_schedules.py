@@ -41,7 +41,7 @@ class Page:
     def press(self, text):
         """Press the first button with a text."""
         found = re.search(rf'data-send="([^"]*)"[^>]*>{text}</button>', self.html)
-        assert found, f"no button {text!r}"
+        assert found, f"there is no button {text!r}"
         event = json.loads(found.group(1).replace("&quot;", '"'))
         return self.send(event.pop("type"), **event)
 
@@ -75,7 +75,7 @@ def test_other_parameters_are_ranked_and_one_is_used(page):
     assert page.press("Use") == "S0 has these parameters. Run measures them."
     edited = page.explorer.plan
     assert edited.hash == before.with_params(0, **dict(first.values)).hash != before.hash
-    assert "Rank other parameters" in page.html, "a ranking is shown once, for the kernel that it is of"
+    assert "Rank other parameters" in page.html, "a ranking is shown only for its kernel"
     page.send("undo")
     assert page.explorer.plan.hash == before.hash
 

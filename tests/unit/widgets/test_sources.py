@@ -1,4 +1,4 @@
-"""Which line of generated code computes which tensor."""
+"""The line of generated code that computes each tensor."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Whatever is clicked in whatever order, what the explorer shows is true of the plan that it shows."""
+"""After any sequence of clicks, everything that the explorer shows is true of the plan on show."""
 
 import random
 
@@ -26,7 +26,7 @@ def fusion():
 
 
 class Clicks:
-    """Random events of a page that may be late: it clicks on what it was sent some events ago."""
+    """Random events of a page that may lag behind: it clicks on what it received some events ago."""
 
     def __init__(self, explorer, seed):
         self.explorer, self.random, self.number = explorer, random.Random(seed), 0
