@@ -177,7 +177,7 @@ def check_same(fd: FusionDefinition) -> FusionDefinition:
     """The printed definition is the same fusion, with the same results and layouts; returns it."""
     second = again(fd)
     if second.fusion != fd.fusion:
-        raise Disagreement(f"the printed definition is another fusion:\n{fd!r}\nrecorded again:\n{second!r}")
+        raise Disagreement(f"the printed definition is a different fusion:\n{fd!r}\nrecorded again:\n{second!r}")
     return second
 
 
@@ -245,7 +245,7 @@ def check_compiled(fd: FusionDefinition, inputs: Sequence[Any], wanted: Sequence
             view = seen(given[origin.number], origin.exprs, scalars)
             strides = element_strides(view)
             if a.size and np.shares_memory(view, given[origin.number]) and view.ctypes.data != a.ctypes.data:
-                raise Disagreement(f"{tv.name} is a copy of what is seen in input {origin.number}")
+                raise Disagreement(f"{tv.name} is a copy of data in input {origin.number}")
         if [element_strides(a)[i] for i in sized] != [strides[i] for i in sized]:
             raise Disagreement(f"{tv.name}: strides {element_strides(a)}, wanted {strides}")
     for output, target in fusion.aliases:

@@ -82,7 +82,7 @@ def session(seed: int, count: int) -> Outcome:
             begin = time.perf_counter()
             try:
                 compute(seed * count + number)
-            except Exception as error:  # noqa: BLE001 - told as it is
+            except Exception as error:  # noqa: BLE001 - reported unchanged
                 failures.append(f"interrupted: {type(error).__name__}: {error}")
             else:
                 lasted = min(lasted, 1.2 * (time.perf_counter() - begin))
@@ -133,7 +133,7 @@ def main() -> int:
     print(
         f"{sum(x.sent for x in outcomes)} interrupts in {len(outcomes)} sessions, "
         f"{sum(x.working for x in outcomes)} while something ran, "
-        f"{sum(x.raised for x in outcomes)} came out as KeyboardInterrupt, "
+        f"{sum(x.raised for x in outcomes)} raised as KeyboardInterrupt, "
         f"{sum(x.dropped for x in outcomes)} fell into a finalizer or a callback, {len(failures)} failures",
         *failures, sep="\n",
     )

@@ -74,7 +74,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as cache:
         os.environ["FUSER_LAB_CACHE"] = cache
         most = grown(asked.definitions, hold=asked.hold, every=max(asked.definitions // 10, 1)) / MB
-    print(f"{asked.definitions} definitions: at most {most:.0f} MB over the start, {asked.most} MB are allowed")
+    print(f"{asked.definitions} definitions: at most {most:.0f} MB over the start; the limit is {asked.most} MB")
     return most > asked.most
 
 

@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table and the failures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, default=60, help="entries of the corpus")
-    parser.add_argument("--changes", type=int, default=4, help="numbers changed of each segment, at most")
+    parser.add_argument("--changes", type=int, default=4, help="maximum of changed numbers per segment")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     coverage = measure(plans(given.sample), changes=given.changes)

@@ -117,7 +117,7 @@ def _word(place: int, kind: Any) -> Any:
 
 def _array(buffer: Buffer, address: int) -> Any:
     if address % buffer.alignment:
-        msg = f"{buffer.name} is to be aligned to {buffer.alignment} bytes, and lies at {address}."
+        msg = f"{buffer.name} must be aligned to {buffer.alignment} bytes; its address is {address}."
         raise ValueError(msg)
     dtype = storage_dtype(buffer.dtype)
     raw = (ctypes.c_uint8 * (buffer.size * dtype.itemsize)).from_address(address)

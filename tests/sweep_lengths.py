@@ -218,7 +218,7 @@ def main() -> int:
     parser.add_argument("--lengths", type=_numbers, default=default_lengths(), help='such as "1-300,512"')
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
-    parser.add_argument("--cpu", nargs="*", help="processors besides the one that is here, by LLVM's names")
+    parser.add_argument("--cpu", nargs="*", help="processors in addition to the current one, by LLVM's names")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -48,7 +48,7 @@ class ElementNest(LookupNest):
         return repeats
 
     def _shared_bytes(self, distance: int, vector: int) -> tuple[int, int]:
-        """Return the bytes of an element's inputs, and of those shared by chunks that are so many elements apart.
+        """Return the bytes of an element's inputs, and of those shared by chunks ``distance`` elements apart.
 
         The latter are 0 if they may fit in the L1 cache.
         """

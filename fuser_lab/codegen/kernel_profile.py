@@ -430,7 +430,7 @@ def _scattered(count: int, most: int) -> list[int]:
 
 
 def _middles(start: int, stop: int, most: int) -> list[int]:
-    """Return the midpoints of at most so many equal parts of a range."""
+    """Return the midpoints of at most ``most`` equal parts of a range."""
     parts = min(stop - start, most)
     return [start + (2 * n + 1) * (stop - start) // (2 * parts) for n in range(parts)]
 

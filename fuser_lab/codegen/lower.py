@@ -198,7 +198,7 @@ class _Lowering:
         return found
 
     def _allow(self, least: int) -> None:
-        """Raise if the written phases, the remaining parts and a part with so many bytes exceed the limit."""
+        """Raise if the written phases, the remaining parts and a part of this size exceed the limit."""
         moved = self._moved + self._waiting + least
         if self._most_bytes is not None and moved > self._most_bytes:
             raise MovesMore(moved)

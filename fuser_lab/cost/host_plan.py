@@ -60,7 +60,7 @@ def begun_phases(
 
 
 def _part(since: float, cache: float) -> float:
-    """Return the part of a tensor that is still in a cache after so many bytes: all of it after half of the cache."""
+    """Return the part of a tensor left in a cache after accesses to other bytes: all of it after half of the cache."""
     return min(max(2 - 2 * since / cache, 0.0), 1.0) if cache else 0.0
 
 

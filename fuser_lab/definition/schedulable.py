@@ -358,11 +358,11 @@ class Transforms:
         self._hand.add("inline_most", "", selected_tensors=names("inline_most", selected_tensors, self._builder))
 
     def launch_bounds(self, blocks: int) -> None:
-        """Limit the registers of a thread so that so many blocks fit on a multiprocessor; 0 for no limit."""
+        """Limit the registers of a thread so that this many blocks fit on a multiprocessor; 0 for no limit."""
         self._hand.add("launch_bounds", blocks=whole("launch_bounds", "blocks", blocks))
 
     def grid(self, blocks: int) -> None:
-        """Launch so many blocks, which take turns where the loops over blocks have more rounds."""
+        """Launch this many blocks, which run several rounds each if the loops over blocks have more."""
         self._hand.add("grid", blocks=whole("grid", "blocks", blocks))
 
     def read_again(self) -> None:

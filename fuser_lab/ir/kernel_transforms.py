@@ -23,13 +23,13 @@ def is_template(transform: Transform) -> bool:
 
 
 def launch_bounds(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
-    """Return a schedule whose kernel limits registers for so many blocks of each multiprocessor."""
+    """Return a schedule whose kernel limits registers so that this many blocks fit on a multiprocessor."""
     _check_once(scheduled, transform)
     return _counted(scheduled, transform, least=0)
 
 
 def grid(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
-    """Return a schedule with so many blocks, which take turns where the loops over blocks have more rounds."""
+    """Return a schedule with this many blocks, which run several rounds each if the loops over blocks have more."""
     _check_once(scheduled, transform)
     return _counted(scheduled, transform, least=1)
 

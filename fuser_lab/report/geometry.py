@@ -72,9 +72,9 @@ class Inside:
     """A segment laid out by itself, as a drawing of its own.
 
     ``nodes`` and ``edges`` are its nodes and the edges that do not leave it, from its corner on. ``graph`` was placed
-    in so many ``bands`` to give ``size``, ``stands`` of its items, ``routes`` of the edges into it (by id) and of the
-    tensors that leave it (by port), and where these doors are, from the middle; all of these have their axes exchanged
-    in a drawing from left to right.
+    in a number of ``bands`` to give ``size``, ``stands`` of its items, ``routes`` of the edges into it (by id) and of
+    the tensors that leave it (by port), and where these doors are, from the middle; all of these have their axes
+    exchanged in a drawing from left to right.
     """
 
     nodes: Mapping[str, Box]

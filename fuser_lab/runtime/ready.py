@@ -255,7 +255,7 @@ class ReadyRun:
         return tuple(self._rests[: self._inputs])
 
     def takes(self, inputs: int, outputs: int) -> bool:
-        """Whether the run has so many inputs and outputs, and no output is a view of an input."""
+        """Whether the run has this many inputs and outputs, and no output is a view of an input."""
         return self._views is None and (inputs, inputs + outputs) == (self._inputs, len(self._places))
 
     def start(self, values: Sequence[Any]) -> bool:

@@ -36,7 +36,7 @@ def folder() -> Path:
 
 
 def this_host(target: str = "", threads: int | None = None) -> Machine:
-    """Return the processor of this machine, for kernels of a target with so many threads; by default Numba's number."""
+    """Return the processor of this machine, for kernels of a target with some threads; by default Numba's number."""
     if threads is None:
         given = os.environ.get("NUMBA_NUM_THREADS", "").strip()
         threads = int(given) if given.isdecimal() else processors()

@@ -253,12 +253,12 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
 
 
 def shared_room(device: Device, resident: int) -> int:
-    """Return the bytes of shared memory that a block may use if so many of them are to fit on a multiprocessor."""
+    """Return the bytes of shared memory that a block may use if this many are to fit on a multiprocessor."""
     return max(min((device.shared_per_sm - RESERVED) // resident, device.shared_per_block - RESERVED // 2), 0)
 
 
 def row_room(device: Device, resident: int) -> int:
-    """Return the bytes of shared memory that a block may use for rows if so many are to fit on a multiprocessor."""
+    """Return the bytes of shared memory that a block may use for rows if this many are to fit on a multiprocessor."""
     return max(min(shared_room(device, resident), shared_room(device, 1) - CACHED), 0)
 
 

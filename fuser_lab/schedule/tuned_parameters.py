@@ -1,4 +1,4 @@
-"""Parameters that `fl.tune` found and a user kept: which of them a kernel's nests begin with, and what is said of them.
+"""Parameters that `fl.tune` found and a user kept: which ones a kernel's nests begin with, and the reasons for it.
 
 A result is kept for a device, a scheduler, a program (the ops of a segment, whatever its sizes) and the kernel that the
 heuristics make of it. Sizes for which they make the same kernel, as compiled code is shared, are one class: a result is

@@ -19,7 +19,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordingProcess
     return recording
 
 
-@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="processors by AMD are of another kind")
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="AMD processors have another architecture")
 @pytest.mark.parametrize("length", [79, 94, 95, 105, 109, 120, 127, 190])
 def test_rows_compile_for_processors_by_amd(process: RecordingProcess, length: int) -> None:
     found = swept(process, length, ["float32"], ["softmax"], ["znver4", "znver5"])

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", type=Path, help="measure, and write this file; gzipped if its name ends in .gz")
-    what.add_argument("--fit", action="store_true", help="fit the model to the files that are kept")
+    what.add_argument("--fit", action="store_true", help="fit the model to the stored files")
     parser.add_argument("--seconds", type=float, default=280.0, help="after which measuring ends")
     given = parser.parse_args(arguments)
     if given.out is not None:

@@ -217,7 +217,7 @@ BARS: dict[str, Callable[[float], Iterator[Bar]]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=BARS, help="run one bar")
+    parser.add_argument("--only", choices=BARS, help="measure only this promise")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows, tasks and runs")
     given = parser.parse_args()
     print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}", flush=True)

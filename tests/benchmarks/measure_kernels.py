@@ -458,7 +458,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="the file; gzipped if its name ends in .gz")
     text = "of each segment beside the heuristics' choice, at random; 1000 for all"
     parser.add_argument("--candidates", type=int, default=CANDIDATES, help=text)
-    parser.add_argument("--processes", type=int, default=max(processors() - 2, 1), help="that compile")
+    parser.add_argument("--processes", type=int, default=max(processors() - 2, 1), help="processes that compile")
     options = parser.parse_args(arguments)
     until, target, count = begun + options.seconds - LAST, options.device, options.candidates
     device = this_gpu() if target == "cuda" else DEFAULT

@@ -162,7 +162,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--specialized", action="store_true", help="all sizes are part of the kernels")
+    parser.add_argument("--specialized", action="store_true", help="all sizes are constants in the kernels")
     given = parser.parse_args()
     print(table_text(summary(given.device, constant=given.specialized)))
 

@@ -177,7 +177,7 @@ def table(name: str, make: Callable[[], tuple[Any, Any]], device: str, dtype: An
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"names of models; those there are of {', '.join(TINY)} if left out")
+    parser.add_argument("names", nargs="*", help=f"names of models; those there are of {', '.join(TINY)} by default")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--seconds", type=float, default=0.2, help="to spend on each number")

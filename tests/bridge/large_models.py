@@ -123,9 +123,9 @@ def row(make: Callable[[], tuple[Any, Any]], *, backward: bool) -> dict[str, Any
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="names of models; all if left out")
+    parser.add_argument("names", nargs="*", help="names of models; all by default")
     parser.add_argument("--forward", action="store_true", help="without the backward graph")
-    parser.add_argument("--show", action="store_true", help="what is in each model, and what is left to torch")
+    parser.add_argument("--show", action="store_true", help="list the content of each model, and what torch runs")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| model | calls | regions (distinct) | in regions | crossing | capture s | certificates s |")

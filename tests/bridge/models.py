@@ -346,10 +346,10 @@ HEAD = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="names of models; all if left out")
+    parser.add_argument("names", nargs="*", help="names of models; all by default")
     parser.add_argument("--more", action="store_true", help="the models of more_models.py")
     parser.add_argument("--reference", action="store_true", help="regions by the NumPy reference, without kernels")
-    parser.add_argument("--left", action="store_true", help="what is left to torch, with why")
+    parser.add_argument("--left", action="store_true", help="list what is left to torch, with reasons")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()

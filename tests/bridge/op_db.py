@@ -147,10 +147,10 @@ def _one(function: Any, tensors: list[Any], expected: list[Any], found: Found, n
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="names of ops; all if left out")
-    parser.add_argument("--samples", type=int, default=3, help="samples of each op")
+    parser.add_argument("names", nargs="*", help="names of ops; all by default")
+    parser.add_argument("--samples", type=int, default=3, help="samples per op")
     parser.add_argument("--compiled", action="store_true")
-    parser.add_argument("--reasons", action="store_true", help="why ops are left to torch, by count")
+    parser.add_argument("--reasons", action="store_true", help="list the reasons why ops are left to torch, by count")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

@@ -164,7 +164,7 @@ def test_a_call_like_one_before_asks_the_plan_alone(monkeypatch):
     function = compiled(lambda x, w: (torch.sin(x * w), x.t().clone(), x[1:] + 1))
     x, w = torch.randn(4, 3), torch.randn(3)
     first = function(x, w)
-    monkeypatch.setattr("fuser_lab.bridge.torch_region.TorchRegion._run", lambda *_: pytest.fail("the long way"))
+    monkeypatch.setattr("fuser_lab.bridge.torch_region.TorchRegion._run", lambda *_: pytest.fail("the slow path"))
     for given in (x, torch.randn(4, 3)):
         found = function(given, w)
         expected = (torch.sin(given * w), given.t().clone(), given[1:] + 1)
@@ -195,7 +195,7 @@ def test_a_call_like_one_before_gives_the_strides_that_were_traced(monkeypatch):
     last.meta["val"] = torch.empty_strided((4, 3), (8, 1))
     _, (region,) = regions_of(gm)
     region(x)
-    monkeypatch.setattr(type(region), "_run", lambda *_: pytest.fail("the long way"))
+    monkeypatch.setattr(type(region), "_run", lambda *_: pytest.fail("the slow path"))
     (found,) = region(x)
     assert found.stride() == (8, 1)
     torch.testing.assert_close(found, torch.sin(x) * 2)

@@ -52,7 +52,7 @@ def test_a_warm_call_takes_the_prepared_path(name: str) -> None:
         per_call = len(launched.phases) - count
         assert per_call
         kept = []
-        with mock.patch.object(PreparedPlan, "_run", side_effect=AssertionError("the long way")):
+        with mock.patch.object(PreparedPlan, "_run", side_effect=AssertionError("the slow path")):
             for _ in range(2):
                 given = make()
                 copies = [x.clone() for x in given]

@@ -257,7 +257,7 @@ def test_the_switches_take_one_row_beside_the_status(open_stage, width):
 
 
 def test_the_picture_depends_on_the_size_of_the_canvas_and_not_on_those_before(browser):
-    """Intermediate sizes, slightly smaller or larger, have no lasting effect on the canvas."""
+    """Intermediate sizes, slightly smaller or larger, have no effect on the canvas afterwards."""
     seen = []
     for sizes in ([(1280, 720)], [(1220, 690), (1280, 720)], [(1340, 760), (1280, 720)]):
         stage, explorer = Stage(browser, size=sizes[0]), Explorer(two_norms())

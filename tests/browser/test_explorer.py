@@ -37,7 +37,7 @@ def test_cut_glue_and_time(open_explorer, shots, theme):
 
 
 def test_notes_on_inputs_and_script_stand_below_the_header(open_explorer):
-    notes = ["Run creates inputs of the given sizes", "line 3: <b>x</b> is passed over"]
+    notes = ["Run creates inputs of the given sizes", "line 3: <b>x</b> is skipped"]
     desk = open_explorer(f"Explorer(plan, [], timer=timer, notes={notes})")
     expect(desk.explorer.locator(".fx-notes li")).to_have_text(notes)
     assert desk.complaints == []

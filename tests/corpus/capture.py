@@ -174,8 +174,8 @@ def different(entries: Iterator[CorpusEntry]) -> Iterator[CorpusEntry]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="functions and models to capture; all if left out")
-    parser.add_argument("--output", default=None, help="another file than that of the package")
+    parser.add_argument("names", nargs="*", help="functions and models to capture; all by default")
+    parser.add_argument("--output", default=None, help="a file other than the package's")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.process_time()

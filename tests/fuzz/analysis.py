@@ -171,13 +171,13 @@ class Analysis:
         if name in BRANCHING and any(_near_branch(x.value) for x in operands):
             raise Unfit(f"{name} has branches")
         if name in {"sigmoid", "silu"} and any(_overflows(x.value) for x in operands):
-            raise Unfit(f"{name} goes through infinity")
+            raise Unfit(f"{name} has infinite intermediates")
         if any(True for _ in scalars_in(value for _, value in expr.attrs)):
-            raise Unfit(f"{name} has sizes that are computed")
+            raise Unfit(f"{name} has computed sizes")
         if name in POLES:
             place, nearest = POLES[name]
             if _may_reach(operands[place], nearest):
-                raise Unfit(f"{name} may meet a pole")
+                raise Unfit(f"{name} may reach a pole")
         values = evaluate_expr(expr, [x.value for x in operands], exact=False)
         moved = self._moved(expr, operands, values)
         results = []
@@ -188,7 +188,7 @@ class Analysis:
                 self._check_float(name, out, known)
             else:
                 if uncertain and not _answers(name, operands) and expr.kind is not OpKind.SCALAR:
-                    raise Unfit(f"{name} of uncertain values is no integer")
+                    raise Unfit(f"{name} of uncertain values is not an integer")
                 if known.size > LARGEST_INTEGER:
                     raise Unfit(f"{name} grows to {known.size}")
             results.append(known)

@@ -138,7 +138,7 @@ def worked(chosen: Sequence[tuple[str, Callable[[str], None]]], target: str, unt
             break
         try:
             run(target)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong is told, and the others still run
+        except Exception as error:  # noqa: BLE001 - any failure is reported, and the others still run
             said = str(error).strip().partition("\n")[0] or traceback.format_exc().strip().splitlines()[-2].strip()
             yield f"FAILED {name}: {type(error).__name__}: {said}"
         ran += 1
@@ -209,8 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run all tools and print the table; return 0 if nothing was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.sanitize", description=__doc__.partition(":")[0])
     parser.add_argument("--tools", nargs="+", default=TOOLS, choices=(*TOOLS, "initcheck"), metavar="TOOL")
-    parser.add_argument("--jobs", type=int, default=max((os.cpu_count() or 1) // 3, 1), help="processes of each tool")
-    parser.add_argument("--seconds", type=float, default=600, help="what has not begun by then is not run")
+    parser.add_argument("--jobs", type=int, default=max((os.cpu_count() or 1) // 3, 1), help="processes per tool")
+    parser.add_argument("--seconds", type=float, default=600, help="kinds that have not begun by then are not run")
     parser.add_argument("--sanitizer", default="compute-sanitizer", help="the program")
     parser.add_argument("--share", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

@@ -86,7 +86,7 @@ def found(code: ReasonCode) -> Found:
         for answer in segment.verdicts:
             if answer.code == code.value:
                 return Found(who=answer.scheduler.value, text=answer.text)
-    msg = f"{code.value} is not given in its example; there are {sorted(codes(plan))}"
+    msg = f"{code.value} does not occur in its example; found {sorted(codes(plan))}"
     raise LookupError(msg)
 
 

@@ -1,4 +1,4 @@
-"""The text of the package, documents and lessons keeps to the language section of CONTRIBUTING."""
+"""The text of the packages, documents, lessons and tests follows the language section of CONTRIBUTING."""
 
 import ast
 import io
@@ -9,44 +9,46 @@ from pathlib import Path
 
 import pytest
 
-# What may not occur, and what to write instead.
+# What may not occur, from the beginning of a word, and what to write instead.
 PHRASES = {
-    r"(?<![Tt]here )\b(?:is|are) no (?!more\b|longer\b)\w+(?=[.,;:)])": "negate the verb: is not a",
-    r"\bpassed over\b": "skipped",
-    r"\btaken for granted\b": "assumed",
-    r"\banyhow\b": "anyway",
-    r"\bmaybe\b": "possibly",
-    r"\bdear(?:er|est)?\b": "expensive",
-    r"\bat hand\b": "on chip, current or given",
-    r"\bdoes not suffice\b": "not enough",
-    r"\bwhoever\b": "name the part of the program",
-    r"\banew\b": "again",
-    r"\bif left out\b": "by default",
-    r"\b(?:row|line|box|bar|column)s? an? (?:attempt|dump|input|op|plan|scheduler|segment|tensor)\b": "one per segment",
-    r"\bturned in (?:shared|small)\b": "transposed",
-    r"\bscheduler (?:itself )?(?:takes|would take)\b": "accepts",
-    r"\bwhose limits decide\b": "the device to plan for",
-    r"\bgo(?:es)? by (?:its|the|their)\b": "is decided by",
-    r"\blasting\b": "persistent, monotone or relocatable",
-    r"\blent\b": "borrowed, or aliased",
-    r"\b(?:is|are) told\b": "receives, or is passed",
-    r"\bis kept to\b": "holds, or is obeyed",
-    r"\bis none of\b|\bnone of these[.,:]|\bnone of its own\b": "is not one of",
-    r"\bwhat (?:is left|becomes) of\b": "the rest, or the results",
-    r"\bin vain\b": "without result",
-    r"\bsays? nothing of\b": "does not mention",
-    r"\bnobody\b": "name the part of the program",
-    r"\bstands? in for\b": "replaces",
-    r"\bare (?:kept )?apart\b": "are separate",
-    r"\bby turns\b": "alternately",
-    r"\blet(?:s|ting)? go of\b": "release",
-    r"\bof its own accord\b": "automatically",
-    r"\bwhere(?:ver)? need be\b": "if necessary",
-    r"\b(?:first|second)-level cache\b": "L1 cache, L2 cache",
-    r"\bbytes an? (?:block|row|thread)\b": "bytes per block",
-    r"\bper cent\b": "%",
+    r"(?<![Tt]here )(?:is|are) no (?!more\b|longer\b)\w+(?=[.,;:)])": "negate the verb: is not a",
+    r"passed over\b": "skipped",
+    r"taken for granted\b": "assumed",
+    r"anyhow\b": "anyway",
+    r"maybe\b": "possibly",
+    r"dear(?:er|est)?\b": "expensive",
+    r"at hand\b": "on chip, current or given",
+    r"does not suffice\b": "not enough",
+    r"whoever\b": "name the part of the program",
+    r"anew\b": "again",
+    r"if left out\b": "by default",
+    r"(?:row|line|box|bar|column)s? an? (?:attempt|dump|input|op|plan|scheduler|segment|tensor)\b": "one per segment",
+    r"turned in (?:shared|small)\b": "transposed",
+    r"scheduler (?:itself )?(?:takes|would take)\b": "accepts",
+    r"whose limits decide\b": "the device to plan for",
+    r"go(?:es)? by (?:its|the|their)\b": "is decided by",
+    r"lasting\b": "persistent, monotone or relocatable",
+    r"lent\b": "borrowed, or aliased",
+    r"(?:is|are) told\b": "receives, or is passed",
+    r"is kept to\b": "holds, or is obeyed",
+    r"is none of\b|none of these[.,:]|none of its own\b": "is not one of",
+    r"what (?:is left|becomes) of\b": "the rest, or the results",
+    r"in vain\b": "without result",
+    r"says? nothing of\b": "does not mention",
+    r"nobody\b": "name the part of the program",
+    r"stands? in for\b": "replaces",
+    r"are (?:kept )?apart\b": "are separate",
+    r"by turns\b": "alternately",
+    r"let(?:s|ting)? go of\b": "release",
+    r"of its own accord\b": "automatically",
+    r"where(?:ver)? need be\b": "if necessary",
+    r"(?:first|second)-level cache\b": "L1 cache, L2 cache",
+    r"bytes an? (?:block|row|thread)\b": "bytes per block",
+    r"per cent\b": "%",
+    r"(?:process|thread|module|interpreter) of (?:its|their) own\b": "separate",
+    r"(?:for|in|of) so many (?:blocks|bytes|elements|threads)\b": "this many",
 }
-FORBIDDEN = re.compile("|".join(f"(?:{phrase})" for phrase in PHRASES))
+FORBIDDEN = re.compile(rf"\b(?:{'|'.join(PHRASES)})")
 
 
 def prose_of_python(source: str) -> Iterator[tuple[int, str]]:
@@ -74,6 +76,8 @@ def texts(root: Path) -> Iterator[Path]:
     yield from sorted((root / "notebooks").glob("*.py"))
     yield from sorted((root / "fuser_lab").rglob("*.py"))
     yield from sorted((root / "widgets" / "fuser_lab_widgets").rglob("*.py"))
+    yield from (path for path in sorted((root / "widgets" / "js").glob("**/*.*js")) if "node_modules" not in path.parts)
+    yield from (path for path in sorted((root / "tests").rglob("*.py")) if path != Path(__file__).resolve())
 
 
 def found_in(path: Path) -> list[str]:

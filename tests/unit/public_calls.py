@@ -125,7 +125,7 @@ def _deep(levels: int) -> list[Any]:
 LOOP, KNOT = _self_containing()
 DEEP = _deep(100_000)  # made once: the collector walks what is made, level by level
 
-# Values that replace an argument. Each is created anew, because a call may exhaust an iterator.
+# Values that replace an argument. Each is created per call, because a call may exhaust an iterator.
 WRONG: dict[str, Callable[[], Any]] = {
     "None": lambda: None,
     "True": lambda: True,

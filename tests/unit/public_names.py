@@ -126,7 +126,7 @@ _REASONS = {
         nvfuser_direct.Val nvfuser_direct.idm.ValGraph nvfuser_direct.schedule.HeuristicParams teaching.Outcome
         teaching.Played teaching.Score
     """,
-    "refuses whatever it is given, as unsupported": """
+    "refuses every argument, as unsupported": """
         Sched.warp_specialize Tensor.circular_buffer Tensor.set_allocation_domain Tensor.set_device_mesh Tensor.swizzle
         Tensor.swizzle1d nvfuser_direct.Communicator nvfuser_direct.CommunicatorBackend nvfuser_direct.DeviceMesh
         nvfuser_direct.Sharding nvfuser_direct.execute_with_dtensors nvfuser_direct.schedule.warp_specialize

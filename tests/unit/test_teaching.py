@@ -23,10 +23,10 @@ from fuser_lab.teaching.questions import AGAIN, HIDDEN, INVITATION
     ],
 )
 def test_right_predictions(predicted, answer):
-    outcome = predict("?", predicted).reveal(answer, because="So it is.")
+    outcome = predict("?", predicted).reveal(answer, because="As counted.")
     assert outcome.right is True
     assert str(outcome).startswith("✓ As predicted")
-    assert str(outcome).endswith("So it is.")
+    assert str(outcome).endswith("As counted.")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_without_a_prediction_the_answer_stays_hidden_until_the_question_is_skip
         ("3", 3, True), (" 1,024 ", 1024, True), ("20 %", 0.2, True), ("2.5", 2, False), ("Yes", True, True),
         ("n", False, True), ("T3+T4, T5+T6", {"T5+T6", "T3+T4"}, True), ("[1, 0]", (1, 0), True), ("1", (1, 0), False),
         ("Pointwise", "pointwise", True), ({"a": "1", "b": "yes"}, {"a": 1, "b": True}, True),
-        ({"a": "1"}, {"a": 1, "b": True}, False), ("many", 3, None), ("maybe", True, None),
+        ({"a": "1"}, {"a": 1, "b": True}, False), ("many", 3, None), ("perhaps", True, None),
     ],
 )
 def test_what_is_typed_into_the_control_is_read_as_what_is_asked_for(typed, answer, right):
@@ -150,7 +150,7 @@ def test_numbers_may_be_off_by_a_part_of_the_answer(predicted, right):
     ],
 )
 def test_what_cannot_be_compared_is_no_wrong_answer_and_gives_nothing_away(predicted, answer, said):
-    outcome = predict("?", predicted).reveal(answer, because="It is 77, since so it is.")
+    outcome = predict("?", predicted).reveal(answer, because="It is 77, as counted.")
     assert outcome.right is None
     assert said in outcome.unclear
     assert str(outcome) == f"? {outcome.unclear}\n{AGAIN}"

@@ -55,7 +55,7 @@ def _cluster_rank(types: Any) -> Rule:
 
 def _cluster_expect(types: Any) -> Rule:
     def cluster_expect(arrivals: Any, number: Any, nbytes: Any) -> Call:
-        """Prepare to wait for so many bytes; called by one thread, before blocks announce that they have started."""
+        """Prepare to wait for a number of bytes; one thread calls it, before blocks announce that they have started."""
         text = (
             f"{{ .reg .b64 wide; .reg .b32 place; {_place('place', '$0')}mbarrier.init.shared::cta.b64 [place], 1; "
             "fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared::cta.b64 _, [place], $1; }"

@@ -96,7 +96,7 @@ class Library:
 
 
 def clustered(ptx: str, blocks: int) -> str:
-    """Return PTX whose entry is always launched in clusters of so many blocks.
+    """Return PTX whose entry is always launched in clusters of this many blocks.
 
     Raises
     ------

@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--set", choices=sorted(SETS), default="first")
     parser.add_argument("--threads", type=int, default=THREADS)
     parser.add_argument("--strategy", default="bottom_up", help="the strategy that cuts the workloads")
-    parser.add_argument("--processes", type=int, default=1, help="that compile side by side before anything is timed")
+    parser.add_argument("--processes", type=int, default=1, help="processes that compile before anything is timed")
     options = parser.parse_args()
     chosen = [w for w in SETS[options.set] if not options.only or w.name in options.only.split(",")]
     names = [OURS, *(() if options.peers == "none" else options.peers.split(","))]

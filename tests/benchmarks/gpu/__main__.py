@@ -214,7 +214,7 @@ def main() -> None:
     parser.add_argument("--rep", type=int, default=60, help="milliseconds to measure each call for")
     parser.add_argument("--strategy", default="bottom_up", help="the strategy that cuts the workloads")
     parser.add_argument("--processes", type=int, default=0, help="processes that fill the caches first")
-    parser.add_argument("--no-kernels", action="store_true", help="do not compile kernels anew for their registers")
+    parser.add_argument("--no-kernels", action="store_true", help="do not recompile kernels to read their registers")
     options = parser.parse_args()
     peers = [] if options.peers == "none" else options.peers.split(",")
     chosen = [w for w in SETS[options.set] if not options.only or w.name in options.only.split(",")]

@@ -93,7 +93,7 @@ def test_writers_do_not_lose_each_others_rows(tmp_path):
     assert counted(ledger) == Counter((name, number) for name in names for number in range(200))
 
 
-@pytest.mark.skipif(store.fcntl is None, reason="without locks of files, nobody packs")
+@pytest.mark.skipif(store.fcntl is None, reason="without file locks, no process packs")
 def test_a_packer_does_not_take_a_journal_that_is_being_made(tmp_path, monkeypatch):
     locked = store.fcntl.flock
 

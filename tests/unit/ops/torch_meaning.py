@@ -84,7 +84,7 @@ class Torch:
 
     def __getattr__(self, name: str) -> Any:
         if name not in SAME:
-            raise AttributeError(f"no torch meaning of {name} is written down")
+            raise AttributeError(f"{name} has no torch meaning")
 
         def call(*operands: Any) -> Any:
             values = [lifted(x) for x in operands]

@@ -117,7 +117,7 @@ end:
 """
 
 
-@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="compiles for processors by AMD")
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="compiles for AMD processors")
 def test_processors_by_amd_load_one_by_one_what_lies_apart(start: Start, request_: Request) -> None:
     assert pipelines.features_of("skylake-avx512", "+avx2") == "+avx2"
     module = llvmlite.parse_assembly(STRIDED)

@@ -40,7 +40,7 @@ def test_each_part_has_a_field():
 
 def test_a_question_is_skipped():
     question = predict("How many?", None)
-    outcome = question.reveal(2, because="So it is.")
+    outcome = question.reveal(2, because="As counted.")
     pressed(question_control(question, "abc", shown), "Skip")
-    assert str(outcome.now) == "The answer: 2.\nSo it is."
+    assert str(outcome.now) == "The answer: 2.\nAs counted."
     assert outcome.now.skipped

@@ -73,7 +73,7 @@ def test_what_a_strategy_refuses_goes_back(explorer):
     ("name", "value", "said"),
     [
         ("strategy", "sideways", "unknown strategy 'sideways'; choose from bottom_up, top_down, optimal, unfused"),
-        ("reading", "maybe", "reading must be 'hint', 'cut' or 'ignore', given 'maybe'"),
+        ("reading", "perhaps", "reading must be 'hint', 'cut' or 'ignore', given 'perhaps'"),
         ("selection", "T99", "the plan does not contain 'T99'"),
         ("plan", 3, "must be a plan, as fl.segment returns it, given 3"),
     ],
