@@ -124,7 +124,7 @@ for strategy in ("bottom_up", "top_down"):
     print(fl.segment(siblings, [fl.spec((1 << 24,))], strategy=strategy), end="\n\n")
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - `fl.examples.names()` lists more fusions; `fl.explore(rope_fd, rope.specs())` opens this one.
 # - `plan.save("plan.svg")` writes the picture, and `plan.save("plan.html")` writes a single file that includes the decisions.

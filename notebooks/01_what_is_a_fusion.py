@@ -51,7 +51,7 @@ one_by_one
 # ## Count the bytes
 #
 # A kernel reads each tensor that it needs from memory and writes its result back. Let n be the number of bytes in the matrix. The
-# bias is too small to count, and `broadcast` needs no kernel of its own: it only says how to read the bias.
+# bias is too small to count, and `broadcast` needs no separate kernel: it only says how to read the bias.
 #
 # | kernel | reads | writes |
 # |---|---|---|
@@ -207,7 +207,7 @@ print(f"{times_as_much:.1f} times the bytes: {said}")
 score(first, second, third)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - If one kernel is always best, why are there ever two? The next lesson answers this: [02_why_fusions_split](02_why_fusions_split.ipynb).
 # - `fl.examples.names()` lists real fusions: softmax, layer norm, dropout and more.

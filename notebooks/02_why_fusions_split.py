@@ -280,7 +280,7 @@ outcomes[2]
 score(*outcomes)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - [docs/reasons.md](../docs/reasons.md) lists every reason, with a fusion that causes it and its remedies.
 # - Who decides what is tried at all, and in which order? [03_how_the_segmenter_thinks](03_how_the_segmenter_thinks.ipynb).

@@ -80,7 +80,7 @@ print(plan.decisions[0].text)
 # %% [markdown]
 # ## 2. Single ops, and what is recomputed
 #
-# Now the segmenter starts from the other end: each op is a group of its own. The exception is a chain of unary ops that begins at an
+# Now the segmenter starts from the other end: each op is a separate group. The exception is a chain of unary ops that begins at an
 # input. Instead of forming a group, it is computed **again**, from the input, by each group that needs it. This is called
 # *forwarding*: an exp costs less than a trip to memory.
 #
@@ -279,7 +279,7 @@ outcomes[2]
 score(*outcomes)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - The author of a program can help the segmenter: [04_segment_set_and_top_down](04_segment_set_and_top_down.ipynb).
 # - Is two the best possible number, and how could one know? [05_greedy_and_optimal](05_greedy_and_optimal.ipynb).

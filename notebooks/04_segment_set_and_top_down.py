@@ -116,7 +116,7 @@ for expr in norms.fusion.exprs:
     print(f"{expr.name} = {expr.op.name}({', '.join(tv.name for tv in expr.tensor_inputs)})")
 
 # %% [markdown]
-# Step 1 takes a few lines. Every op starts with a label of its own. Two ops get the same label if a tensor passes between them,
+# Step 1 takes a few lines. Every op starts with its own label. Two ops get the same label if a tensor passes between them,
 # unless a `segment_set` produced that tensor, and also if both read the same input.
 
 # %%
@@ -270,7 +270,7 @@ for name, fusion in FUSIONS.items():
 # ## Your turn: a hint that helps
 #
 # This fusion is like the one in lesson 03: nvFuser cuts it into more segments than necessary. Put **one** hint after one of the
-# named tensors, so that nvFuser, bottom-up, finds a plan with one segment less.
+# named tensors, so that nvFuser, bottom-up, finds a plan with one segment fewer.
 
 # %%
 
@@ -289,7 +289,7 @@ def two_norms(ops, x, y, *, behind=None):
 
 
 NAMES = ("a", "b", "total", "columns", "product")
-question = predict("Behind which tensor?", None, choices=NAMES)
+question = predict("After which tensor?", None, choices=NAMES)
 question
 
 # %%
@@ -300,7 +300,7 @@ def segments(behind, **options):
     return len(fl.segment(fd, **options).segments)
 
 
-print("hint behind   bottom-up  top-down")
+print("hint after    bottom-up  top-down")
 for name in (None, *NAMES):
     print(f"{name or '(none)':12}  {segments(name):9}  {segments(name, strategy='top_down'):8}")
 
@@ -345,7 +345,7 @@ print(forced)
 print(forced.certificate().status)
 
 # %% [markdown]
-# A single `segment_set` gives the same plan if it is read as a cut. nvFuser as it is today goes bottom-up and reads it as a hint;
+# A single `segment_set` gives the same plan if it is read as a cut. nvFuser today goes bottom-up and reads it as a hint;
 # the second answer says why no hint leads to this plan:
 
 # %%
@@ -387,7 +387,7 @@ for one in alternatives(usual):
 score(*outcomes)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - `plan.annotate("T2")` puts a `segment_set` into the definition and segments it again, with any strategy and any
 #   meaning of `segment_set`; `plan.without_annotation("T2")` removes it, and `plan.to_python("nvfuser_direct")` is the

@@ -241,7 +241,7 @@ print(f"{microseconds(mine):.1f} µs, at least {bound:.1f} µs: {bound / microse
 score(*outcomes)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - [docs/optimal.md](../docs/optimal.md): which plans are compared, where bounds come from, and what the checker checks.
 # - `certificate.missed` and `certificate.terms` hold the same as data.

@@ -321,7 +321,7 @@ else:
 score(*outcomes)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - A model ranks candidates; a measurement decides. `fl.time([a, b], inputs)` checks the results first, gives medians with their
 #   spread, and marks a tie as a tie ([08_profile_and_compare](08_profile_and_compare.ipynb)).

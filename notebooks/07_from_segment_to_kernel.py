@@ -72,7 +72,7 @@ schedule
 #
 # ## 2. The loops, step by step
 #
-# `schedule.nests()` has the loop nest as text before the first step and after each. Without a schedule, each op has loops of its own
+# `schedule.nests()` has the loop nest as text before the first step and after each. Without a schedule, each op has its own loops
 # over the whole tensor.
 #
 # **Predict:** how many loops over rows, one inside another or one after another, does the fusion have before the first transform?
@@ -138,7 +138,7 @@ second
 #
 # Generating source for a GPU does not require one. Find the steps of the schedule:
 #
-# - the loop on `grid_x` is `blockIdx`, the one on `block_y` is `line`, the one on `block_x` is `lane`: no loops, but numbers of a
+# - the loop on `grid_x` is `blockIdx`, the one on `block_y` is `line`, the one on `block_x` is `lane`: these are not loops but numbers of a
 #   thread;
 # - the `unroll` loop is `for u in ...`, and the copy `T8` is the array `T0_row`;
 # - `vectorize` has become `load_vector(T0, ..., 4)`, which loads four adjacent elements, 16 bytes, at once;
@@ -154,13 +154,13 @@ print(segment.source("cuda"))
 #
 # ## 4. Change one
 #
-# The text is the kernel. Change a number in it, give it back, and the kernel runs with that number. The step that is commented with
+# The text is the kernel. Change a number in it, pass it back, and the kernel runs with that number. The step that is commented with
 # *threads of a block, in x* says how many threads share a row. Let 16 do it instead:
 
 # %%
 text = str(schedule)
 narrower = segment.plan.with_schedule(0, text.replace("factor=32", "factor=16"))
-print("the text given back unchanged is the same plan:", segment.plan.with_schedule(0, text).hash == segment.plan.hash)
+print("the text passed back unchanged is the same plan:", segment.plan.with_schedule(0, text).hash == segment.plan.hash)
 
 # %% [markdown]
 # **Predict:** with 16 threads for the same row, how many elements does each keep? And how many steps of shuffles do 16 threads need,
@@ -324,7 +324,7 @@ sixth
 # ## 8. Run, tune, keep
 #
 # `plan.run` compiles and launches the kernels: on the processor for NumPy arrays, on the GPU for arrays that are there. The processor
-# has a schedule of its own. It prints as one step, a **template**, because no transforms express its vectorized loops:
+# has its own schedule. It prints as one step, a **template**, because no transforms express its vectorized loops:
 
 # %%
 rows = np.random.default_rng(1).standard_normal((512, 1024), dtype=np.float32)
@@ -425,7 +425,7 @@ seventh
 score(first, second, third, fourth, fifth, sixth, seventh)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - [docs/scheduling_by_hand.md](../docs/scheduling_by_hand.md) lists all transforms, and how many automatic kernels are loops and how
 #   many are templates.

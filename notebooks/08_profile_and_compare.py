@@ -111,7 +111,7 @@ totals.T
 # than with 2048 rows, or less?
 
 # %%
-question = predict("With few rows, the cut costs relatively", None, choices=("more", "less", "cannot be told"))
+question = predict("With few rows, the cut costs relatively", None, choices=("more", "less", "too close to tell"))
 question
 
 # %%
@@ -132,7 +132,7 @@ def ratio_of(times):
 
 (many_ratio, many_tie), (few_ratio, few_tie) = ratio_of(times), ratio_of(again)
 second = question.reveal(
-    "cannot be told" if many_tie or few_tie else "more" if few_ratio > many_ratio else "less",
+    "too close to tell" if many_tie or few_tie else "more" if few_ratio > many_ratio else "less",
     because=f"Measured here and now: {few_ratio:.2f} times as slow with 128 rows, {many_ratio:.2f} times with 2048.",
 )
 second
@@ -271,7 +271,7 @@ print(fresh.profile(inputs))
 # %% [markdown]
 # ## 6. Magics
 #
-# In a notebook, a definition can have a cell of its own. `%%fusion` reads the cell without executing it, and leaves the definition, its
+# In a notebook, a definition can have its own cell. `%%fusion` reads the cell without executing it, and leaves the definition, its
 # inputs and its plan in variables.
 
 # %%
@@ -323,7 +323,7 @@ for tensor in [t.name for e in whole.fusion.tensor_exprs for t in e.tensor_outpu
     if len(attempt.segments) == 2:
         candidates[tensor] = moved(attempt)
 
-question = predict("Behind which tensor is the cheapest cut?", None)  # a name from the first picture, as "T8"
+question = predict("After which tensor is the cheapest cut?", None)  # a name from the first picture, as "T8"
 question
 
 # %%
@@ -342,7 +342,7 @@ fifth
 score(first, second, peer, third, tuned, fourth, fifth)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - `fl.explore(fd, inputs)` shows the same numbers in tabs; **Run** measures.
 # - `plan.with_params(0, ...)` sets parameters by hand; they are part of `plan.to_python()` and of the plan's hash.

@@ -70,7 +70,7 @@ plan = fl.segment(fd, inputs)
 plan
 
 # %% [markdown]
-# `fl.load_repro` takes the whole text. It finds the script in its fence and **reads** it; it executes nothing, and allocates nothing of
+# `fl.load_repro` takes the whole text. It finds the script in its fence and **reads** it; it executes nothing, and allocates no tensor of
 # half a gigabyte. The inputs are descriptions:
 
 # %%
@@ -171,7 +171,7 @@ small.plan
 print(small.script)
 
 # %% [markdown]
-# `keep=` also takes two tensors that must stay apart, as in `("T14", "T15")`, or any function of a plan. Without it, `fl.shrink` keeps
+# `keep=` also takes two tensors that must stay separate, as in `("T14", "T15")`, or any function of a plan. Without it, `fl.shrink` keeps
 # the boundary that the most bytes cross.
 #
 # ## 4. The repair
@@ -280,7 +280,7 @@ fifth
 score(first, second, third, fourth, fifth)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - `plan.to_python()` and `repr(fd)` write scripts that `load_repro` reads.
 # - `python -m fuser_lab explain FILE` prints the same on the command line; `python -m fuser_lab report FILE -o out.html` makes a single

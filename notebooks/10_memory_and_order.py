@@ -284,7 +284,7 @@ print("well done" if peak(mine) <= by_grouping else "not yet: if you group from 
 score(*outcomes)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - In `fl.explore(...)`, the tab *memory* shows the same bars; cut and glue, and watch them change.
 # - [14_segments_as_definitions](14_segments_as_definitions.ipynb) runs segments by hand and drops each tensor after its last reader.

@@ -321,7 +321,7 @@ outcomes[5]
 score(*outcomes)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - [docs/known_answers.md](../docs/known_answers.md) lists these fusions and those of nvFuser's own tests.
 # - Do you have a case of your own? [09_replay_an_issue](09_replay_an_issue.ipynb) reads it from the text of an issue.

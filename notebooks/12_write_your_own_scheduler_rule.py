@@ -219,7 +219,7 @@ class SecondWalk:
     type: SchedulerType = SchedulerType.REDUCTION
 
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
-        """Return the acceptance, or a refusal with a sentence of its own."""
+        """Return the acceptance, or a refusal with its own sentence."""
         if facts.reduction is None:
             return refusal(self, "the candidate has no reduction", facts)
         if len(facts.patterns) > 1:
@@ -399,7 +399,7 @@ print(f"{len(attempt.segments)} segment{'s' * (len(attempt.segments) != 1)}: {sa
 score(*outcomes)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - `fl.explore(many, schedulers=fl.with_rule(few_tensors))` opens an explorer that applies your rule to every click.
 # - nvFuser's rules are in `fuser_lab/schedule/`, one file per scheduler; `CONTRIBUTING.md` says how to add one permanently.

@@ -342,7 +342,7 @@ with tempfile.TemporaryDirectory() as folder:
 handed_in
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - [docs/api.md](../docs/api.md) documents `predict`, `reveal` and `score` under *Teach*; `CONTRIBUTING.md` says how to add a lesson to the
 #   course.

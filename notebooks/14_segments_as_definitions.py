@@ -58,7 +58,7 @@ fd
 # %% [markdown]
 # ## 2. The state: every value gets a number
 #
-# Numbers increase in the order of definition, over inputs, results, and constants. The sizes of input tensors have numbers of their own,
+# Numbers increase in the order of definition, over inputs, results, and constants. The sizes of input tensors have their own numbers,
 # and these decrease: −1, −2, … in the order of the inputs and their axes.
 #
 # Sizes are special because **a kernel returns only tensors**. A segment that needs a size cannot get it from another segment; the size
@@ -160,7 +160,7 @@ for segment in segments:
     print(segment)
 
 # %% [markdown]
-# Each segment has numbers of its own, starting at 0. One map per segment relates them to the numbers of the whole. Inputs have a blue
+# Each segment has its own numbers, starting at 0. One map per segment relates them to the numbers of the whole. Inputs have a blue
 # frame and outputs a green one; 3 is neither, because it passes from one segment to the other.
 
 # %%
@@ -323,7 +323,7 @@ except fl.errors.InputError as error:
 score(*outcomes)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - A segment is a definition: `fl.explore(segments[1], [values[4], result[:, :1]])`, `segments[0].print_math()`,
 #   `segments[0].segment(...)`.

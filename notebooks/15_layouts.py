@@ -169,7 +169,7 @@ outcomes[1]
 score(*outcomes)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - [docs/layouts.md](../docs/layouts.md) has the rules and the cost model.
 # - A cost model can be wrong: [06_cost_models](06_cost_models.ipynb).

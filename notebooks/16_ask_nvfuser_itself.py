@@ -66,7 +66,7 @@ outcomes[0]
 # %% [markdown]
 # ## Whose rule is it?
 #
-# Every difference comes from a rule on one side or the other. You can ask our side: why are `T3` and `T4` apart?
+# Every difference comes from a rule on one side or the other. You can ask our side: why are `T3` and `T4` separate?
 
 # %%
 ours.why("T3", "T4")
@@ -138,7 +138,7 @@ print(fl.load_dump(text).plan.segmented == plan.segmented)
 score(*outcomes)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - [docs/dumps.md](../docs/dumps.md): what is read, in part and from old versions.
 # - `python -m fuser_lab agree FILE...` compares many dumps at once.

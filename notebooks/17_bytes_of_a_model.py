@@ -100,7 +100,7 @@ costs
 # %% [markdown]
 # ## 3. Why is it there?
 #
-# Each boundary records the rule that keeps its two segments apart, and the line of the model that it comes from.
+# Each boundary records the rule that keeps its two segments separate, and the line of the model that it comes from.
 
 # %%
 print(costliest.line)
@@ -128,7 +128,7 @@ second
 score(first, second)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # * [From PyTorch](../docs/pytorch.md): options, `torch.compile(model, backend="fuser_lab")`, and its limits.
 # * [Why fusions split](02_why_fusions_split.ipynb): the rules behind `why`.

@@ -106,7 +106,7 @@ question
 hinted = fl.from_torch(query, *inputs, annotate=[torch.rsqrt]).plan
 second = question.reveal(
     len(hinted.segments),
-    hints={3: "A hint keeps two pieces apart at one place; all others are merged as before."},
+    hints={3: "A hint keeps two pieces separate at one place; all others are merged as before."},
     because="The cut has moved: the norm's last product is now computed beside the rotation.",
 )
 second
@@ -128,7 +128,7 @@ fl.time([plan, best], inputs, seconds=1)
 score(first, second)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # * [Where does my model spend its bytes?](17_bytes_of_a_model.ipynb) finds such places in a whole model.
 # * [segment_set and top-down presegmentation](04_segment_set_and_top_down.ipynb): hints, cuts, and the difference between them.

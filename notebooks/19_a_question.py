@@ -16,7 +16,7 @@
 # After this lesson, you can turn a question into a sweep, keep the results in a ledger, and compare them with older ones.
 #
 # A softmax over rows is one kernel that keeps each row on chip. Up to which length does that hold, on which GPU and for which dtype, and
-# what does it cost beyond? One plan answers for one length:
+# what do longer rows cost? One plan answers for one length:
 
 # %%
 import fuser_lab as fl
@@ -114,7 +114,7 @@ second
 longest.unstack()
 
 # %% [markdown]
-# ## 4. What it costs beyond
+# ## 4. What longer rows cost
 #
 # A longer row is read, its exponentials are written to memory, and another kernel reads them.
 #
@@ -192,7 +192,7 @@ timed.to_pandas(ledger)[["plan", "segment", "scheduler", "median", "low", "high"
 score(first, second, third)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # - [The ledger, and sweeps](../docs/lab.md): columns, files, clusters from a laptop to SLURM, comparison with confidence intervals.
 # - [Lesson 08](08_profile_and_compare.ipynb): how one measurement is made, and when to believe it.

@@ -159,7 +159,7 @@ fl.fastest(fd_small, arrays, measure=3, seconds=0.05)
 score(first, second, third)
 
 # %% [markdown]
-# ## Where to go on
+# ## Where to go next
 #
 # * [What each rule costs](../docs/prices.md): the ranking over the corpus.
 # * [Rewriting a plan, and the fastest plan](../docs/fastest.md): recomputation, narrowing, the search and its bound.

@@ -229,7 +229,7 @@ class Certificate:
     @property
     def model_text(self) -> str:
         """The model in a few words."""
-        launch = f"{1e6 * self.model.launch:g} µs a launch"
+        launch = f"{1e6 * self.model.launch:g} µs per launch"
         return f"{self.model.device}: {self.model.bandwidth / 1e9:,.0f} GB/s, {launch}"
 
     def to_dict(self) -> dict[str, Any]:

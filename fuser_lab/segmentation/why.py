@@ -248,5 +248,6 @@ def _joins(attempt: Attempt, a: frozenset[str], b: frozenset[str]) -> bool:
 
 
 def _when(attempt: Attempt) -> str:
-    groups = " + ".join(map(group_text, attempt.subjects)) if len(attempt.subjects) <= 3 else "all of it"
-    return f"tried as {groups} in the {attempt.phase}, attempt {attempt.seq}"
+    few = len(attempt.subjects) <= 3
+    groups = f"as {' + '.join(map(group_text, attempt.subjects))}" if few else "together with others"
+    return f"tried {groups} in the {attempt.phase}, attempt {attempt.seq}"

@@ -44,8 +44,8 @@ def table(agreement: Sequence[Mapping[str, Any]]) -> str:
         row("by the predicted time of each kernel alone", lambda one: f"{one['plain_rank']:.2f}"),
         row("over the fastest: the heuristics' choice", lambda one: f"{one['heuristics'] - 1:.1%}"),
         row("the candidate predicted to be the fastest", lambda one: f"{one['best'] - 1:.1%}"),
-        row("this candidate only if by 1.1 times", lambda one: f"{one['guarded'] - 1:.1%}"),
-        row("the last: slower by 5 % or more", lambda one: f"{one['slower']:.1%}"),
+        row("this candidate, if predicted to be at least 1.1 times as fast", lambda one: f"{one['guarded'] - 1:.1%}"),
+        row("under this condition: slower by 5 % or more", lambda one: f"{one['slower']:.1%}"),
         row("faster by 5 % or more", lambda one: f"{one['faster']:.1%}"),
         *(
             row(

@@ -65,7 +65,7 @@ def test_each_lesson_begins_with_a_question_and_ends_with_where_to_go(path):
     cells = nbformat.read(path, as_version=4).cells
     assert "?" in cells[0].source
     assert cells[1].cell_type == "code"
-    assert "## Where to go on" in cells[-1].source
+    assert "## Where to go next" in cells[-1].source
     assert re.search(r"\]\((?:\d\d_\w+\.ipynb|\.\./docs/\w+\.md)", cells[-1].source)
 
 
