@@ -54,7 +54,7 @@ METHODS = {
     "parallelize_like": lambda scene: {"pos": 1, "selected_tensors": [scene.y], "selected_parallel_types": [P.grid_x]},
     "bounded_transform_backward": lambda scene: {"pos": 1, "to": [scene.y], "propagate_parallel_type": False},
 }
-# Functions of fd.sched with parameters that the method lacks, or that lack one of the method's.
+# Functions of fd.sched with parameters that the method lacks, or without a method.
 ALSO = {
     "inline_at": lambda scene: {"pos": 0, "best_effort": False, "selected_tensors": [scene.y]},
     "parallelize_like": lambda scene: {**METHODS["parallelize_like"](scene), "propagate_padding": True},

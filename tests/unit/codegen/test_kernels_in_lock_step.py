@@ -93,7 +93,7 @@ def test_odd_row_lengths(size: int, target: str) -> None:
     [((2, 70_000), (1,)), ((20_000, 3), (0,)), ((70_000,), (0,)), ((40, 3, 2000), (0, 2)), ((600, 500), (0,))],
 )
 def test_reductions_cut_into_parts(shape: tuple[int, ...], dims: tuple[int, ...], target: str) -> None:
-    if target == "cpu":  # whose rows are split earlier
+    if target == "cpu":  # which splits smaller reductions
         shape = tuple(max(n // 10, 3) for n in shape)
     fusion = build(lambda fd, x: fd.ops.add(fd.ops.sum(x, list(dims)), 1.0), [shape], D.Float)
     kernel, (got,) = run(fusion, S.REDUCTION, target, [numbers(shape, D.Float)])
