@@ -352,7 +352,7 @@ TEXTS: dict[ReasonCode, str] = {
         "{tensor} = {op} along {extent} elements needs {bytes} bytes of shared memory; a block has {limit}"
     ),
     ReasonCode.GREEDY_BLOCK: (
-        "{tensor} = {op} along {extent} elements: {threads} threads per block, each with {items} of them; {how}"
+        "{tensor} = {op} along {extent} elements: {threads} threads per block, {items} elements for each; {how}"
     ),
 }
 
