@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fuser_lab.codegen.kernel_ir import Statement
 from fuser_lab.codegen.long_loops import divided
+from fuser_lab.codegen.named_constants import with_named_constants
 from fuser_lab.codegen.rewrites import rewritten
 from fuser_lab.codegen.unconditional import unconditional
 from fuser_lab.codegen.vectorize import vectorized
@@ -31,6 +32,7 @@ KERNEL_PASSES = (
     KernelPass(name="cheaper_values", run=rewritten, forms=_BLOCKS),
     KernelPass(name="vector_accesses", run=vectorized, forms=_BLOCKS),
     KernelPass(name="unconditional_loads", run=unconditional, forms=_BLOCKS),
+    KernelPass(name="named_constants", run=with_named_constants, forms=_CORES),
     KernelPass(name="divided_loops", run=divided, forms=_CORES),
 )
 """All passes, in the order in which they are applied."""

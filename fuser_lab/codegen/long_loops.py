@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 
+from fuser_lab.codegen.cpu_functions import are_called, is_vectorized
 from fuser_lab.codegen.index_math import negated, simplify
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
@@ -50,7 +51,8 @@ ROUNDS = 256  # iterations per block, so that a 4-byte value takes 1 KiB
 _UNEVEN = 1.15  # maximum length of a part, as a multiple of the average
 _REPEATED = 6  # instructions of an index or a load up to which it is repeated
 _PRODUCT = 3  # cost of a cut between a product and a sum that would be one instruction
-_FUNCTION, _CALL, _RANDOM = 40, 5, 100  # instructions: function of a Float, of other dtypes, random number
+# Of a function of a Float, written into the code or called, of other functions, and of a random number.
+_FUNCTION, _CALL, _OTHER, _RANDOM = 40, 15, 5, 100
 _LOADED, _STORED = {DataType.Half: 1, DataType.BFloat16: 2}, {DataType.Half: 1, DataType.BFloat16: 8}
 _EIGHT_BITS = 40
 
@@ -60,41 +62,42 @@ Names = frozenset[str]
 
 def divided(body: Block) -> Block:
     """Return a phase's body in which each long innermost loop is split into several loops over blocks of iterations."""
-    if sum(map(_own_weight, walk(body))) <= LONG:
+    weights = Weights(calls=are_called(body))
+    if sum(map(weights.own, walk(body))) <= LONG:
         return body
-    divider = _Divider(body)
+    divider = _Divider(body, weights)
     return tuple(new for statement in body for new in divider.outermost(statement))
 
 
-# Instructions
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The approximate numbers of LLVM instructions; ``calls`` says whether functions of a Float are calls."""
 
+    calls: bool = False
 
-def weight_of(statement: Statement) -> int:
-    """Return the approximate number of LLVM instructions of a statement."""
-    return sum(map(_own_weight, walk((statement,))))
+    def whole(self, statement: Statement) -> int:
+        """Return the number of instructions of a statement and of those inside it."""
+        return sum(map(self.own, walk((statement,))))
 
+    def own(self, statement: Statement) -> int:
+        """Return the number of instructions of a statement without those inside it."""
+        stored = 1 + _conversion(statement.buffer, _STORED) if isinstance(statement, Store) else 0
+        return stored + sum(self._term(term) for root in terms_of(statement) for term in root.walk())
 
-def _own_weight(statement: Statement) -> int:
-    stored = 1 + _conversion(statement.buffer, _STORED) if isinstance(statement, Store) else 0
-    return stored + sum(map(_weight, terms_of(statement)))
-
-
-def _weight(root: Term) -> int:
-    return sum(map(_term_weight, root.walk()))
-
-
-def _term_weight(term: Term) -> int:
-    match term:
-        case Load(buffer=buffer):
-            return 1 + _conversion(buffer, _LOADED)
-        case Apply(fn="philox_uniform"):
-            return _RANDOM
-        case Apply(fn=fn, args=args) if fn in MATH:
-            return _FUNCTION if args[0].dtype.compute is DataType.Float else _CALL
-        case Apply():
-            return 1
-        case _:
-            return 0
+    def _term(self, term: Term) -> int:
+        match term:
+            case Load(buffer=buffer):
+                return 1 + _conversion(buffer, _LOADED)
+            case Apply(fn="philox_uniform"):
+                return _RANDOM
+            case Apply() if is_vectorized(term):
+                return _CALL if self.calls else _FUNCTION
+            case Apply(fn=fn) if fn in MATH:
+                return _OTHER
+            case Apply():
+                return 1
+            case _:
+                return 0
 
 
 def _conversion(buffer: Buffer, instructions: Mapping[DataType, int]) -> int:
@@ -121,13 +124,13 @@ class Unit:
     weight: int
 
 
-def units_of(statements: Block, guards: tuple[Term, ...] = ()) -> Iterator[Unit]:
+def units_of(statements: Block, weights: Weights, guards: tuple[Term, ...] = ()) -> Iterator[Unit]:
     """Yield the units of a body; a conditional that is longer than a part is cut as well."""
     for statement in statements:
-        weight = weight_of(statement)
+        weight = weights.whole(statement)
         if isinstance(statement, If) and weight > PART and not _loads(statement.condition):
-            yield from units_of(statement.then, (*guards, statement.condition))
-            yield from units_of(statement.otherwise, (*guards, negated(statement.condition)))
+            yield from units_of(statement.then, weights, (*guards, statement.condition))
+            yield from units_of(statement.otherwise, weights, (*guards, negated(statement.condition)))
         else:
             yield _unit(statement, guards, weight)
 
@@ -331,7 +334,8 @@ def best_cuts(weights: Sequence[int], crossing: Sequence[int], allowed: Sequence
 
 
 class _Divider:
-    def __init__(self, body: Block) -> None:
+    def __init__(self, body: Block, weights: Weights) -> None:
+        self._weights = weights
         self._names = {name for statement in walk(body) for name in _names(statement)}
         self._kept: list[Buffer] = []  # of the outermost statement that is being split
         self._free: list[Buffer] = []
@@ -363,9 +367,9 @@ class _Divider:
 
     def _loop(self, loop: Loop) -> Block:
         simple = all(isinstance(inside, Let | Store | If) for inside in walk(loop.body))
-        if not simple or sum(map(weight_of, loop.body)) <= LONG:
+        if not simple or sum(map(self._weights.whole, loop.body)) <= LONG:
             return (loop,)
-        body = Body(tuple(units_of(loop.body)), loop.var)
+        body = Body(tuple(units_of(loop.body, self._weights)), loop.var)
         cuts = body.cuts()
         if len(cuts) == 2:
             return (loop,)

@@ -2,6 +2,7 @@
 
 from itertools import chain
 
+from fuser_lab.codegen.cpu_functions import VECTORIZED, are_called, is_vectorized
 from fuser_lab.codegen.emitter import (
     COMPLEX_FUNCTIONS,
     CONVERSIONS,
@@ -45,10 +46,6 @@ _INTRINSICS = (
     "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc", "where",
 )
 _NARROW_FLOATS = (*CONVERSIONS, "e4m3_bits", "e5m2_bits")
-_OWN = {  # vectorized, for float32
-    "cos": "cos32", "erf": "erf32", "exp": "exp32", "exp2": "exp2_32", "expm1": "expm1_32", "log": "log32",
-    "log10": "log10_32", "log1p": "log1p32", "log2": "log2_32", "pow": "pow32", "sin": "sin32", "tanh": "tanh32",
-}
 # Iterations of a grid are distributed over threads; the compiler vectorizes loops over vectors.
 _LOOPS = {ParallelType.grid_x: "parallel", ParallelType.vectorize: "simd", ParallelType.serial: "serial"}
 _THREADS = ("Threaded", "prange")
@@ -88,6 +85,7 @@ class CpuEmitter(Emitter):
         super().__init__(kernel)
         self._counters: set[str] = set()
         self._on_stack = 0  # bytes
+        self._calls = any(are_called(phase.body) for phase in kernel.phases)
 
     def imports(self, body: str) -> list[str]:
         """Return the import lines that ``body`` needs."""
@@ -101,7 +99,7 @@ class CpuEmitter(Emitter):
             "cpu_kernels": ("kernel",),
             "intrinsics_cpu": used_names(body.replace("math.", "math_"), _INTRINSICS),
             "narrow_floats_cpu": used_names(body, _NARROW_FLOATS),
-            "polynomials": used_names(body, tuple(_OWN.values())),
+            "called_functions" if self._calls else "polynomials": used_names(body, tuple(VECTORIZED.values())),
             "threads": used_names(body, _THREADS),
         }
         lines += ["", *(f"from fuser_lab.runtime.{m} import {', '.join(found)}" for m, found in ours.items() if found)]
@@ -146,7 +144,7 @@ class CpuEmitter(Emitter):
 
     def is_slow(self, term: Apply) -> bool:
         """Whether a function takes longer than a branch; fuser_lab's functions for Float are vectorized."""
-        return super().is_slow(term) and not (term.fn in _OWN and term.args[0].dtype.compute is DataType.Float)
+        return super().is_slow(term) and not is_vectorized(term)
 
     def subscript(self, position: Term) -> str:
         """Return a position as unsigned, because testing for negative positions prevents vectorization."""
@@ -227,8 +225,8 @@ class CpuEmitter(Emitter):
             return self._call(fn, args)
         if fn in _ROUNDINGS:
             return self._call(_ROUNDINGS[fn], args)
-        if fn in _OWN and operand.compute is DataType.Float:
-            return self._call(_OWN[fn], args)
+        if is_vectorized(term):
+            return self._call(VECTORIZED[fn], args)
         if fn == "rsqrt":
             return f"({self.constant(operand, 1)} / {self._call('math.sqrt', args)})"
         if fn == "sqrt" or fn in _BY_MATH:

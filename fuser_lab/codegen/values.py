@@ -63,6 +63,7 @@ class Values:
         self.given: dict[Key, Term] = {}  # values known from outside: accumulators, buffered rows
         self.asked: set[Key] = set()
         self._nested = 0
+        self._broadcast: dict[str, bool] = {}  # whether a tensor has axes of one element
         self.scope = Scope(None, frozenset(), pinned=True, ranges={})
 
     # Blocks
@@ -258,9 +259,15 @@ class Values:
             entered.add((current.name, index))
             for operand in reversed(current.tensor_inputs):
                 producer = self._fusion.producers.get(operand)
-                place = self.simplified(operand_index(operand, index))
+                place = self._place(operand, index)
                 if producer is not None and OPS[producer.op.name].scalar and not self._is_known((operand.name, place)):
                     waiting.append((producer, place))
+
+    def _place(self, operand: TensorView, index: Index) -> Index:
+        """Return the index of an operand of a pointwise expression, simplified."""
+        if operand.name not in self._broadcast:
+            self._broadcast[operand.name] = 1 in operand.shape
+        return self.simplified(operand_index(operand, index) if self._broadcast[operand.name] else index)
 
     def _is_known(self, key: Key) -> bool:
         return key in self.given or any(key in scope.values for scope in self.scope.outward())
@@ -269,7 +276,7 @@ class Values:
         home = self._home(_used(at))
         with self._at(home):
             operands = [
-                self.scalar(v) if isinstance(v, Scalar) else self.value(v, operand_index(v, at)) for v in expr.inputs
+                self.scalar(v) if isinstance(v, Scalar) else self.value(v, self._place(v, at)) for v in expr.inputs
             ]
             term = applied(expr, operands)
             result: Term = term

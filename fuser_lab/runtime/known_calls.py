@@ -5,51 +5,27 @@ Each time it tries candidates for scalars and arrays of all kinds, which takes u
 ops has a few dozen different calls.
 """
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+
+from fuser_lab.runtime.replacing import replaced
 
 _MOST = 4096  # of each class: positions of constants and sizes are types of their own
 
-
-@dataclass(slots=True)
-class _Class:
-    """A class of types of functions: its method, how many blocks replace it now, and the types of known calls."""
-
-    resolve: Callable[..., Any]
-    blocks: int = 0
-    known: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
+_KNOWN: dict[Any, dict[Any, tuple[Any, Any]]] = {}
 
 
-_CLASSES: dict[Any, _Class] = {}
-_LOCK = threading.Lock()
-
-
-@contextmanager
-def known_calls(functions: Any) -> Iterator[None]:
+def known_calls(functions: Any) -> AbstractContextManager[None]:
     """Look up the types of calls in a block.
 
     ``functions`` is the class of types of functions, Numba's `BaseFunction` or a copy of it. A type is kept with the
     key that finds the implementation, because Numba stores the last of those that resolve to the same operands.
     """
-    with _LOCK:
-        replaced = _CLASSES.setdefault(functions, _Class(functions.get_call_type))
-        replaced.blocks += 1
-        functions.get_call_type = _looking_up(replaced)
-    try:
-        yield
-    finally:
-        with _LOCK:
-            replaced.blocks -= 1
-            if not replaced.blocks:
-                functions.get_call_type = replaced.resolve
+    return replaced(functions, "get_call_type", lambda resolve: _looking_up(resolve, _KNOWN.setdefault(functions, {})))
 
 
-def _looking_up(replaced: _Class) -> Callable[..., Any]:
-    resolve, known = replaced.resolve, replaced.known
-
+def _looking_up(resolve: Callable[..., Any], known: dict[Any, tuple[Any, Any]]) -> Callable[..., Any]:
     def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
         if kws:
             return resolve(self, context, args, kws)
@@ -66,3 +42,17 @@ def _looking_up(replaced: _Class) -> Callable[..., Any]:
         return signature
 
     return get_call_type
+
+
+def plain_messages(errors: Any) -> AbstractContextManager[None]:
+    """Leave colours out of messages in a block: Numba prepares messages for each statement, and few are read.
+
+    ``errors`` is the module `numba.core.errors` or a copy of it, which uses colours where colorama is installed.
+    """
+    colored = getattr(errors, "HighlightColorScheme", None)
+    return nullcontext() if colored is None else replaced(colored, "_markup", lambda _: _plain)
+
+
+def _plain(scheme: Any, message: str, *style: Any) -> str:
+    del scheme, style
+    return message

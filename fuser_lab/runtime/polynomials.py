@@ -6,6 +6,7 @@ which is faster and never less exact. Other fast-math flags of the kernel do not
 exact.
 """
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ _FLAGS = ("contract",)  # Numba adds those of the kernel to instructions without
 _LARGE = 12582912.0  # 1.5 * 2**23: adding it leaves an integer in the lowest bits
 
 
-class _Number:
+class Number:
     """A float32 or float64 in generated code, with Python's operators."""
 
     __slots__ = ("builder", "value")
@@ -33,17 +34,17 @@ class _Number:
         self.builder = builder
         self.value = value
 
-    def __add__(self, other: "_Number | float") -> "_Number":
-        return _Number(self.builder, self.builder.fadd(self.value, self._like(other), flags=_FLAGS))
+    def __add__(self, other: "Number | float") -> "Number":
+        return Number(self.builder, self.builder.fadd(self.value, self._like(other), flags=_FLAGS))
 
-    def __sub__(self, other: "_Number | float") -> "_Number":
-        return _Number(self.builder, self.builder.fsub(self.value, self._like(other), flags=_FLAGS))
+    def __sub__(self, other: "Number | float") -> "Number":
+        return Number(self.builder, self.builder.fsub(self.value, self._like(other), flags=_FLAGS))
 
-    def __mul__(self, other: "_Number | float") -> "_Number":
-        return _Number(self.builder, self.builder.fmul(self.value, self._like(other), flags=_FLAGS))
+    def __mul__(self, other: "Number | float") -> "Number":
+        return Number(self.builder, self.builder.fmul(self.value, self._like(other), flags=_FLAGS))
 
-    def __truediv__(self, other: "_Number | float") -> "_Number":
-        return _Number(self.builder, self.builder.fdiv(self.value, self._like(other), flags=_FLAGS))
+    def __truediv__(self, other: "Number | float") -> "Number":
+        return Number(self.builder, self.builder.fdiv(self.value, self._like(other), flags=_FLAGS))
 
     def __lt__(self, other: float) -> Any:
         return self.builder.fcmp_ordered("<", self.value, self._like(other), flags=_FLAGS)
@@ -51,17 +52,17 @@ class _Number:
     def __gt__(self, other: float) -> Any:
         return self.builder.fcmp_ordered(">", self.value, self._like(other), flags=_FLAGS)
 
-    def equals(self, other: "_Number | float") -> Any:
+    def equals(self, other: "Number | float") -> Any:
         """Whether two numbers are equal; NaN is not."""
         return self.builder.fcmp_ordered("==", self.value, self._like(other), flags=_FLAGS)
 
-    def where(self, condition: Any, other: "_Number | float") -> "_Number":
+    def where(self, condition: Any, other: "Number | float") -> "Number":
         """Return ``other`` if a condition holds, else this number."""
-        return _Number(self.builder, self.builder.select(condition, self._like(other), self.value))
+        return Number(self.builder, self.builder.select(condition, self._like(other), self.value))
 
-    def polynomial(self, *coefficients: float) -> "_Number":
+    def polynomial(self, *coefficients: float) -> "Number":
         """Return a polynomial of this number by Horner's rule, with coefficients from the highest power down."""
-        total = _Number(self.builder, self._like(coefficients[0]))
+        total = Number(self.builder, self._like(coefficients[0]))
         for coefficient in coefficients[1:]:
             total = total * self + coefficient
         return total
@@ -81,17 +82,17 @@ class _Number:
         """The bits as an integer."""
         return self.builder.bitcast(self.value, _INT if self.value.type == _FLOAT else _LONG)
 
-    def to(self, kind: Any) -> "_Number":
+    def to(self, kind: Any) -> "Number":
         """Return this number as a float32 or float64, rounded or widened."""
         convert = self.builder.fpext if kind == _DOUBLE else self.builder.fptrunc
-        return _Number(self.builder, convert(self.value, kind))
+        return Number(self.builder, convert(self.value, kind))
 
-    def plus_product(self, a: "_Number", b: float) -> "_Number":
+    def plus_product(self, a: "Number", b: float) -> "Number":
         """Return this number plus a product, rounded once."""
-        return _Number(self.builder, self.builder.fma(a.value, self._like(b), self.value))
+        return Number(self.builder, self.builder.fma(a.value, self._like(b), self.value))
 
-    def _like(self, number: "_Number | float") -> Any:
-        return number.value if isinstance(number, _Number) else ir.Constant(self.value.type, number)
+    def _like(self, number: "Number | float") -> Any:
+        return number.value if isinstance(number, Number) else ir.Constant(self.value.type, number)
 
 
 def _value(number: float) -> Any:
@@ -102,11 +103,11 @@ def _whole(number: int) -> Any:
     return ir.Constant(_INT, number)
 
 
-def _written(rule: Callable[..., _Number], arity: int = 1) -> Any:
+def _written(rule: Callable[..., Number]) -> Any:
     """Return a function for kernels whose instructions are written into its caller."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return rule(*(_Number(builder, one) for one in args)).value
+        return rule(*(Number(builder, one) for one in args)).value
 
     def unary(context: Any, x: Any) -> Any:
         return float32(float32), generate
@@ -114,7 +115,7 @@ def _written(rule: Callable[..., _Number], arity: int = 1) -> Any:
     def binary(context: Any, x: Any, y: Any) -> Any:
         return float32(float32, float32), generate
 
-    typed = unary if arity == 1 else binary
+    typed = unary if len(inspect.signature(rule).parameters) == 1 else binary
     typed.__doc__ = rule.__doc__
     return intrinsic(typed)
 
@@ -123,11 +124,11 @@ def _written(rule: Callable[..., _Number], arity: int = 1) -> Any:
 class _Power:
     """e**x = (1 + ``rest``) * 2**``whole``; the rest is between 1/sqrt(2) - 1 and sqrt(2) - 1."""
 
-    rest: _Number
+    rest: Number
     whole: Any
 
 
-def _power_of_e(x: _Number) -> _Power:
+def _power_of_e(x: Number) -> _Power:
     """Return e**x in parts, for x such that ``whole`` is an int32 (Cephes' expf)."""
     shifted = x * 1.4426950408889634 + _LARGE
     n = shifted - _LARGE
@@ -137,11 +138,11 @@ def _power_of_e(x: _Number) -> _Power:
     p = r.polynomial(
         1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
     )
-    whole = x.builder.sub(shifted.bits, _Number(x.builder, _value(_LARGE)).bits)
+    whole = x.builder.sub(shifted.bits, Number(x.builder, _value(_LARGE)).bits)
     return _Power(rest=p * (r * r) + r, whole=whole)
 
 
-def _exp(x: _Number) -> _Number:
+def _exp(x: Number) -> Number:
     """Return e**x for a float32, within 1.1 units in the last place (Cephes' expf), subnormal results included."""
     builder = x.builder
     # Written so that NaN is preserved in every step.
@@ -153,7 +154,7 @@ def _exp(x: _Number) -> _Number:
     return (power.rest + 1.0) * _power_of_two(builder, first) * _power_of_two(builder, second)
 
 
-def _expm1(x: _Number) -> _Number:
+def _expm1(x: Number) -> Number:
     """Return e**x - 1 for a float32, within 1.6 units in the last place, the sign of zeros included."""
     builder = x.builder
     safe = x.where(x < -20.0, -20.0)
@@ -168,7 +169,7 @@ def _expm1(x: _Number) -> _Number:
     return result.where(x.is_zero, x)
 
 
-def _exp2(x: _Number) -> _Number:
+def _exp2(x: Number) -> Number:
     """Return 2**x for a float32, within 1.2 units in the last place (Cephes' exp2f), subnormal results included."""
     builder = x.builder
     safe = x.where(x < -151.0, -151.0)
@@ -179,37 +180,37 @@ def _exp2(x: _Number) -> _Number:
         1.535336188319500e-4, 1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2, 2.402264791363012e-1,
         6.931472028550421e-1, 1.0,
     )
-    whole = builder.sub(shifted.bits, _Number(builder, _value(_LARGE)).bits)
+    whole = builder.sub(shifted.bits, Number(builder, _value(_LARGE)).bits)
     first = builder.ashr(whole, _whole(1))
     return p * _power_of_two(builder, first) * _power_of_two(builder, builder.sub(whole, first))
 
 
-def _power_of_two(builder: Any, exponent: Any) -> _Number:
+def _power_of_two(builder: Any, exponent: Any) -> Number:
     bits = builder.shl(builder.add(exponent, _whole(127)), _whole(23))
-    return _Number(builder, builder.bitcast(bits, _FLOAT))
+    return Number(builder, builder.bitcast(bits, _FLOAT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Logarithm:
     """log x = log(1 + ``m``) + ``exponent`` log 2, with log(1 + m) = m - ``half`` + ``tail``."""
 
-    m: _Number
-    half: _Number
-    tail: _Number
-    exponent: _Number
+    m: Number
+    half: Number
+    tail: Number
+    exponent: Number
 
 
-def _logarithm(x: _Number) -> _Logarithm:
+def _logarithm(x: Number) -> _Logarithm:
     """Return the natural logarithm of a positive, finite float32 in parts (Cephes' logf)."""
     builder = x.builder
     tiny = x < 1.17549435e-38
     bits = x.where(tiny, x * 8388608.0).bits
     # The exponent for which the rest is between sqrt(1/2) and sqrt(2).
     above = builder.sub(bits, _whole(0x3F3504F3))
-    exponent = _Number(builder, builder.sitofp(builder.ashr(above, _whole(23)), _FLOAT))
-    exponent = exponent - _Number(builder, _value(0.0)).where(tiny, 23.0)
+    exponent = Number(builder, builder.sitofp(builder.ashr(above, _whole(23)), _FLOAT))
+    exponent = exponent - Number(builder, _value(0.0)).where(tiny, 23.0)
     rest = builder.add(builder.and_(above, _whole(0x007FFFFF)), _whole(0x3F3504F3))
-    m = _Number(builder, builder.bitcast(rest, _FLOAT)) - 1.0
+    m = Number(builder, builder.bitcast(rest, _FLOAT)) - 1.0
     square = m * m
     p = m.polynomial(
         7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
@@ -218,21 +219,21 @@ def _logarithm(x: _Number) -> _Logarithm:
     return _Logarithm(m=m, half=square * 0.5, tail=p * m * square, exponent=exponent)
 
 
-def _at_ends(x: _Number, logarithm: _Number) -> _Number:
+def _at_ends(x: Number, logarithm: Number) -> Number:
     """Return a logarithm of x, corrected at 0 and at infinity, and NaN below 0."""
     result = x.where(x < math.inf, logarithm)
     result = result.where(x.is_zero, -math.inf)
     return result.where(x < 0.0, math.nan)
 
 
-def _log(x: _Number) -> _Number:
+def _log(x: Number) -> Number:
     """Return the natural logarithm of a float32, within 0.8 units in the last place; NaN below 0."""
     log = _logarithm(x)
     p = log.tail + log.exponent * -2.12194440e-4
     return _at_ends(x, log.m + (p - log.half) + log.exponent * 0.693359375)
 
 
-def _log2(x: _Number) -> _Number:
+def _log2(x: Number) -> Number:
     """Return the logarithm of a float32 to base 2, within 1.3 units in the last place; NaN below 0 (Cephes' log2f)."""
     log = _logarithm(x)
     y = log.tail - log.half
@@ -240,7 +241,7 @@ def _log2(x: _Number) -> _Number:
     return _at_ends(x, y * 0.44269504088896340736 + log.m * 0.44269504088896340736 + y + log.m + log.exponent)
 
 
-def _log10(x: _Number) -> _Number:
+def _log10(x: Number) -> Number:
     """Return the logarithm of a float32 to base 10, to 1.7 units in the last place (Cephes' log10f); NaN below 0."""
     log = _logarithm(x)
     y = log.tail - log.half
@@ -249,7 +250,7 @@ def _log10(x: _Number) -> _Number:
     return _at_ends(x, small + log.m * 0.43359375 + log.exponent * 0.30078125)
 
 
-def _pow(x: _Number, y: _Number) -> _Number:
+def _pow(x: Number, y: Number) -> Number:
     """Return x**y for float32s, within 0.51 units in the last place, with the special cases of Annex F of C11.
 
     It is 2**(y log2 |x|) in float64: the logarithm by the series of the inverse hyperbolic tangent, the power by a
@@ -262,10 +263,10 @@ def _pow(x: _Number, y: _Number) -> _Number:
     above = builder.sub(wide.bits, middle)
     halvings = builder.trunc(builder.ashr(above, ir.Constant(_LONG, 52)), _INT)  # SSE converts no int64
     rest = builder.add(builder.and_(above, ir.Constant(_LONG, 0x000FFFFFFFFFFFFF)), middle)
-    m = _Number(builder, builder.bitcast(rest, _DOUBLE))
+    m = Number(builder, builder.bitcast(rest, _DOUBLE))
     s = (m - 1.0) / (m + 1.0)
     series = (s * s).polynomial(*(2 / math.log(2) / n for n in range(15, 0, -2)))
-    logarithm = s * series + _Number(builder, builder.sitofp(halvings, _DOUBLE))
+    logarithm = s * series + Number(builder, builder.sitofp(halvings, _DOUBLE))
     power = logarithm * exponent
     power = power.where(logarithm.is_zero, 0.0)  # 1 to any power, also an infinite one
     power = power.where(power < -200.0, -200.0)
@@ -274,27 +275,27 @@ def _pow(x: _Number, y: _Number) -> _Number:
     r = power - (shifted - _LARGE_DOUBLE)
     taylor = r.polynomial(*(math.log(2) ** n / math.factorial(n) for n in range(9, -1, -1)))
     biased = builder.add(shifted.bits, ir.Constant(_LONG, 1023))
-    scale = _Number(builder, builder.bitcast(builder.shl(biased, ir.Constant(_LONG, 52)), _DOUBLE))
+    scale = Number(builder, builder.bitcast(builder.shl(biased, ir.Constant(_LONG, 52)), _DOUBLE))
     result = (taylor * scale).to(_FLOAT)
     falls = y < 0.0
-    zero, infinity = _Number(builder, _value(0.0)), _Number(builder, _value(math.inf))
+    zero, infinity = Number(builder, _value(0.0)), Number(builder, _value(math.inf))
     result = result.where(size.is_zero, zero.where(falls, infinity))
     result = result.where(size.equals(math.inf), infinity.where(falls, zero))
     # Whether y is an integer, and whether it is odd. Integers from 2**24 are even.
     given = y.where(y < 0.0, y * -1.0)
-    given = _Number(builder, _value(0.0)).where(given < 16777216.0, given)
+    given = Number(builder, _value(0.0)).where(given < 16777216.0, given)
     whole = builder.fptosi(given.value, _INT)
-    is_whole = _Number(builder, builder.sitofp(whole, _FLOAT)).equals(given)
+    is_whole = Number(builder, builder.sitofp(whole, _FLOAT)).equals(given)
     outside = builder.and_(builder.and_(x < 0.0, x > -math.inf), builder.not_(is_whole))
     result = result.where(outside, math.nan)
     odd = builder.and_(is_whole, builder.trunc(whole, ir.IntType(1)))
     sign = builder.select(odd, builder.and_(x.bits, _whole(-0x80000000)), _whole(0))
-    result = _Number(builder, builder.bitcast(builder.xor(result.bits, sign), _FLOAT))
+    result = Number(builder, builder.bitcast(builder.xor(result.bits, sign), _FLOAT))
     result = result.where(builder.or_(x.is_nan, y.is_nan), math.nan)
     return result.where(builder.or_(y.is_zero, x.equals(1.0)), 1.0)
 
 
-def _log1p(x: _Number) -> _Number:
+def _log1p(x: Number) -> Number:
     """Return log(1 + x) for a float32, within 1.5 units in the last place, the sign of zeros included; NaN below -1.
 
     The rounding error of 1 + x, divided by 1 + x, is added to the logarithm (W. Kahan's correction).
@@ -323,21 +324,21 @@ class _Angle:
     """An angle as a number of right angles, of which only the lowest bits matter, plus at most half a right angle."""
 
     rights: Any
-    rest: _Number
+    rest: Number
 
 
-def _reduced(x: _Number) -> _Angle:
+def _reduced(x: Number) -> _Angle:
     """Return a float64 of magnitude up to 2**51 as an angle (Cody and Waite, with fused multiply-add)."""
     shifted = x * (2 / math.pi) + _LARGE_DOUBLE
     n = shifted - _LARGE_DOUBLE
     return _Angle(rights=shifted.bits, rest=x.plus_product(n, -_QUARTER[0]).plus_product(n, -_QUARTER[1]))
 
 
-def _angle(x: _Number) -> _Angle:
+def _angle(x: Number) -> _Angle:
     """Return a float32 of any magnitude as an angle."""
     builder, wide = x.builder, x.to(_DOUBLE)
     size = wide.where(wide < 0.0, wide * -1.0)
-    scale, first, second, third = (_Number(builder, ir.Constant(_DOUBLE, one)) for one in (1.0, 1.0, 0.0, 0.0))
+    scale, first, second, third = (Number(builder, ir.Constant(_DOUBLE, one)) for one in (1.0, 1.0, 0.0, 0.0))
     for step, *pieces in _CIRCLES:
         above = size > 2.0 ** (step + 25)
         scale = scale.where(above, 2.0**-step)
@@ -351,11 +352,11 @@ def _angle(x: _Number) -> _Angle:
     return _Angle(rights=builder.trunc(rights, _INT), rest=total.rest)
 
 
-def _wave(x: _Number, ahead: int, function: str) -> _Number:
+def _wave(x: Number, ahead: int, function: str) -> Number:
     """Return the sine of a float32 plus ``ahead`` right angles (Cephes' sinf and cosf with another range reduction)."""
     builder = x.builder
     if not cpu_has("fma"):
-        return _Number(builder, builder.call(builder.module.declare_intrinsic(function, [_FLOAT]), [x.value]))
+        return Number(builder, builder.call(builder.module.declare_intrinsic(function, [_FLOAT]), [x.value]))
     angle = _angle(x)
     r = angle.rest.to(_FLOAT)
     lost = (angle.rest - r.to(_DOUBLE)).to(_FLOAT)
@@ -367,20 +368,20 @@ def _wave(x: _Number, ahead: int, function: str) -> _Number:
     odd = builder.trunc(rights, ir.IntType(1))
     sign = builder.shl(builder.and_(rights, _whole(2)), _whole(30))
     result = sine.where(odd, cosine)
-    return _Number(builder, builder.bitcast(builder.xor(result.bits, sign), _FLOAT))
+    return Number(builder, builder.bitcast(builder.xor(result.bits, sign), _FLOAT))
 
 
-def _sin(x: _Number) -> _Number:
+def _sin(x: Number) -> Number:
     """Return the sine of a float32 of any magnitude, within 1.1 units in the last place, the sign of zeros included."""
     return _wave(x, 0, "llvm.sin").where(x.is_zero, x)
 
 
-def _cos(x: _Number) -> _Number:
+def _cos(x: Number) -> Number:
     """Return the cosine of a float32 of any magnitude, within 1.1 units in the last place."""
     return _wave(x, 1, "llvm.cos")
 
 
-def _tanh(x: _Number) -> _Number:
+def _tanh(x: Number) -> Number:
     """Return tanh(x) for a float32, within 4.5 units in the last place (5.5 without FMA), and never beyond 1.
 
     It is x times a quotient of polynomials in x squared, with x limited to 9, from which the result is 1. They minimize
@@ -399,7 +400,7 @@ def _tanh(x: _Number) -> _Number:
     return result.where(result > 1.0, 1.0)
 
 
-def _erf(x: _Number) -> _Number:
+def _erf(x: Number) -> Number:
     """Return erf(x) for a float32, within 4e-7 and 7 units in the last place.
 
     It is x times a quotient of polynomials in x squared, with x limited to 4.
@@ -418,15 +419,20 @@ def _erf(x: _Number) -> _Number:
     return inside * (p / q)
 
 
-cos32 = _written(_cos)
-exp32 = _written(_exp)
-exp2_32 = _written(_exp2)
-expm1_32 = _written(_expm1)
-log32 = _written(_log)
-log2_32 = _written(_log2)
-log10_32 = _written(_log10)
-log1p32 = _written(_log1p)
-pow32 = _written(_pow, 2)
-sin32 = _written(_sin)
-tanh32 = _written(_tanh)
-erf32 = _written(_erf)
+RULES: dict[str, Callable[..., Number]] = {
+    "cos32": _cos,
+    "exp32": _exp,
+    "exp2_32": _exp2,
+    "expm1_32": _expm1,
+    "log32": _log,
+    "log2_32": _log2,
+    "log10_32": _log10,
+    "log1p32": _log1p,
+    "pow32": _pow,
+    "sin32": _sin,
+    "tanh32": _tanh,
+    "erf32": _erf,
+}
+"""The functions by the names that kernels call them by."""
+
+globals().update({name: _written(rule) for name, rule in RULES.items()})

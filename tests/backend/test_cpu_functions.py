@@ -1,5 +1,6 @@
 """Mathematical functions of CPU kernels against float64, over all of float32, in vectorized loops."""
 
+import inspect
 import math
 import re
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import pytest
 from numba import float32, njit
 
 from fuser_lab.codegen.numba_cpu import FASTMATH
-from fuser_lab.runtime import cpu_kernels, polynomials
+from fuser_lab.runtime import called_functions, cpu_kernels, polynomials
 from fuser_lab.runtime.intrinsics_cpu import scratch
 from fuser_lab.runtime.narrow_floats_cpu import (
     bf16_to_float,
@@ -204,3 +205,37 @@ def test_scratch_memory_is_aligned_and_of_its_own() -> None:
     out = np.empty(5, np.float32)
     run(out)
     assert list(out) == [0, 24, 48, 72, 96]
+
+
+def called_and_written(name: str) -> tuple[Callable[..., None], str]:
+    """A kernel that applies a function of one or two numbers to arrays, called and written out, and its assembly."""
+    inputs = ["x", "y"][: len(inspect.signature(polynomials.RULES[name]).parameters)]
+    names: dict[str, Any] = {"called": getattr(called_functions, name), "written": getattr(polynomials, name)}
+    given = ", ".join(f"{x}[i]" for x in inputs)
+    loops = "".join(f"  for i in range(len(a)):\n    {out} = {call}({given})\n"
+                    for out, call in (("a[i]", "called"), ("b[i]", "written")))
+    exec(f"def kernel({', '.join(inputs)}, a, b):\n{loops}", names)
+    definition = cpu_kernels.Definition(
+        function=names["kernel"], signature=f"void({', '.join(['float32[::1]'] * (len(inputs) + 2))})",
+        options={"error_model": "numpy", "fastmath": FLAGS, "nogil": True},
+    )
+    library, _ = cpu_kernels.compiled_library(definition)
+    return cpu_kernels.loaded(cpu_kernels.compiled(definition)), library.get_asm_str()
+
+
+@pytest.mark.parametrize("name", polynomials.RULES)
+def test_functions_that_are_called_compute_the_same_bits_in_vectors(name: str) -> None:
+    kernel, asm = called_and_written(name)
+    some = powers() if name == "pow32" else (numbers(),)
+    inputs = [np.concatenate([part[::97], part[-len(EDGES):]]) for part in some]
+    for length in (len(inputs[0]), 1, 3, 7):
+        given = [x[-length:] for x in inputs]
+        got, wanted = np.empty_like(given[0]), np.empty_like(given[0])
+        kernel(*given, got, wanted)
+        np.testing.assert_array_equal(got.view(np.uint32), wanted.view(np.uint32))
+    bodies = dict(re.findall(rf"^fuser_lab_{name}\.?(\d*):$(.*?)^\s+ret", asm, re.MULTILINE | re.DOTALL))
+    assert bodies.keys() == {"", "4", "8", "16"}
+    widest = next(lanes for lanes in (16, 8, 4) if re.search(rf"[$\s]fuser_lab_{name}\.{lanes}, %r", asm))
+    assert sum(op.endswith("ps") for op in vector_instructions(bodies[str(widest)])) > 10
+    for lanes in ("4", "8", "16"):
+        assert not re.search(r"\bv?(mul|add)ss\b", bodies[lanes])

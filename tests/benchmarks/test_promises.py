@@ -2,8 +2,10 @@
 
 import gc
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from machine import allowed
 import fuser_lab as fl
 from fuser_lab.definition.python_text import definition_text
 from fuser_lab.ir import Fusion
+from tests.benchmarks.chains import CHAINS, PROMISED, Chain, cost
 from tests.benchmarks.optimal import irregular, transformer
 
 pytestmark = pytest.mark.benchmark
@@ -149,3 +152,15 @@ def test_very_long_chains_need_no_deep_recursion():
     assert fresh(fusion) == fusion
     assert hash(fresh(fusion)) == hash(fusion)
     assert definition_text(fusion).count("\n") > 20_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processor time of LLVM's process is read from /proc")
+@pytest.mark.parametrize(("chain", "limit"), [(CHAINS[0], PROMISED), (CHAINS[1], 2 * PROMISED)], ids=["plain", "mixed"])
+def test_1200_ops_are_compiled_for_the_cpu_in_seconds(
+    chain: Chain, limit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("FUSER_LAB_CACHE", str(tmp_path))
+    cost(chain, 8, "cpu", seed=99)  # imports, and the start of LLVM's process
+    took = cost(chain, 1200, "cpu")
+    print(f"1,200 ops, {chain.name}: {took:.2f} s")
+    assert took < allowed(limit)

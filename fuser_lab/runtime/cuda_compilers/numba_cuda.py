@@ -16,7 +16,8 @@ from fuser_lab.errors import UnsupportedError
 from fuser_lab.runtime import numba_compat as _numba_compat  # noqa: F401 - before Numba is imported
 from fuser_lab.runtime.cuda_compilers.building import Builder, Kind, Operand, Pointer, Rule
 from fuser_lab.runtime.cuda_compilers.language import clustered, entry_of, signature_of
-from fuser_lab.runtime.known_calls import known_calls
+from fuser_lab.runtime.known_calls import known_calls, plain_messages
+from fuser_lab.runtime.replacing import replaced
 
 if not hasattr(np, "row_stack"):  # numba-cuda 0.30 uses a name that NumPy 2.5 removed
     setattr(np, "row_stack", np.vstack)  # noqa: B010 - no such name for type checkers
@@ -111,45 +112,39 @@ class NumbaCuda:
         signature = types.void(
             *(types.CPointer(getattr(types, name)) for name in pointers), *(getattr(types, name) for name in scalars),
         )
-        with _LOCK, known_calls(types.BaseFunction), warnings.catch_warnings(), contextlib.ExitStack() as stack:
+        errors = importlib.import_module("numba.cuda.core.errors")
+        with _LOCK, warnings.catch_warnings(), contextlib.ExitStack() as stack:
             warnings.simplefilter("ignore", DeprecationWarning)
-            for owner, name, value in _replacements(function, cc):
-                stack.enter_context(_replaced(owner, name, value))
+            for replacement in (*_replacements(function, cc), known_calls(types.BaseFunction), plain_messages(errors)):
+                stack.enter_context(replacement)
             bounds = (threads, resident) if resident else threads
             text, _ = cuda.compile_ptx(function, signature, cc=cc, launch_bounds=bounds, lineinfo=lineinfo)
         ptx = text.decode() if isinstance(text, bytes) else text
         return clustered(ptx, cluster), entry_of(ptx, function.__name__)
 
 
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Give an attribute another value in a block."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
-def _replacements(function: Callable[..., Any], cc: tuple[int, int]) -> Iterator[tuple[Any, str, Any]]:
-    """Yield what is replaced in numba-cuda while it compiles a kernel: an object, an attribute of it, and its value."""
-    # Device functions ask the current device for its capability, which needs a driver: answer for the target.
+def _replacements(
+    function: Callable[..., Any], cc: tuple[int, int],
+) -> Iterator[contextlib.AbstractContextManager[None]]:
+    """Yield what replaces parts of numba-cuda while it compiles a kernel."""
+    # Device functions query the current device's capability, which needs a driver; answer with the target's instead.
     device = python_types.SimpleNamespace(compute_capability=cc)
-    yield importlib.import_module("numba.cuda.dispatcher"), "get_current_device", lambda: device
+    dispatcher = importlib.import_module("numba.cuda.dispatcher")
+    yield replaced(dispatcher, "get_current_device", lambda _: lambda: device)
     lowering: Any = importlib.import_module("numba.cuda.lowering").Lower
-    yield lowering, "_find_singly_assigned_variable", _find_singly_assigned_variables
-    compiler: Any = importlib.import_module("numba.cuda.compiler").CUDACompiler
-    define = compiler.define_pipelines
+    yield replaced(lowering, "_find_singly_assigned_variable", lambda _: _find_singly_assigned_variables)
 
-    def define_pipelines(self: Any) -> Any:
-        pipelines = define(self)
-        if self.state.func_id.func is function:
-            for pipeline in pipelines:
-                pipeline.passes = [one for one in pipeline.passes if one[0].__name__ not in _UNUSED]
-        return pipelines
+    def without_unused(define: Callable[..., Any]) -> Callable[..., Any]:
+        def define_pipelines(self: Any) -> Any:
+            pipelines = define(self)
+            if self.state.func_id.func is function:
+                for pipeline in pipelines:
+                    pipeline.passes = [one for one in pipeline.passes if one[0].__name__ not in _UNUSED]
+            return pipelines
 
-    yield compiler, "define_pipelines", define_pipelines
+        return define_pipelines
+
+    yield replaced(importlib.import_module("numba.cuda.compiler").CUDACompiler, "define_pipelines", without_unused)
 
 
 def _find_singly_assigned_variables(lower: Any) -> None:

@@ -13,7 +13,7 @@ from fuser_lab.codegen import long_loops
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Kernel, Let, Load, Loop, Role, Statement, Store, walk
-from fuser_lab.codegen.long_loops import Body, best_cuts, divided, units_of
+from fuser_lab.codegen.long_loops import Body, Weights, best_cuts, divided, units_of
 from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion
@@ -111,7 +111,7 @@ LINES = (
 
 
 def dependences(*statements: Statement) -> Body:
-    return Body(tuple(units_of(statements)), "j")
+    return Body(tuple(units_of(statements, Weights())), "j")
 
 
 def results(body: tuple[Statement, ...]) -> np.ndarray:
@@ -202,7 +202,7 @@ def test_a_chain_of_1200_ops_is_cut_where_one_value_crosses() -> None:
     assert len(parts) == 4
     # One of the two inputs is read again by each part, the other only by the first.
     assert len(kept(phase.body)) == 2  # the values that enter and leave a part are in different arrays
-    weights = [sum(map(long_loops.weight_of, loop.body)) for loop in parts]
+    weights = [sum(map(Weights().whole, loop.body)) for loop in parts]
     assert max(weights) <= 1.2 * sum(weights) / len(weights)
     names = [s.name for loop in parts for s in loop.body if isinstance(s, Let)]
     assert len(names) == len(set(names))

@@ -1,6 +1,7 @@
 """Generated source: readable, traceable to the fusion, and printed without its compilers."""
 
 import ast
+import re
 import subprocess
 import sys
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from backend.fusions import CASES, Case, D, S, build
 
+from fuser_lab.codegen.cpu_functions import MOST_WRITTEN
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Load, Loop, walk
 from fuser_lab.codegen.lower import lower
@@ -132,7 +134,7 @@ def test_a_chain_longer_than_calls_may_nest(target: str) -> None:
         return x
 
     kernel = generate(build(chain, [(5,)], D.Float), S.POINTWISE, target)
-    lines = [line.strip() for line in kernel.source.splitlines() if " + float32(1" in line]
+    lines = [line.strip() for line in kernel.source.splitlines() if re.search(r" \+ (c0|float32\(1)", line)]
     assert [line.partition(" = ")[0] for line in lines] == [f"t{number}" for number in range(1, 1501)]
 
 
@@ -160,3 +162,17 @@ def test_a_choice_between_elements_reads_one() -> None:
     element = Load(D.Float, kernel.inputs[0], index(3))
     choice = Apply(D.Float, "select", (Var(D.Bool, "c"), element, Const(D.Float, 0.0)))
     assert CpuEmitter(kernel).term(choice) == "T0[3] if c else float32(0.0)"
+
+
+@pytest.mark.parametrize("count", [MOST_WRITTEN, MOST_WRITTEN + 1])
+def test_many_functions_are_called(count: int) -> None:
+    def functions(fd: Any, x: Any) -> Any:
+        for _ in range(count):
+            x = fd.ops.exp(x)
+        return x
+
+    source = generate(build(functions, [(7, 64)], D.Float), S.POINTWISE, "cpu").source
+    module = "polynomials" if count == MOST_WRITTEN else "called_functions"
+    assert f"from fuser_lab.runtime.{module} import exp32" in source
+    doubles = generate(build(functions, [(7, 64)], D.Double), S.POINTWISE, "cpu").source
+    assert "called_functions" not in doubles

@@ -1,11 +1,13 @@
 """Types of calls that are looked up, with a class of functions that counts its type inferences."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fuser_lab.runtime import known_calls as module
-from fuser_lab.runtime.known_calls import known_calls
+from fuser_lab.runtime.known_calls import known_calls, plain_messages
+from fuser_lab.runtime.replacing import replaced
 
 
 class Signature:
@@ -34,7 +36,7 @@ class Function:
 
 @pytest.fixture(autouse=True)
 def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CLASSES", {})
+    monkeypatch.setattr(module, "_KNOWN", {})
 
 
 def test_a_call_is_worked_out_once() -> None:
@@ -79,21 +81,33 @@ def test_it_ends_with_the_block_and_keeps_a_number_of_calls(monkeypatch: pytest.
     with known_calls(Function):
         for number in range(25):
             add.get_call_type("context", (number,), {})
-        assert len(module._CLASSES[Function].known) <= 10
+        assert len(module._KNOWN[Function]) <= 10
     with pytest.raises(TypeError), known_calls(Function):
         add.get_call_type("context", ("refused",), {})
     assert Function.get_call_type is resolve
 
 
+def test_messages_are_plain_in_a_block() -> None:
+    class Scheme:
+        def _markup(self, message: str, color: str | None = None) -> str:
+            return f"<{color}>{message}"
+
+    with plain_messages(SimpleNamespace(HighlightColorScheme=Scheme)):
+        assert Scheme()._markup("text", "red") == "text"
+    assert Scheme()._markup("text", "red") == "<red>text"
+    with plain_messages(SimpleNamespace()):  # without colorama, they are plain
+        pass
+
+
 def test_blocks_of_several_threads_may_end_in_any_order() -> None:
-    resolve = Function.get_call_type
-    first, second = known_calls(Function), known_calls(Function)
+    owner = SimpleNamespace(value=1)
+    first, second = (replaced(owner, "value", lambda former, n=n: former + n) for n in (10, 20))
     first.__enter__()
     second.__enter__()
+    assert owner.value == 11
     first.__exit__(None, None, None)
-    add = Function()
-    for _ in range(2):
-        add.get_call_type("context", ("f",), {})
-    assert len(add.tried) == 1
+    assert owner.value == 11
     second.__exit__(None, None, None)
-    assert Function.get_call_type is resolve
+    assert owner.value == 1
+    with replaced(owner, "value", lambda former: former + 30):
+        assert owner.value == 31
