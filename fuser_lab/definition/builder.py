@@ -212,7 +212,8 @@ class FusionBuilder(Recording):
                     inputs=tuple(self._inputs),
                     exprs=self._live_exprs(),
                     outputs=tuple(self._outputs),
-                    aliases=tuple(self._aliases),
+                    # In the order of the outputs, in which they are printed: the printed definition is the same fusion.
+                    aliases=tuple(sorted(self._aliases, key=lambda alias: self._outputs.index(alias[0]))),
                     hidden=frozenset(set(self._outputs) - self._returned),
                 ),
             )

@@ -321,6 +321,19 @@ def test_results_and_aliases_have_an_order_of_their_own():
     assert [tv.name for tv in fusion.outputs if tv not in fusion.hidden] == ["T2", "T1"]
 
 
+def test_aliases_are_in_the_order_of_the_outputs():
+    def body(fd):
+        x, y = fd.define_tensor([4]), fd.define_tensor([4])
+        z = fd.ops.add(x, y)
+        fd.add_output(z, x)
+        fd.add_output(fd.ops.neg(z), y)
+        fd.add_output(z)  # moves it behind the other
+
+    fusion = record(body)
+    assert [(output.name, target.name) for output, target in fusion.aliases] == [("T3", "T1"), ("T2", "T0")]
+    assert again(fusion) == fusion
+
+
 def test_operators_record_ops():
     with FusionBuilder() as fd:
         x = fd.define_tensor([4])
