@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.api import FusionDefinition, segment
-from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.codegen.generate import evaluated_because, generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.layout import dense_strides, layout_of
-from fuser_lab.codegen.lower import lower
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType, from_numpy, number_of
 from fuser_lab.interpreter import evaluate
@@ -121,7 +120,9 @@ def lock_step(plan: Plan, inputs: Sequence[Any], target: str) -> list[np.ndarray
 
 def _run_kernel(part: Any, known: dict[str, Any], strides: Mapping[str, tuple[int, ...]], target: str) -> None:
     fusion: Fusion = part.fusion
-    kernel = lower(fusion, part.scheduler, target, "kernel", strides)
+    kernel = generate(
+        fusion, part.scheduler, target, "kernel", strides, changes=part.changes, loops=part.loops,
+    ).kernel_ir
     memory: dict[str, Any] = {}
     for value in fusion.inputs:
         if isinstance(value, TensorView):

@@ -228,8 +228,13 @@ class Loops:
         return [condition for condition in found if not _always(condition, ranges)]
 
     def forward(self, name: str, index: Mapping[int, Term], ranges: Ranges) -> dict[int, Term]:
-        """Return the terms of a tensor's loops, by axis number, for an element given by its logical index."""
-        return forwards(self.scheduled.tensors[name].steps, index, ranges)
+        """Return the terms of a tensor's loops, by axis number, for an element given by its logical index.
+
+        An expanded axis, which a reshape may read at any index, has one element.
+        """
+        tensor = self.scheduled.tensors[name]
+        single = {axis.id: ZERO for axis in tensor.tensor.domain.axes if axis.is_broadcast}
+        return forwards(tensor.steps, {**index, **single}, ranges)
 
 
 def _always(condition: Term, ranges: Ranges) -> bool:

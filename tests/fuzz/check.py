@@ -7,6 +7,7 @@ from typing import Any
 from fuser_lab.api import FusionDefinition, segment
 from fuser_lab.errors import DefinitionError, InputError, UnsupportedError
 from fuser_lab.interpreter import evaluate
+from fuser_lab.plan import Plan
 from tests import agreement
 from tests.fuzz.analysis import EPSILON, Analysis
 from tests.fuzz.program import Program, TensorInput
@@ -50,10 +51,13 @@ class Checked:
 
     def kernels(self, strategy: str, targets: Sequence[str]) -> None:
         """Check the kernels of targets, in lock step, cut by a strategy."""
-        plan = segment(self.fd, list(self.inputs), strategy=strategy)
+        self.plan(segment(self.fd, list(self.inputs), strategy=strategy), targets)
+
+    def plan(self, plan: Plan, targets: Sequence[str]) -> None:
+        """Check the kernels of a plan for targets, in lock step."""
         for target in targets:
             got = agreement.lock_step(plan, self.inputs, target)
-            self._compare(got, self.wanted, f"{target} kernels of {strategy}")
+            self._compare(got, self.wanted, f"{target} kernels of {plan.name}")
 
     def compiled(self) -> None:
         """Check compiled CPU kernels."""

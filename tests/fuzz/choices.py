@@ -4,6 +4,8 @@ import random
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from hypothesis import strategies as st
+
 
 class Choices(Protocol):
     """A source of decisions; smaller numbers and earlier entries are the simpler ones."""
@@ -32,3 +34,19 @@ class Seeded:
 
     def chance(self, percent: int) -> bool:
         return self._random.randrange(100) < percent
+
+
+class Drawn:
+    """Decisions that hypothesis draws, and can make simpler."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self._data = data
+
+    def integer(self, low: int, high: int) -> int:
+        return self._data.draw(st.integers(low, high))
+
+    def pick(self, options: Sequence[Any]) -> Any:
+        return options[self.integer(0, len(options) - 1)]
+
+    def chance(self, percent: int) -> bool:
+        return self.integer(0, 99) >= 100 - percent

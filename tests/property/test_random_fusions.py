@@ -11,7 +11,7 @@ from fuser_lab.dtypes import DataType
 from tests.agreement import STRATEGIES, TARGETS, Disagreement
 from tests.fuzz.analysis import Analysis
 from tests.fuzz.check import Way
-from tests.fuzz.choices import Seeded
+from tests.fuzz.choices import Drawn, Seeded
 from tests.fuzz.generator import ENTRIES, Generator, generate
 from tests.fuzz.program import Program, Step, TensorInput
 from tests.fuzz.runner import failure_of, run_chunk
@@ -21,22 +21,6 @@ pytestmark = [pytest.mark.property, pytest.mark.filterwarnings("ignore::numpy.ex
 
 SEED, COUNT, BATCHES = 3, share(120), 4
 COMPILED = share(15)
-
-
-class Drawn:
-    """Choices that hypothesis draws and can simplify."""
-
-    def __init__(self, data):
-        self._data = data
-
-    def integer(self, low, high):
-        return self._data.draw(st.integers(low, high))
-
-    def pick(self, options):
-        return options[self.integer(0, len(options) - 1)]
-
-    def chance(self, percent):
-        return self.integer(0, 99) >= 100 - percent
 
 
 # Shrinking programs is much faster than shrinking the choices they are built from.

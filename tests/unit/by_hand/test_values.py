@@ -61,6 +61,18 @@ def test_a_reshape_that_splits_a_merged_axis_keeps_its_own_loops():
     check(fd, arrays([(4, 6)]))
 
 
+def test_an_expanded_axis_that_a_reshape_reads_has_one_element():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[6, 6], contiguity=True)
+        repeated = fd.ops.expand(fd.ops.broadcast(x, [False, True, False]), [6, 3, 6])
+        out = fd.ops.reshape(repeated, [6, 18])
+        fd.add_output(out)
+    out.merge(0)
+    out.split(0, 4)
+    out.transform_like()
+    check(fd, arrays([(6, 6)]))
+
+
 def test_no_elements():
     fd = pointwise()
     got = fd.manual_execute(arrays([(0, 8), (8,)]))
