@@ -12,6 +12,7 @@ from tests.unit.test_annotations import CASES, gallery, is_hint
 from tests.unit.widgets.test_explorer import Page
 
 FLOAT = DataType.Float
+FEW = ("rope_phi3_fwd", "group_norm_silu", "mistral_pre_matmul", "linear_chain_30")  # the other cases take much longer
 
 
 @pytest.fixture
@@ -192,7 +193,9 @@ def test_the_annotated_plan_is_compared_with_the_plain_one_and_reset_goes_back_t
     assert page.send("reset") == "There are no edits to reset."
 
 
-@pytest.mark.parametrize("name", [*fl.examples.names(), *CASES])
+@pytest.mark.parametrize("name", [
+    *fl.examples.names(), *FEW, *(pytest.param(name, marks=pytest.mark.matrix) for name in CASES if name not in FEW),
+])
 def test_click_python_and_pasted_text_have_the_same_hash(open_page, name):
     fd, inputs = gallery(name) if name in CASES else fl.example(name, "full")
     page = open_page(fd, inputs)
