@@ -31,7 +31,7 @@ from fuser_lab.codegen.kernel_ir import (
     VectorStore,
 )
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
-from fuser_lab.codegen.nests import Axis, trial
+from fuser_lab.codegen.nests import Axis, at_one_point, trial
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.vectorize import ACCESS_BYTES, SMALL, access_of, accesses
@@ -133,7 +133,7 @@ class RowNest(GpuReductions):
             return None
         given = self._fusion, nest, self._buffers, self._layouts
         ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
-        found = list(accesses(trial(*given, {}, ranges), fast.name))
+        found = list(accesses(at_one_point(*given), fast.name))
         near = [a.buffer for a in found if a.step == 1]
         named = {tv.name: tv for tv in nest.index}
         lead = named.get(max(near, key=lambda b: b.size * b.dtype.itemsize).name) if near else None

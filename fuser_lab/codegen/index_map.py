@@ -88,6 +88,11 @@ class IndexMap:
     def __init__(self, fusion: Fusion, start: Mapping[TensorView, Components], ranges: Ranges) -> None:
         self._fusion = fusion
         self._ranges = ranges
+        # An expression is visited again only if a component of one of its tensors became known since its last visit.
+        self._visits = 0
+        self._visited: dict[str, int] = {}  # number of the last visit of each expression
+        self._learned: dict[str, int] = {}  # number of visits when each found tensor last changed
+        self._known = 0  # components
         self.found: dict[TensorView, Components] = {}
         for tensor, components in start.items():
             self._learn(tensor, components)
@@ -110,30 +115,35 @@ class IndexMap:
 
     def _spread(self) -> None:
         before = -1
-        while before != self._known():
-            before = self._known()
-            for expr in self._fusion.tensor_exprs:
+        while before != self._known:
+            before = self._known
+            for expr in (*self._fusion.tensor_exprs, *reversed(self._fusion.tensor_exprs)):
                 self._visit(expr)
-            for expr in reversed(self._fusion.tensor_exprs):
-                self._visit(expr)
-
-    def _known(self) -> int:
-        return sum(c is not None for components in self.found.values() for c in components)
 
     def _learn(self, tensor: TensorView, components: Components) -> None:
-        old = self.found.get(tensor, (None,) * tensor.ndim)
-        if tensor in self.found and None not in old:
+        before = self.found.get(tensor)
+        if before is not None and None not in before:
             return
-        self.found[tensor] = tuple(
+        old = (None,) * tensor.ndim if before is None else before
+        found = tuple([
             ZERO if n == 1 else a if a is not None else b if b is None else simplify(b, self._ranges)
             for n, a, b in zip(tensor.shape, old, components, strict=True)
-        )
+        ])
+        if found != before:
+            self._known += old.count(None) - found.count(None)
+            self._learned[tensor.name] = self._visits
+            self.found[tensor] = found
 
     def _visit(self, expr: Expr) -> None:
-        kind = expr.kind
-        tensors = expr.tensor_inputs
-        if not tensors or not any(tv in self.found for tv in (*tensors, *expr.tensor_outputs)):
+        tensors, learned = expr.tensor_inputs, self._learned
+        if not tensors:
             return
+        last = max([learned.get(tv.name, -1) for tv in (*tensors, *expr.tensor_outputs)])
+        if last < self._visited.get(expr.name, 0):
+            return
+        self._visits += 1
+        self._visited[expr.name] = self._visits
+        kind = expr.kind
         if kind in {OpKind.POINTWISE, OpKind.SCAN}:
             self._pointwise(expr.out, tensors)
         elif kind is OpKind.REDUCTION:

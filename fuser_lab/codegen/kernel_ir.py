@@ -345,13 +345,14 @@ class Kernel:
 
 def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
     """Yield every statement, outer ones first."""
-    for statement in statements:
+    waiting = list(statements[::-1])
+    while waiting:
+        statement = waiting.pop()
         yield statement
         if isinstance(statement, Loop):
-            yield from walk(statement.body)
+            waiting += statement.body[::-1]
         elif isinstance(statement, If):
-            yield from walk(statement.then)
-            yield from walk(statement.otherwise)
+            waiting += (*statement.otherwise[::-1], *statement.then[::-1])
 
 
 def terms_of(statement: Statement) -> tuple[Term, ...]:

@@ -130,6 +130,12 @@ def lower(
     return with_sizes(kernel) if shared is None else shared.kernel(kernel)
 
 
+def may_join_rows_and_columns(fusion: Fusion) -> bool:
+    """Whether the lowering of a segment for InnerOuterPersistent may be different from that for Reduction."""
+    segment = with_sums_of_rows(decompose(fusion))
+    return backward_of(segment) is not None or bool(with_transposed_reads(segment)[1])
+
+
 class _Lowering:
     def __init__(
         self, buffers: dict[str, Buffer], layouts: dict[TensorView, Layout], target: str, name: str, chooser: Chooser,

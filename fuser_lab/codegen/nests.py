@@ -5,7 +5,7 @@ list ordered from the slowest in memory to the fastest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from fuser_lab.codegen.index_map import ZERO, Components, Index, IndexMap, index_var
@@ -37,6 +37,8 @@ class Nest:
     rows: tuple[TensorView, ...]  # outputs with one element per result
     full: tuple[TensorView, ...]  # outputs with one element per point
     scans: tuple[Expr, ...] = ()  # along the only reduced axis of a nest without reductions, in the fusion's order
+    # Statements at one point in axis variables, if they were written to sort the axes; see `at_one_point`.
+    written: tuple[Statement, ...] | None = field(default=None, repr=False, compare=False)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -297,20 +299,30 @@ def trial(
     return tuple(scope.body)
 
 
+def at_one_point(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+) -> tuple[Statement, ...]:
+    """Return the statements of a nest at one point, whose indices are the axis variables."""
+    if nest.written is not None:
+        return nest.written
+    ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
+    return trial(fusion, nest, buffers, layouts, {}, ranges)
+
+
 def _in_memory_order(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
 ) -> Nest:
     """Return the nest with its axes in the memory order of the access that moves the most bytes."""
-    ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
     steps: dict[str, int] = {}
+    written = at_one_point(fusion, nest, buffers, layouts) if nest.reductions else None
     best = (-1, -1)
-    if not nest.reductions:
+    if written is None:
         tensor = nest.full[0]
         for component, stride in zip(nest.index[tensor], dense_strides(tensor), strict=True):
             if isinstance(component, Var):
                 steps[component.name] = stride
     else:
-        for statement in walk(trial(fusion, nest, buffers, layouts, {}, ranges)):
+        for statement in walk(written):
             for load in _loads(statement):
                 found = _steps(load.position, nest.axes)
                 if (len(found), load.buffer.size) > best:
@@ -318,7 +330,7 @@ def _in_memory_order(
     def order(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(sorted(axes, key=lambda a: -steps.get(a.name, 0)))
 
-    return replace(nest, kept=order(nest.kept), reduced=order(nest.reduced))
+    return replace(nest, kept=order(nest.kept), reduced=order(nest.reduced), written=written)
 
 
 def _loads(statement: Statement) -> Iterator[Load]:
@@ -348,10 +360,9 @@ def fastest_is_reduced(
     """Whether most bytes are contiguous along a reduced axis, so that loops are over rows and not columns."""
     if not nest.reduced or not nest.kept:
         return bool(nest.reduced)
-    ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
     reduced = {axis.name for axis in nest.reduced}
     along: dict[tuple[Buffer, bool], int] = {}
-    for statement in walk(trial(fusion, nest, buffers, layouts, {}, ranges)):
+    for statement in walk(at_one_point(fusion, nest, buffers, layouts)):
         for buffer, position in accesses_of(statement):
             steps = _steps(position, nest.axes)
             if not reduced.isdisjoint(steps):

@@ -6,7 +6,7 @@ from math import prod
 
 from fuser_lab.arguments import TEXT, shown, takes
 from fuser_lab.codegen.kernel_ir import Kernel
-from fuser_lab.codegen.lower import MovesMore, lower
+from fuser_lab.codegen.lower import MovesMore, lower, may_join_rows_and_columns
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, SchedulerType, reason
@@ -34,11 +34,14 @@ class OneKernel:
         It is one kernel if every target has a kernel for it, and the kernel for the device moves hardly more bytes than
         one read of each input and one write of each output; otherwise its phases might as well be separate kernels.
         """
-        return _refusal(candidate, scheduler if scheduler in _OWN_LOWERING else SchedulerType.REDUCTION, device)
+        return _refusal(candidate, _lowered_as(candidate, scheduler), device)
 
 
-# Schedulers whose segments are lowered differently; all others share one lowering.
-_OWN_LOWERING = frozenset({SchedulerType.OUTER_PERSISTENT, SchedulerType.INNER_OUTER_PERSISTENT})
+def _lowered_as(candidate: Candidate, scheduler: SchedulerType) -> SchedulerType:
+    """Return the scheduler whose lowering of a candidate is the same: most share one."""
+    if scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
+        return scheduler if may_join_rows_and_columns(candidate.narrowed) else SchedulerType.REDUCTION
+    return scheduler if scheduler is SchedulerType.OUTER_PERSISTENT else SchedulerType.REDUCTION
 
 
 @lru_cache(maxsize=16)  # schedulers are asked in turn about the same candidate

@@ -7,7 +7,7 @@ from math import prod
 from fuser_lab.codegen.index_math import linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import Load, Store, terms_of, walk
 from fuser_lab.codegen.nest_lowering import NestLowering, Places
-from fuser_lab.codegen.nests import Axis, flattened, trial
+from fuser_lab.codegen.nests import Axis, at_one_point, flattened
 from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
@@ -78,7 +78,7 @@ class TransposingNest(NestLowering):
         ranges = self._ranges()
         bound: set[str] = set()  # axes that occur in conditions, quotients or remainders
         walks: list[dict[str, int]] = []
-        for statement in walk(trial(self._fusion, self._nest, self._buffers, self._layouts, {}, ranges)):
+        for statement in walk(at_one_point(self._fusion, self._nest, self._buffers, self._layouts)):
             positions = [statement.position] if isinstance(statement, Store) else []
             for root in terms_of(statement):
                 positions += [term.position for term in root.walk() if isinstance(term, Load)]

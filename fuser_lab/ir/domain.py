@@ -145,8 +145,9 @@ class TensorDomain:
     ``logical`` holds the axes a user sees plus the reduction axes of the defining expression. ``root`` is set when
     ``transforms`` lead from it to ``logical`` (reshape, resize). ``allocation`` lists positions among the non-reduction
     axes, slowest in memory first. ``contiguity`` follows ``allocation`` and is None exactly for broadcast axes.
-    ``axes`` are the logical axes without reductions: the axes of the value in memory. ``hint`` is a layout that an
-    inference proposed: it is not part of the tensor's identity, and ``allocation`` need not follow it.
+    ``axes`` are the logical axes without reductions: the axes of the value in memory. ``extents`` are their visible
+    sizes and ``sizes`` the same as ints, None while one of them is symbolic. ``hint`` is a layout that an inference
+    proposed: it is not part of the tensor's identity, and ``allocation`` need not follow it.
     """
 
     logical: tuple[IterDomain, ...]
@@ -156,11 +157,17 @@ class TensorDomain:
     contiguity: tuple[bool | None, ...] | None = None
     hint: OrderHint | None = field(default=None, compare=False)
     axes: tuple[IterDomain, ...] = field(init=False, repr=False, compare=False)
+    extents: tuple[Extent, ...] = field(init=False, repr=False, compare=False)
+    sizes: tuple[int, ...] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Derive the non-reduction axes, and check that the layout describes them."""
         axes = tuple([axis for axis in self.logical if axis.kind is not IterType.REDUCTION])
+        extents = tuple([axis.extent if axis.expanded is None else axis.expanded for axis in axes])
+        sizes = tuple([extent for extent in extents if isinstance(extent, int)])
         object.__setattr__(self, "axes", axes)
+        object.__setattr__(self, "extents", extents)
+        object.__setattr__(self, "sizes", sizes if len(sizes) == len(extents) else None)
         if self.allocation is not None and sorted(self.allocation) != list(range(len(axes))):
             msg = f"allocation order {self.allocation} is not a permutation of {len(axes)} axes."
             raise VerificationError(msg)

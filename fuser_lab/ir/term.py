@@ -52,9 +52,11 @@ class Term(_Remembered):
 
     def walk(self) -> Iterator["Term"]:
         """Yield this term and everything below it, parents first."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        waiting: list[Term] = [self]
+        while waiting:
+            term = waiting.pop()
+            yield term
+            waiting.extend(term.children[::-1])
 
     def __add__(self, other: TermLike) -> "Term":
         """Return the sum."""

@@ -30,7 +30,7 @@ class TensorView:
     @property
     def extents(self) -> tuple[Extent, ...]:
         """Visible extent of each axis; may be symbolic before inputs are bound."""
-        return tuple(axis.visible_extent for axis in self.domain.axes)
+        return self.domain.extents
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -41,21 +41,20 @@ class TensorView:
         VerificationError
             If an extent is still symbolic.
         """
-        sizes = []
-        for extent in self.extents:
-            if not isinstance(extent, int):
-                msg = f"{self.name} has the symbolic extent {extent}; bind inputs first."
-                raise VerificationError(msg)
-            sizes.append(extent)
-        return tuple(sizes)
+        sizes = self.domain.sizes
+        if sizes is None:
+            symbolic = next(extent for extent in self.extents if not isinstance(extent, int))
+            msg = f"{self.name} has the symbolic extent {symbolic}; bind inputs first."
+            raise VerificationError(msg)
+        return sizes
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
         """Shape in memory: expanded broadcast axes count as 1, since they have stride 0."""
-        return tuple(
+        return tuple([
             1 if axis.expanded is not None else size
             for axis, size in zip(self.domain.axes, self.shape, strict=True)
-        )
+        ])
 
     @property
     def numel(self) -> int:

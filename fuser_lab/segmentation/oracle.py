@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion, Scalar, TensorView, Val
@@ -35,8 +36,20 @@ class Candidate:
 
     @cached_property
     def narrowed(self) -> Fusion:
-        """The candidate as a separate fusion; names are unchanged."""
-        return Fusion(inputs=self.inputs, exprs=self.exprs, outputs=self.outputs)
+        """The candidate as a separate fusion; names are unchanged.
+
+        Candidates of the same expressions share it, with what it remembers of its content, also if a rewriting made one
+        of their fusions from the other.
+        """
+        key = (tuple(map(id, self.exprs)), tuple(map(id, self.outputs)))
+        found = _NARROWED.get(key)
+        if found is None:
+            found = _NARROWED[key] = Fusion(inputs=self.inputs, exprs=self.exprs, outputs=self.outputs)
+        return found
+
+
+# A fusion holds the expressions whose ids are its key.
+_NARROWED: WeakValueDictionary[tuple[tuple[int, ...], tuple[int, ...]], Fusion] = WeakValueDictionary()
 
 
 def candidate(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = frozenset()) -> Candidate:
