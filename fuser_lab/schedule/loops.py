@@ -12,13 +12,15 @@ from fuser_lab.schedule.state import LoopSchedule, Space, Style
 from fuser_lab.targets import target_of
 
 CPU_PARALLEL_FROM = 1 << 17  # elements; below this number, waking the other cores costs more than it saves
-CPU_TILE = 512  # columns that are traversed several times over all rows: few enough for all of them to stay in caches
+CPU_TILE = 256  # columns that are traversed several times over all rows: few enough for all of them to stay in caches
+CPU_WHOLE_ROW = 512  # columns up to which rows are not cut, so that a core reads contiguous memory
 CPU_LEAST_TILE = 32  # columns, if there are only a few
 CPU_WIDE_TILE = 4096  # columns that are traversed once: long contiguous ranges, and sums that fit in the L1 cache
 CPU_TRANSPOSED = 64  # elements along both sides of a tile that is transposed in the L1 cache
 CPU_SPLIT = 16  # parts of a reduction with too few results to keep the cores busy
 CPU_SUMS_BYTES = 256 << 10  # of running column sums: half of a core's L2 cache
 CPU_FEW_UNITS = 8
+CPU_UNITS = 16  # iterations that occupy 16 cores, for loops that are cut into more iterations at no cost
 PARTIAL_ROWS = 256
 PARTIAL_ELEMENTS = 4096
 SPECIALIZED = (
@@ -43,7 +45,7 @@ def _cpu(space: Space) -> LoopSchedule:
     if not space.reduces:
         return LoopSchedule(style=Style.ELEMENTS, parallel=parallel)
     if space.inner_reduced:
-        few = space.rows < CPU_FEW_UNITS and space.passes == 1
+        few = space.rows < CPU_UNITS and space.passes == 1
         split = CPU_SPLIT if parallel and few and space.depth >= CPU_PARALLEL_FROM // 4 else 1
         # A few rows per iteration amortize its scratch memory; enough iterations remain to balance the cores.
         # With short rows, one row is treated as a few, so that kernels for few and many rows are the same.
@@ -53,7 +55,7 @@ def _cpu(space: Space) -> LoopSchedule:
             style=Style.ROWS, parallel=parallel, grain=grain, split=split, persistent=space.passes > 1,
             partial=PARTIAL_ELEMENTS,
         )
-    tile = min(space.kept_run, CPU_WIDE_TILE if space.passes == 1 else CPU_TILE)
+    tile = min(space.kept_run, CPU_WIDE_TILE) if space.passes == 1 else _columns_at_a_time(space, parallel=parallel)
     units = (space.rows // max(space.kept_run, 1)) * -(-space.kept_run // max(tile, 1))
     few = units < CPU_FEW_UNITS and space.passes == 1
     split = CPU_SPLIT if parallel and few and space.depth >= 2 * CPU_SPLIT else 1
@@ -67,11 +69,22 @@ def _cpu(space: Space) -> LoopSchedule:
 def _cpu_scans(space: Space, *, parallel: bool) -> LoopSchedule:
     if space.inner_reduced:
         return LoopSchedule(style=Style.ROWS, parallel=parallel and space.rows > 1)
-    # Narrow if there would otherwise be too few tiles to distribute, but no narrower than a line of memory.
-    outer, run, tile = space.rows // max(space.kept_run, 1), max(space.kept_run, 1), CPU_TILE
-    while parallel and tile > CPU_LEAST_TILE and outer * -(-run // tile) < CPU_FEW_UNITS:
-        tile //= 2
-    return LoopSchedule(style=Style.COLUMNS, parallel=parallel and space.rows > tile, tile=min(run, tile))
+    tile = _columns_at_a_time(space, parallel=parallel)
+    return LoopSchedule(style=Style.COLUMNS, parallel=parallel and space.rows > tile, tile=tile)
+
+
+def _columns_at_a_time(space: Space, *, parallel: bool) -> int:
+    """Return how many adjacent columns one iteration of a parallel loop traverses several times.
+
+    They are fewer if there would otherwise be too few iterations to distribute, but no fewer than a line of memory.
+    """
+    run = max(space.kept_run, 1)
+    if not parallel:
+        return min(run, CPU_WHOLE_ROW)
+    tile, units = (run, CPU_FEW_UNITS) if run <= CPU_WHOLE_ROW else (CPU_TILE, CPU_UNITS)
+    while tile > CPU_LEAST_TILE and space.rows // run * -(-run // tile) < units:
+        tile = CPU_TILE if tile > CPU_TILE else max(tile // 2, CPU_LEAST_TILE)
+    return tile
 
 
 def _gpu(space: Space) -> LoopSchedule:

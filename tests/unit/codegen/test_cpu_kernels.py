@@ -1,5 +1,6 @@
 """CPU kernels in lock step: transposes in tiles, rows and columns at once, columns in bands; against float64."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -195,6 +196,35 @@ def test_columns_that_go_by_once_are_cut_into_bands_of_rows() -> None:
     loops = choose_loops(space, "cpu")
     assert (loops.style, loops.tile, loops.split, loops.parallel) == (Style.COLUMNS, 4096, 16, True)
     assert "each in 16 parts" in describe(loops, space)
+
+
+@pytest.mark.parametrize(("kept", "depth", "tile", "units"), [
+    ((4096,), 1024, 256, 16),
+    ((4, 2048), 512, 256, 32),
+    ((64, 512), 256, 512, 64),  # whole rows
+    ((512,), 16384, 64, 8),
+    ((40,), 100_000, 32, 2),
+    ((1024,), 64, 512, 2),  # too few elements to distribute
+], ids=str)
+def test_columns_that_are_traversed_again_keep_16_cores_busy(
+    kept: tuple[int, ...], depth: int, tile: int, units: int,
+) -> None:
+    space = Space(
+        kept=kept, reduced=(depth,), kept_run=kept[-1], reduced_run=depth, inner_reduced=False, passes=3, reduces=True,
+    )
+    loops = choose_loops(space, "cpu")
+    assert (loops.style, loops.tile) == (Style.COLUMNS, tile)
+    assert loops.parallel == (depth * kept[-1] > 1 << 16)
+    assert math.prod(kept[:-1]) * -(-kept[-1] // loops.tile) == units
+
+
+@pytest.mark.parametrize(("rows", "split"), [(1, 16), (15, 16), (16, 1)])
+def test_the_sums_of_a_few_rows_are_divided(rows: int, split: int) -> None:
+    space = Space(
+        kept=(rows,), reduced=(1 << 20,), kept_run=rows, reduced_run=1 << 20, inner_reduced=True, passes=1,
+        reduces=True,
+    )
+    assert choose_loops(space, "cpu").split == split
 
 
 # Scratch memory
