@@ -9,7 +9,7 @@ _DEVICES = ", ".join(targets.target_of(name).accepted for name in targets.names(
 RUNS_ON = TEXT.but(lambda name: targets.find(name) is not None, _DEVICES).worded(_DEVICES)
 SEGMENT = whole(accepted="the number of a segment")
 TENSOR = TEXT.worded("a tensor's name")
-SEGMENTS = optional((SEGMENT | listed(SEGMENT, "a list of numbers of segments")).worded(
+SEGMENTS = optional((SEGMENT | listed(SEGMENT, "a list of numbers of segments", least=1)).worded(
     "the number of a segment or a list of such numbers",
 ))
 TENSOR_OR_SEGMENT = (TEXT | whole()).worded("a tensor's name or a segment's number")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WIDEST = 46
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Table:
     """Formatted cells: ``numeric`` names the right-aligned columns, ``strong`` the rows that are totals."""
 
@@ -34,6 +34,10 @@ class Table:
             "numeric": [column in self.numeric for column in self.columns],
             "strong": sorted(self.strong),
         }
+
+    def __repr__(self) -> str:
+        """Return the table as text."""
+        return table_text(self)
 
 
 def table_text(table: Table) -> str:

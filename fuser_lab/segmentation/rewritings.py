@@ -185,7 +185,9 @@ def crossing_tensor(segmented: SegmentedFusion, tensor: str, done: str) -> Tenso
         msg = f"{tensor} belongs to a forwarded chain, which each segment recomputes where its scheduler accepts that."
         raise IllegalEdit(msg)
     if value not in segmented.crossing:
-        msg = f"{tensor} does not pass between segments; choose from {named(tv.name for tv in segmented.crossing)}."
+        others = [tv.name for tv in segmented.crossing]
+        said = f"choose from {named(others)}" if others else "no tensor does"
+        msg = f"{tensor} does not pass between segments; {said}."
         raise IllegalEdit(msg)
     return value
 

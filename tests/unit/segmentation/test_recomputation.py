@@ -5,7 +5,7 @@ import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
-from fuser_lab.errors import IllegalEdit
+from fuser_lab.errors import IllegalEdit, InputError
 from fuser_lab.events import DecisionLog, Kind
 from fuser_lab.interpreter import evaluate
 from fuser_lab.segmentation import replay
@@ -195,3 +195,7 @@ def test_other_refusals_name_the_reason():
     ):
         with pytest.raises(IllegalEdit, match=says):
             plan.recompute(*arguments)
+    with pytest.raises(IllegalEdit, match=r"T3 does not pass between segments; no tensor does\."):
+        plan.recompute("T3").recompute("T3")
+    with pytest.raises(InputError, match=r"segments must be a list of numbers of segments, at least 1, given \[\]"):
+        plan.recompute("T3", [])
