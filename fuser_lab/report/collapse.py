@@ -82,7 +82,7 @@ def _block_node(block: Block, view: ViewModel) -> NodeView:
     return NodeView(
         id=block.id,
         kind="segment",
-        label=f"{block.count} × {block.period} S{block.first}–S{block.last}",
+        label=f"S{block.first}–S{block.last} · {block.count} repeats",
         tensor="",
         tensors=(),
         dtype="",

@@ -80,7 +80,7 @@ class Difference:
         saved = self.bytes_saved
         word = f"{bytes_label(abs(saved))} {'less' if saved > 0 else 'more'}" if saved else "the same bytes"
         return (
-            f"{first.name} -> {second.name}{targets}: {len(first.schedulers)} -> "
-            f"{plural(len(second.schedulers), 'segment')}, {bytes_label(first.bytes)} -> {bytes_label(second.bytes)} "
+            f"{first.name} → {second.name}{targets}: {len(first.schedulers)} → "
+            f"{plural(len(second.schedulers), 'segment')}, {bytes_label(first.bytes)} → {bytes_label(second.bytes)} "
             f"moved ({word})"
         )

@@ -31,6 +31,8 @@ for (const [tag, text] of [["style", style], ["script", script]]) {
   made.textContent = text;
   document.body.append(made);
 }"""
+# In a frame of its own, the explorer takes all of the frame.
+_FILLED = "body{margin:0;background:var(--fl-paper)}main .fl-explorer{height:100vh;resize:none}"
 _FRAME = "body{margin:0;padding:16px;background:var(--fl-paper)}.fl-live{max-width:1500px;margin:0 auto}"
 
 
@@ -80,7 +82,7 @@ def packed_page(data: Mapping[str, Any], *, script: str, style: str, title: str)
         element("script", _packed([style, script]), id="fl-code", type="application/octet-stream"),
         element("script", _UNPACK, type="module"),
     )
-    head = _head(title, theme.variables("body") + _FRAME)
+    head = _head(title, theme.variables("body") + _FILLED)
     return "<!DOCTYPE html>\n" + to_html(element("html", head, body, lang="en"))
 
 

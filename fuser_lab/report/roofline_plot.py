@@ -10,6 +10,7 @@ from fuser_lab.cost.device import DEFAULT
 from fuser_lab.ir import OpKind
 from fuser_lab.report import chart, theme
 from fuser_lab.report.identity_cache import kept
+from fuser_lab.report.measure import LABEL_SIZE, sans_width
 from fuser_lab.report.memory_plot import bytes_of
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import bytes_label, seconds_label, three_digits
@@ -28,6 +29,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 150.0, 16.0, 44.0
 _MARK: Final = 7.0  # pixels from the middle of a mark to the tip of an arrow
 _NEAR: Final = 12.0  # pixels within which marks share a label
 _MOST_NAMES: Final = 4
+_LINE: Final = 13.0  # pixels from one label to the next below it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,17 +281,27 @@ def _arrow(start: tuple[float, float], end: tuple[float, float], title: str) -> 
 
 
 def _names(places: Mapping[int, tuple[float, float]]) -> dict[int, tuple[str, tuple[float, float]]]:
-    """Return labels by the segment that carries them: adjacent marks share one, below them to the right."""
+    """Return labels by the segment that carries them: adjacent marks share one, below them where there is room."""
     together: dict[int, list[int]] = {}
     for n, (x, y) in places.items():
         near = (m for m in together if abs(places[m][0] - x) < _NEAR and abs(places[m][1] - y) < _NEAR)
         together.setdefault(next(near, n), []).append(n)
-    found = {}
+    found: dict[int, tuple[str, tuple[float, float]]] = {}
+    taken: list[tuple[float, float, float]] = []  # left, right and foot of each label
     for first, members in together.items():
         more = f" +{len(members) - _MOST_NAMES}" if len(members) > _MOST_NAMES else ""
         words = ", ".join(f"S{n}" for n in members[:_MOST_NAMES]) + more
-        found[first] = words, (places[first][0] + 8, places[first][1] + 15)
+        (x, y), wide = places[first], sans_width(words, LABEL_SIZE)
+        sides = [(x + 8, y + 15 + n * _LINE) for n in range(3)] + [(x - 8 - wide, y - 8 - n * _LINE) for n in range(3)]
+        at = next((one for one in sides if not any(_meets(one, wide, other) for other in taken)), sides[0])
+        taken.append((at[0], at[0] + wide, at[1]))
+        found[first] = words, at
     return found
+
+
+def _meets(at: tuple[float, float], wide: float, other: tuple[float, float, float]) -> bool:
+    left, right, foot = other
+    return at[0] < right and left < at[0] + wide and abs(at[1] - foot) < _LINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,7 +141,7 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     cells = "() => window.jupyterapp.shell.currentWidget.content.widgets.map((c) => c.model.sharedModel.getSource())"
     sources = desk.page.evaluate(cells)
     explorer.locator(".fl-node[tabindex='0']").focus()
-    for key, shown in (("j", "Decision 1 of 2, refused"), ("j", "Decision 2 of 2, accepted"), ("k", "Decision 1 of 2")):
+    for key, shown in (("j", "Decision 0 (1 of 2): "), ("j", "Decision 1 (2 of 2): "), ("k", "Decision 0 (1 of 2): ")):
         keys.press(key)
         says(desk, shown)
     expect(explorer.locator(".fx-now")).to_have_attribute("data-step", "1")
@@ -149,7 +149,7 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     keys.press("Escape")
     expect(explorer.locator(".fx-stepping")).to_have_count(0)
     keys.press("p")
-    says(desk, "Decision 2 of 2")
+    says(desk, "Decision 1 (2 of 2): ")
     keys.press("Escape")
     expect(explorer.locator(".fx-log")).to_be_visible()
     keys.press("d")

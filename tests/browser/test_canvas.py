@@ -35,7 +35,7 @@ FAULTS = """(root) => {
   }
   const boxes = words.map(box);
   const controls = [...root.querySelectorAll("button, input, select, .fx-status, .fx-facts, .fx-title")]
-    .filter((e) => shown(e) && !e.closest(".fx-decisions, .fx-panel"));
+    .filter((e) => shown(e) && !e.closest(".fx-decisions, .fx-panel, .fx-help"));
   for (const [all, name] of [[boxes, words], [controls.map(box), controls]]) {
     all.forEach((a, n) => all.slice(n + 1).forEach((b, m) => {
       const [one, two] = [name[n], name[n + 1 + m]];
@@ -43,9 +43,24 @@ FAULTS = """(root) => {
       faults.push(`${one.textContent} meets ${two.textContent}`);
     }));
   }
+  const pen = document.createElement("canvas").getContext("2d");
+  for (const one of controls.filter((c) => c.localName === "select")) { // an arrow of 16 pixels beside the words
+    const { fontSize, fontFamily, paddingLeft, paddingRight } = getComputedStyle(one);
+    pen.font = `${fontSize} ${fontFamily}`;
+    const { text } = one.selectedOptions[0];
+    const needed = pen.measureText(text).width + parseFloat(paddingLeft) + parseFloat(paddingRight) + 16;
+    if (needed > one.clientWidth + 1) faults.push(`${text} is cut off`);
+  }
+  for (const frame of root.querySelectorAll(".fx-frame")) {
+    const [inner, outer] = [box(frame), box(frame.closest(".fx-overview"))];
+    const isIn = inner.top >= outer.top && inner.bottom <= outer.bottom
+      && inner.left >= outer.left && inner.right <= outer.right;
+    if (shown(frame) && !isIn) faults.push("the frame is outside of the overview");
+  }
   for (const c of controls) if (meet(box(c), canvas)) faults.push(`${c.textContent} lies over the canvas`);
   for (const e of [...controls, root.querySelector(".fx-canvas"), root.querySelector(".fx-tabs")]) {
     const { left, top, right, bottom } = box(e);
+    if (e.closest(".fx-inspector")) continue; // which scrolls
     const seen = left >= 0 && top >= 0 && right <= innerWidth + 0.5 && bottom <= innerHeight + 0.5;
     if (!seen) faults.push(`${e.textContent} is off the screen`);
   }

@@ -58,7 +58,7 @@ def test_steps_over_an_edited_plan_show_the_groups_of_the_decision(open_explorer
     desk.click_edge("T4", "inside")
     status.get_by_text("1 → 2 segments").wait_for()
     desk.page.keyboard.press("j")
-    status.get_by_text("Decision 1 of 1, accepted").wait_for()
+    status.get_by_text("Decision 0 (1 of 1): ").wait_for()
     expect(status).to_have_text(re.compile(r"\(before your edits\)$"))
     joined = explorer.locator(".fl-op.fx-joined")
     expect(joined).to_have_count(ops)

@@ -140,12 +140,12 @@ def test_the_log_is_stepped_through_until_the_groups_are_the_segments(open_repor
     slider = page.get_by_label("Decisions taken")
     slider.wait_for()
     expect(page.locator(".fx-stepping")).to_have_count(1)
-    expect(page.locator(".fx-status")).to_contain_text("Decision 1 of ")
+    expect(page.locator(".fx-status")).to_contain_text("Decision 0 (1 of ")
     steps = len(plans[0].decisions)
     joined = []
     for step in range(steps + 1):
         slider.fill(str(step))
-        said = f"Decision {step} of " if step else "No decision yet"
+        said = f"({step} of {steps}): " if step else "No decision yet"
         expect(page.locator(".fx-status")).to_contain_text(said)
         joined.append(page.locator(".fl-edge.fx-joined").count())
         if step == steps // 2:
@@ -154,7 +154,7 @@ def test_the_log_is_stepped_through_until_the_groups_are_the_segments(open_repor
     assert joined == sorted(joined)
     inside = page.locator(".fl-edge.fl-inside").evaluate_all("(all) => all.map((e) => e.dataset.id)")
     eventually(lambda: page.locator(".fl-edge.fx-joined").evaluate_all("(all) => all.map((e) => e.dataset.id)"), inside)
-    expect(page.locator(".fx-status")).to_contain_text(f"Decision {steps} of {steps}")
+    expect(page.locator(".fx-status")).to_contain_text(f"Decision {steps - 1} ({steps} of {steps})")
     refused = next(a for a in plans[0].decisions if not a.accepted)
     slider.fill(str(refused.seq + 1))
     titles = page.locator(".fl-op.fx-refusing title")
@@ -180,7 +180,7 @@ def test_playing_goes_on_by_itself_and_ends(open_report, plans):
     page.get_by_role("button", name="Decisions").click()
     page.get_by_role("button", name="Play or pause").click()
     steps = len(plans[0].decisions)
-    page.locator(".fx-status").get_by_text(f"Decision {steps} of {steps}").wait_for()
+    page.locator(".fx-status").get_by_text(f"Decision {steps - 1} ({steps} of {steps})").wait_for()
     page.get_by_role("button", name="Play or pause").get_by_text("▶").wait_for()
 
 

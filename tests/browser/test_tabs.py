@@ -105,10 +105,27 @@ def test_every_situation_is_seen_whole_at_both_sizes(stage, shots):
     look("another-strategy")
     root.get_by_role("button", name="bottom-up").click()
     expect(stage.status).to_contain_text("Bottom-up: ")
+    stage.settle()
+    room = root.locator(".fx-canvas").bounding_box()
+    stage.explorer.wait(60)  # the previews come with the next answer
+    root.locator(".fl-boundary").first.dispatch_event("click", {"shiftKey": True})
+    root.locator(".fl-boundary.fx-cannot").last.dispatch_event("click")
+    expect(root.locator(".fx-status.fx-error")).to_be_visible()
+    look("refused")
+    assert root.locator(".fx-canvas").bounding_box() == room  # settled: an answer takes no room from the picture
+    more = root.get_by_role("button", name="More", exact=True)
+    more.click(timeout=9000)
+    expect(root.get_by_role("button", name="Less", exact=True)).to_have_attribute("aria-expanded", "true")
+    assert root.locator(".fx-said").evaluate("(e) => e.scrollHeight <= e.clientHeight")  # settled: it is open
+    stage.page.screenshot(path=shots / "situation-refused-open.png")
     keys.press("j")
     expect(root.locator(".fx-stepping")).to_be_visible()
     look("steps")
+    bands = "(all) => all.filter((e) => getComputedStyle(e).stroke !== 'rgba(0, 0, 0, 0)').length"
+    lit = root.locator(".fl-boundary:not(.fx-joined, .fx-selected) .fl-hit")
+    assert lit.evaluate_all(bands) == 0  # settled: only groups have bands
     keys.press("Escape")
+    expect(stage.status).to_contain_text("No scheduler accepts segments")
     root.get_by_label("Search the graph").fill("sum")
     expect(root.get_by_text(" found")).to_be_visible()
     look("search")

@@ -145,9 +145,10 @@ def _rewriting(plan: EditablePlan, edge: EdgeView) -> list[Answer]:
 
 def refusal(plan: EditablePlan, view: ViewModel, selected: str, error: FuserLabError) -> Answer:
     """Return why an edit of the selection was refused: the sentence of the error, and each scheduler's answer."""
-    said = answer(plan, view, selected)
+    said, text = answer(plan, view, selected), str(error)
     verdicts = _verdicts(view_verdicts(getattr(error, "verdicts", None)))
-    return said | {"sentence": str(error), "refused": True, "verdicts": verdicts or said.get("verdicts", [])}
+    sentence = f"{text[:1].upper()}{text[1:]}"
+    return said | {"sentence": sentence, "refused": True, "verdicts": verdicts or said.get("verdicts", [])}
 
 
 def certificate(plan: EditablePlan) -> Answer:

@@ -191,12 +191,12 @@ def comparison(
         for key, words in (("", "nothing"), *((key, words) for key, words, _ in plans))
     ]
     switch = element("div", *buttons, css="fx-switch", role="group", aria_label="Compare with")
-    choice = element("div", element("span", "Colour the graph by what differs from"), switch, css="fx-filters")
     everything = element(
         "button", "Time all of these", css="fx-button", type="button", data_send=json_text({"type": "run_all"}),
         title="Time every available plan in this table, and the same ops one by one",
     )
-    parts = [] if fixed else [choice, element("p", everything)]
+    label = element("span", "Colour the graph by what differs from")
+    parts = [] if fixed else [element("div", label, switch, everything, css="fx-filters")]
     if difference is not None:
         legend = (
             "Dashed ops share their segment with different ops; thick tensors cross only in this plan, dotted ones "
@@ -219,7 +219,7 @@ def _numbers(words: str, view: ViewModel | None, amounts: Amounts) -> tuple[str,
         return words, "", "", "", *amounts.cells(None), "not available yet; select the strategy to compute it"
     header, names = view.header, [s.scheduler for s in view.segments]
     counts = {name: names.count(name) for name in names}
-    counted = ", ".join(name if count == 1 else f"{count} {name}" for name, count in counts.items())
+    counted = ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
     moved, crossing = bytes_label(header.bytes_moved), bytes_label(header.bytes_crossing)
     return words, str(header.segments), moved, crossing, *amounts.cells(header), counted
 

@@ -39,6 +39,7 @@ def panel(plan: EditablePlan, chosen: int, number: int, *, ranked: bool = False)
         return _note("This plan has no schedules.")
     chosen = min(chosen, len(plan.segments) - 1)
     segment: Any = plan.segments[chosen]
+    event = {"type": "schedule", "segment": chosen, "plan": number}
     parts = [_segments(plan, chosen, number)]
     try:
         schedule = segment.schedule
@@ -46,18 +47,18 @@ def panel(plan: EditablePlan, chosen: int, number: int, *, ranked: bool = False)
         return to_html(element("div", *parts)) + _note(str(error))
     given = segment.edit is not None
     parts.append(element("p", f"{len(schedule.transforms)} steps. {_about(segment)}", css="fx-note"))
-    parts += [element("p", reason, css="fx-note") for reason in schedule.reasons]
+    parts += [element("p", _sentence(reason), css="fx-note") for reason in schedule.reasons]
+    if given:
+        back = _button("Return to the automatic kernel", event | {"given": False})
+        parts.append(element("div", back, css="fx-actions"))
+    if not segment.loops:
+        parts.append(_ranking(segment, event, ranked=ranked))
     nests, meanings = schedule.nests(), dict(schedule.meanings)
     steps = [
         _step(place, transform, nests[place + 1], {"segment": chosen, "plan": number}, meanings.get(place, ""))
         for place, transform in enumerate(schedule.transforms)
     ]
     parts.append(element("ol", *steps, css="fx-decisions"))
-    if not segment.loops:
-        parts.append(_ranking(segment, {"type": "schedule", "segment": chosen, "plan": number}, ranked=ranked))
-    if given:
-        event = {"type": "schedule", "segment": chosen, "plan": number, "given": False}
-        parts.append(element("div", _button("Return to the automatic kernel", event), css="fx-actions"))
     return "".join(map(to_html, parts))
 
 
@@ -75,7 +76,7 @@ def _ranking(segment: Any, event: dict[str, Any], *, ranked: bool) -> Element:
         )
         for one in found.ranked[:_MOST_RANKED]
     ]
-    caption = f"Predicted time relative to this kernel, from {found.source}; fl.tune measures in this order"
+    caption = f"Predicted time relative to this kernel, from {found.source}; fl.tune measures in this order."
     table = element("table", element("caption", caption), element("thead", heads), element("tbody", *rows))
     table.set("class", "fx-table")
     return element("div", table, css="fx-scroll")
@@ -133,7 +134,7 @@ def _step(place: int, transform: Transform, nest: str, event: dict[str, Any], me
     ]
     buttons.append(_button("Leave out", change | {"factor": None}))
     inside = element("div", *buttons, css="fx-actions")
-    nested = element("pre", nest, aria_label=f"Loop nest after step {place + 1}")
+    nested = element("pre", nest, css="fx-code", tabindex="0", aria_label=f"Loop nest after step {place + 1}")
     said = f"{transform}  # {meaning}" if meaning else str(transform)
     return element("li", element("details", element("summary", element("code", said)), nested, inside))
 
@@ -147,6 +148,10 @@ def _numbers(transform: Transform) -> list[tuple[str, int]]:
 
 def _button(text: str, event: dict[str, Any]) -> Element:
     return element("button", text, css="fx-button", type="button", data_send=json_text(event))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
 
 def _note(text: str) -> str:

@@ -4,11 +4,17 @@ const PATIENCE = 4000; // milliseconds
 const sent = new WeakMap(); // model -> events that the kernel has not handled yet, shared by all views of the model
 
 export class Channel {
-  /** `tell(text, kind)` shows why no answer comes. */
-  constructor(model, tell) {
+  /** `tell(text, kind)` shows why no answer comes, and `answered()` is called if one comes after that. */
+  constructor(model, tell, answered) {
     this.model = model;
     this.tell = tell;
     this.listeners = [];
+    this.late = Infinity; // the number of an event that has no answer, once this is shown
+    this.on("acked", () => {
+      if (this.get("acked") < this.late) return;
+      this.late = Infinity;
+      answered();
+    });
   }
 
   get(name) {
@@ -38,7 +44,9 @@ export class Channel {
     model.save_changes();
     clearTimeout(this.waiting);
     this.waiting = setTimeout(() => {
-      if (this.get("acked") < n) this.tell(...kernelText(model));
+      if (this.get("acked") >= n) return;
+      this.late = n;
+      this.tell(...kernelText(model));
     }, PATIENCE);
   }
 

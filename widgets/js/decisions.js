@@ -183,8 +183,9 @@ export class Decisions {
     this.markStep();
     const row = on ? rows[this.step - 1] : null;
     const later = this.channel.get("history").edits?.length ? " (before your edits)" : "";
-    if (row) status.tell(`Decision ${this.step} of ${this.total}, ${row.ok ? "accepted" : "refused"}: ${row.of}. ${row.reason}${later}`);
+    if (row) status.tell(`Decision ${row.seq} (${this.step} of ${this.total}): ${row.of} ${outcome(row)}${later}`);
     else if (on) status.tell("No decision yet: every op is a separate group.");
+    else status.draw(this.channel); // what it said before the steps
   }
 
   /** Show the groups after the current step in the picture. */
@@ -236,6 +237,13 @@ export class Decisions {
     now.setAttribute("aria-current", "step");
     this.rows.scrollTop = now.offsetTop - this.rows.offsetTop - this.rows.clientHeight / 2;
   }
+}
+
+/** The outcome of a decision with its reason, which may begin with the outcome. */
+function outcome({ ok, reason }) {
+  const said = ok ? "accepted" : "refused";
+  if (reason.startsWith(said)) return reason;
+  return reason ? `${said}; ${reason}` : said;
 }
 
 /** A decision as an item of the list; `lift` makes the button for the rule of a refusal. */

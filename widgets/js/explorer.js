@@ -24,7 +24,7 @@ export class Explorer {
     this.segment = 0; // the segment in tabs: that of the selection, or the last one
     this.root = h("div.fl-explorer", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1, onkeydown: (e) => this.keyboard.onKey(e) });
     this.status = new Status();
-    this.channel = new Channel(model, (text, kind) => this.status.tell(text, kind));
+    this.channel = new Channel(model, (text, kind) => this.status.tell(text, kind), () => this.status.draw(this.channel));
     this.modes = new Modes(this.channel);
     this.previews = new Previews(this);
     this.graph = new Graph(this);
@@ -93,6 +93,7 @@ export class Explorer {
     this.graph.draw(scene);
     this.search.refresh();
     this.decisions.refresh();
+    this.inspector.refresh(scene);
     this.tabs.draw();
     root.dataset.rev = scene.rev;
     root.dispatchEvent(new CustomEvent("fuser-lab-drawn", { bubbles: true, detail: scene.rev }));

@@ -15,7 +15,7 @@ export class Heat {
   next() {
     this.choice.selectedIndex = (this.choice.selectedIndex + 1) % HEATS.length;
     this.choice.dispatchEvent(new Event("change"));
-    return this.choice.value ? this.legend.title : "Colours distinguish segments.";
+    return this.choice.value ? `Coloured ${this.choice.selectedOptions[0].text}: ${this.legend.title}.` : "Colours distinguish segments.";
   }
 
   draw(root, graph, heat) {
@@ -30,7 +30,7 @@ export class Heat {
     const paint = (element, segment) => {
       const part = values[segment];
       if (part == null) element.style.removeProperty("--fx-heat");
-      else element.style.setProperty("--fx-heat", `${Math.round(8 + 80 * part)}%`);
+      else element.style.setProperty("--fx-heat", `${Math.round(8 + 52 * part)}%`);
     };
     for (const [index, { element }] of graph.picture.layer("boxes")) paint(element, index);
     for (const [id, { element }] of graph.picture.layer("nodes")) paint(element, graph.node(id).segment);

@@ -17,7 +17,12 @@ export class Inspector {
     const { id, plan } = this.channel.get("answer");
     if (id === this.shown?.id && plan === this.shown?.plan) redraw(this.element, () => this.write());
     else this.write(); // a button of the same name would make a different edit
-    this.shown = { id, plan };
+    this.shown = { id, plan, detail: this.channel.get("scene").detail };
+  }
+
+  /** Draw the answer again in a picture of another kind, which has other buttons. */
+  refresh({ detail }) {
+    if (this.shown && this.shown.detail !== detail) this.draw();
   }
 
   write() {
@@ -61,6 +66,7 @@ export class Inspector {
   /** Show the plan as code, and copy it if requested. */
   drawCode() {
     const { text = "", form, forms = [], shown } = this.channel.get("code");
+    this.shown = null;
     const link = button("Copy link", "Copy the address of this report with the plan and the view", () => this.copyLink(text));
     this.element.replaceChildren(h("h3", {}, "This plan as code"),
       choice("Written for", ...forms.map((f) => option(f, f === form, () => this.channel.send("code", { form: f })))),

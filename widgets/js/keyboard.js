@@ -1,6 +1,6 @@
 // The keys and their actions.
 
-import { enter, h } from "./dom.js";
+import { button, enter, h } from "./dom.js";
 
 const KEYS = [
   ["Tab", "go into the graph"],
@@ -20,7 +20,7 @@ const KEYS = [
   ["r y", "run both plans, copy as code"],
   ["1 … 9", "open a tab"],
   ["+ − 0", "zoom in, out, fit"],
-  ["Esc", "clear the selection"],
+  ["Esc", "end stepping, or clear the selection"],
   ["?", "show or hide these keys"],
 ];
 const MOVES = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -30,7 +30,8 @@ const TYPED = "input:not([type=range], [type=checkbox]), select, textarea, pre";
 export class Help {
   constructor(root) {
     this.root = root;
-    this.element = h("div.fx-help", { hidden: true, role: "dialog", "aria-label": "Keys", tabindex: 0 }, h("b", {}, "Keys"),
+    this.element = h("div.fx-help", { hidden: true, role: "dialog", "aria-label": "Keys", tabindex: 0 },
+      h("div.fx-help-head", {}, h("b", {}, "Keys"), button("Close", "Close (Esc)", () => this.toggle())),
       h("dl", {}, ...KEYS.flatMap(([key, text]) => [h("dt", {}, key), h("dd", {}, text)])));
   }
 

@@ -22,10 +22,13 @@ export class Overview {
     this.drawFrame();
   }
 
+  /** Draw the frame around what is visible of the picture, the whole of which may be smaller than the canvas. */
   drawFrame() {
-    const { box } = this.viewport;
+    const { box, size } = this.viewport;
     if (!this.frame || !box) return;
-    for (const [key, value] of Object.entries({ x: box.x, y: box.y, width: box.w, height: box.h })) this.frame.setAttribute(key, value);
+    const [x, y] = [Math.max(box.x, 0), Math.max(box.y, 0)];
+    const [right, bottom] = [Math.min(box.x + box.w, size.w), Math.min(box.y + box.h, size.h)];
+    for (const [key, value] of Object.entries({ x, y, width: Math.max(right - x, 0), height: Math.max(bottom - y, 0) })) this.frame.setAttribute(key, value);
   }
 
   /** Go to the position clicked in the overview. */

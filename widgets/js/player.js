@@ -26,8 +26,9 @@ export class Player {
     this.element = h("div.fx-kernel-player", { role: "group", "aria-label": "Steps of the kernel", onkeydown: (e) => this.onKey(e) },
       h("div.fx-filters", {}, button("First", "First step", () => this.goTo(0)), button("Back", "One step back", () => this.goTo(this.at - 1)), this.play,
         button("Next", "One step forward", () => this.goTo(this.at + 1)), this.slider, this.count, this.threads),
-      data.note ? h("p.fx-note", {}, data.note) : "", this.said,
-      h("div.fx-followed", {}, this.code, h("div.fx-grids", { role: "group", "aria-label": "Elements of the tensors", tabindex: 0 }, legend, ...this.grids.map((one) => one.element))));
+      this.said,
+      h("div.fx-followed", {}, this.code, h("div.fx-grids", { role: "group", "aria-label": "Elements of the tensors", tabindex: 0 }, legend, ...this.grids.map((one) => one.element),
+        data.note ? h("p.fx-note", {}, data.note) : "")));
     this.draw();
     requestAnimationFrame(() => this.draw()); // scroll to the line once the source is in the page
   }

@@ -1,17 +1,37 @@
-// The status line: one sentence, and a button for a possible action.
+// The status line: one sentence, of which two lines are visible until the reader asks for all of it, and a button for a
+// possible action.
 
-import { flag, h, split } from "./dom.js";
+import { flag, h, soon, split } from "./dom.js";
 
 export class Status {
   constructor() {
     this.words = h("span.fx-said");
+    this.more = h("button.fx-button.fx-more", { onclick: () => this.open(this.more.getAttribute("aria-expanded") !== "true") });
     this.element = h("div.fx-status", { role: "status", "aria-live": "polite" }, this.words);
+    this.open(false);
+    new ResizeObserver(() => this.offer()).observe(this.words);
   }
 
   tell(text, kind = "info") {
-    this.words.textContent = this.words.title = text; // two lines are visible; the canvas keeps its size
+    this.words.textContent = this.words.title = text; // the rest opens over the canvas, which keeps its size
     this.element.replaceChildren(this.words);
     flag(this.element, "error", kind === "error");
+    this.open(false);
+    soon(() => this.offer());
+  }
+
+  /** Offer the rest of a sentence that is longer than what is visible. */
+  offer() {
+    if (this.element.classList.contains("fx-open")) return;
+    if (this.words.scrollHeight <= this.words.clientHeight + 1) this.more.remove();
+    else if (!this.more.isConnected) this.words.after(this.more);
+  }
+
+  /** Show all of the sentence, or its first two lines. */
+  open(isOpen) {
+    flag(this.element, "open", isOpen);
+    this.more.setAttribute("aria-expanded", String(isOpen));
+    this.more.textContent = isOpen ? "Less" : "More";
   }
 
   draw(channel) {

@@ -97,7 +97,7 @@ def test_one_fusion_for_two_targets_is_two_plans():
     assert {c.name: c.bytes for c in found.no_longer_crossing} == {"T2": 2048, "T4": 134217728, "T6": 2048}
     assert found.now_crossing == ()
     assert found.bytes_saved == sum(s.bytes for s in old.segments) - sum(s.bytes for s in new.segments) > 0
-    assert found.headline == "A100 -> H200, for A100 and for H200: 3 -> 1 segment, 671 MB -> 268 MB moved (403 MB less)"
+    assert found.headline == "A100 → H200, for A100 and for H200: 3 → 1 segment, 671 MB → 268 MB moved (403 MB less)"
     assert "T4  " in str(found)
     assert "<table" in found._repr_html_()
     back = fl.diff(new, old)
