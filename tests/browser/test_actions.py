@@ -141,6 +141,8 @@ def test_the_keys_that_step_search_switch_and_copy_and_none_reaches_the_notebook
     cells = "() => window.jupyterapp.shell.currentWidget.content.widgets.map((c) => c.model.sharedModel.getSource())"
     sources = desk.page.evaluate(cells)
     explorer.locator(".fl-node[tabindex='0']").focus()
+    for key in "abm":  # without an action here
+        keys.press(key)
     for key, shown in (("j", "Decision 0 (1 of 2): "), ("j", "Decision 1 (2 of 2): "), ("k", "Decision 0 (1 of 2): ")):
         keys.press(key)
         says(desk, shown)

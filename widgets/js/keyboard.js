@@ -95,9 +95,9 @@ export class Keyboard {
   }
 
   onKey(event) {
-    if (event.target.closest(TYPED) || event.ctrlKey || event.metaKey || !this.handle(event)) return;
-    event.preventDefault();
-    event.stopPropagation();
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    event.stopPropagation(); // the notebook has actions for most keys
+    if (!event.target.closest(TYPED) && this.handle(event)) event.preventDefault();
   }
 
   /** Handle a key, and return whether it has an action. */
