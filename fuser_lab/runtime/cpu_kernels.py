@@ -21,9 +21,9 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from numba import _dynfunc  # type: ignore[attr-defined]
+from numba.core import base, errors, sigutils
 from numba.core import compiler as numba_compiler
 from numba.core import config as numba_config
-from numba.core import errors, sigutils
 from numba.core.codegen import JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
@@ -35,7 +35,7 @@ from fuser_lab.collector import collecting_rarely
 from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
 from fuser_lab.runtime.compile import content_key, defined_in
-from fuser_lab.runtime.known_calls import known_calls, plain_messages
+from fuser_lab.runtime.known_calls import known_calls, known_parameters, plain_messages
 from fuser_lab.runtime.llvm_process import LlvmError
 from fuser_lab.runtime.pipelines import KernelCompiler, Library
 from fuser_lab.runtime.recent import Recent
@@ -125,7 +125,7 @@ def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
         library = _codegen().create_library(definition.function.__qualname__)
         library.rolled = rolled
         arguments, result = sigutils.normalize_signature(definition.signature)  # type: ignore[no-untyped-call]
-        with known_calls(functions.BaseFunction), plain_messages(errors):
+        with known_calls(functions.BaseFunction), known_parameters(base), plain_messages(errors):
             done = compiler.compile_extra(
                 cpu_target.typing_context, cpu_target.target_context, definition.function, arguments, result, flags, {},
                 library=library, pipeline_class=pipeline,

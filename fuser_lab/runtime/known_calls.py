@@ -5,6 +5,7 @@ Each time it tries candidates for scalars and arrays of all kinds, which takes u
 ops has a few dozen different calls.
 """
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -56,3 +57,11 @@ def plain_messages(errors: Any) -> AbstractContextManager[None]:
 def _plain(scheme: Any, message: str, *style: Any) -> str:
     del scheme, style
     return message
+
+
+def known_parameters(base: Any) -> AbstractContextManager[None]:
+    """Remember in a block which implementations take a location: Numba inspects the parameters of each one it calls.
+
+    ``base`` is the module `numba.core.base`, in which ``_has_loc`` answers this.
+    """
+    return replaced(base, "_has_loc", functools.cache) if hasattr(base, "_has_loc") else nullcontext()

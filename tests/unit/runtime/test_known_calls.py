@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fuser_lab.runtime import known_calls as module
-from fuser_lab.runtime.known_calls import known_calls, plain_messages
+from fuser_lab.runtime.known_calls import known_calls, known_parameters, plain_messages
 from fuser_lab.runtime.replacing import replaced
 
 
@@ -96,6 +96,23 @@ def test_messages_are_plain_in_a_block() -> None:
         assert Scheme()._markup("text", "red") == "text"
     assert Scheme()._markup("text", "red") == "<red>text"
     with plain_messages(SimpleNamespace()):  # without colorama, they are plain
+        pass
+
+
+def test_parameters_are_inspected_once_in_a_block() -> None:
+    asked: list[str] = []
+
+    def has_loc(function: str) -> bool:
+        asked.append(function)
+        return function == "f"
+
+    base = SimpleNamespace(_has_loc=has_loc)
+    for _ in range(2):
+        with known_parameters(base):
+            assert [base._has_loc(one) for one in "ffgf"] == [True, True, False, True]
+    assert asked == ["f", "g"] * 2
+    assert base._has_loc is has_loc
+    with known_parameters(SimpleNamespace()):  # a Numba that asks in another way
         pass
 
 
