@@ -185,7 +185,8 @@ class _Lowering:
                 raise
         # Totals that are needed at positions other than where they are computed go through memory.
         self._nests, self._moved, self._waiting = nests, moved, waiting
-        first, rest = self._through_memory(segment, (*totals, *_computed_with(segment, totals)))
+        together = (*totals, *_computed_with(segment, totals))
+        first, rest = self._through_memory(segment, totals if set(together) >= set(segment.outputs) else together)
         return [*self._before(first, rest), *self.phases(rest)]
 
     def _before(self, first: Fusion, rest: Fusion) -> list[Phase]:

@@ -268,3 +268,20 @@ def test_a_set_is_registered_once():
         register(SchedulerSet("OPEN_SCHEDULERS", ()))
     with pytest.raises(ValueError, match="registered already"):
         register(SchedulerSet("OTHERS", fl.OPEN_SCHEDULERS.schedulers))
+
+
+def sums_of_a_row_and_its_repetitions(fd, ops):
+    """Its outputs are two reductions that no nest of loops has in common, and their operand."""
+    row, x = tensor(fd, 16), tensor(fd, 8, 5, 16)
+    repeated = ops.expand(ops.broadcast(ops.exp(row), [True, True, False]), [8, 5, 16])
+    for out in (repeated, ops.sum(repeated, [2]), ops.sum(ops.mul(repeated, x), [2])):
+        fd.add_output(out)
+
+
+def test_a_segment_that_cannot_be_divided_any_further_is_refused():
+    fd = defined(sums_of_a_row_and_its_repetitions)
+    plan = fl.segment(fd, strategy="fastest")
+    assert len(plan.segments) > 1
+    given = arrays(fd)
+    for a, b in zip(evaluate(plan.fusion, given), plan.run(given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
