@@ -19,7 +19,7 @@ from fuser_lab.errors import InputError
 from fuser_lab.events import DecisionLog
 from fuser_lab.lab.corpus import Corpus, CorpusEntry
 from fuser_lab.plan import Plan
-from fuser_lab.plan.planning import has_arrays, segment
+from fuser_lab.plan.planning import segment
 from fuser_lab.pricing.rule_lifting import LIFTABLE, moved_bytes, predicted_seconds, segmented_by
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
@@ -362,8 +362,7 @@ def _measured(row: RulePrice, small: dict[str, CorpusEntry], make: Callable[...,
     if example.name in small:
         fd, given = small[example.name].load(small=True)
         plans = [make(fd, given), make(fd, given, schedulers=example.after.oracle.schedulers)]
-    if not has_arrays(given):
-        given = [value.materialize() if isinstance(value, TensorSpec) else value for value in given]
+    given = [value.materialize() if isinstance(value, TensorSpec) else value for value in given]
     before, after = time([plan.renamed(n) for plan, n in zip(plans, ("with", "without"), strict=True)], given,
                          progress=False).totals
     form = "small form on " if example.name in small else ""

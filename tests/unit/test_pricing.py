@@ -105,6 +105,20 @@ def test_measured_prices_are_times_on_this_machine():
     assert "measured" in str(prices)
 
 
+def looked_up(fd, ops):
+    index = fd.define_tensor([20], contiguity=True, dtype=fl.DataType.Int)
+    fd.add_output(ops.sum(ops.index_select(ops.exp(tensor(fd, 50, 16)), index, 0), [1]))
+
+
+@pytest.mark.parametrize("make", [norm_with_rope, looked_up])
+def test_arrays_are_made_for_described_inputs_that_are_measured(make):
+    fd = defined(make)
+    for inputs in (None, fl.segment(fd).inputs):
+        prices = fl.price(fd, inputs, measure=True)
+        assert not math.isnan(prices.row("index_input").measured)
+        assert not math.isnan(prices.together.measured)
+
+
 def test_the_command(tmp_path, capsys):
     fd = defined(norm_with_rope)
     script = tmp_path / "script.py"
