@@ -31,9 +31,12 @@ for (const [tag, text] of [["style", style], ["script", script]]) {
   made.textContent = text;
   document.body.append(made);
 }"""
-# In a frame of its own, the explorer takes all of the frame.
+# The explorer takes all of the page, or of the frame that it has in a notebook.
 _FILLED = "body{margin:0;background:var(--fl-paper)}main .fl-explorer{height:100vh;resize:none}"
-_FRAME = "body{margin:0;padding:16px;background:var(--fl-paper)}.fl-live{max-width:1500px;margin:0 auto}"
+_FRAME = (
+    "body{margin:0;padding:16px;background:var(--fl-paper)}.fl-live{max-width:1500px;margin:0 auto}"
+    "main .fl-explorer{height:calc(100vh - 32px)}"
+)
 
 
 def report_page(

@@ -150,6 +150,33 @@ def test_words_come_and_go_with_the_scale_and_the_overview_moves(open_stage, pla
     expect(frame).not_to_have_attribute("x", before)
 
 
+def test_what_is_searched_for_is_seen_where_ops_are_too_small_for_words(open_stage, plans):
+    stage = open_stage(plans["400"])
+    root = stage.root
+    draw(stage, "Segments")
+    root.locator(".fl-whole").first.click()
+    of_a_folded = root.get_by_role("button", name="Show or hide its ops")
+    expect(of_a_folded).to_be_visible()
+    draw(stage, "Ops")
+    expect(of_a_folded).to_have_count(0)
+    faint = "(all) => all.map((g) => getComputedStyle(g).opacity)"
+    assert set(root.locator(".fl-op:not(.fx-selected)").evaluate_all(faint)) == {"0.25"}  # settled
+    root.get_by_label("Search the graph").fill("sum")
+    found = root.locator(".fl-op.fx-found")
+    expect(root.get_by_text(" found")).to_have_text(f"{found.count()} found")
+    assert set(found.evaluate_all(faint)) == {"1"}  # settled
+
+
+def test_a_late_answer_takes_the_place_of_the_words_that_none_came(open_stage, plans):
+    stage = open_stage(plans["11"])
+    before = stage.status.inner_text()
+    stage.page.evaluate("() => { window.model.save_changes = () => {}; }")  # as a busy kernel
+    stage.root.locator(".fl-op").first.click()
+    expect(stage.status).to_contain_text("No answer from the kernel yet")
+    stage.page.evaluate("() => window.model.take({ acked: window.model.get('events').at(-1).n })")
+    expect(stage.status).to_have_text(before)
+
+
 def test_panels_dock_beside_the_canvas_and_give_their_room_back(open_stage, plans):
     stage = open_stage(plans["11"])
     canvas = stage.root.locator(".fx-canvas")

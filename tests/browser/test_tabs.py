@@ -114,10 +114,11 @@ def test_every_situation_is_seen_whole_at_both_sizes(stage, shots):
     look("refused")
     assert root.locator(".fx-canvas").bounding_box() == room  # settled: an answer takes no room from the picture
     more = root.get_by_role("button", name="More", exact=True)
-    more.click(timeout=9000)
+    more.click()
     expect(root.get_by_role("button", name="Less", exact=True)).to_have_attribute("aria-expanded", "true")
     assert root.locator(".fx-said").evaluate("(e) => e.scrollHeight <= e.clientHeight")  # settled: it is open
     stage.page.screenshot(path=shots / "situation-refused-open.png")
+    assert serious_findings(stage.page, ".fx-feedback") == []  # settled: it is open
     keys.press("j")
     expect(root.locator(".fx-stepping")).to_be_visible()
     look("steps")
@@ -134,6 +135,9 @@ def test_every_situation_is_seen_whole_at_both_sizes(stage, shots):
     keys.press("?")
     expect(root.get_by_role("dialog", name="Keys")).to_be_visible()
     look("keys", FAULTS_BELOW)
+    assert serious_findings(stage.page, "[role=dialog]") == []  # settled: the keys are shown
+    root.get_by_role("button", name="Close").press("Enter")
+    expect(root.get_by_role("dialog", name="Keys")).to_be_hidden()
     assert {where: said for where, said in found.items() if said} == {}
     assert stage.errors == []
 
