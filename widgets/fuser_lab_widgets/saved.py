@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab.report.collapse import collapsed, is_large
 from fuser_lab.report.markup import to_html
 from fuser_lab.report.page import packed_page
+from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import view_svg
 from fuser_lab.report.tables import segment_table, table_element
 from fuser_lab.report.view_model import view_plan
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_CHARACTERS: Final = 300_000
 _MOST_FOLLOWED: Final = 1  # segments of a plan whose steps are saved; more would delay the explorer
-_MOST_DRAWN: Final = 60_000  # characters of a picture of ops; a larger one has one box per segment
+_MOST_DRAWN: Final = 60_000  # characters of a picture of ops; a larger one has one box per segment or run of them
 _MOST_LISTED: Final = 40  # segments in the table
 # While the live explorer is in the page, it hides this (`hidden_by`). It waits a moment, so that running a cell does
 # not show it first. JupyterLab shows a sentence in place of a widget without a kernel; the report replaces it.
@@ -74,7 +75,7 @@ def saved(
     view = view_plan(plans[0], title=title, decisions=False)
     drawing = view_svg(view)
     if len(drawing) > _MOST_DRAWN:
-        drawing = view_svg(collapsed(view))
+        drawing = view_svg(collapsed(view, blocks=blocks(view)))
     picture = base64.b64encode(drawing.encode()).decode()
     name = escape(title or plans[0].name)
     still = f'<img alt="{name}: the segments of the plan" src="data:image/svg+xml;base64,{picture}">{_table(view)}'

@@ -23,12 +23,13 @@ export class Player {
     this.lines = new Map([...this.code.querySelectorAll("[data-line]")].map((line) => [Number(line.dataset.line), line]));
     this.grids = data.grids.map((grid) => this.grid(grid));
     const legend = h("p.fx-note.fx-marks", {}, h("i.fx-cell.fx-reads"), " read now ", h("i.fx-cell.fx-writes"), " written now ", h("i.fx-cell.fx-was"), " written before");
+    this.shelf = h("div.fx-grids", { role: "group", "aria-label": "Elements of the tensors", tabindex: 0 }, legend, ...this.grids.map((one) => one.element),
+      data.note ? h("p.fx-note", {}, data.note) : "");
     this.element = h("div.fx-kernel-player", { role: "group", "aria-label": "Steps of the kernel", onkeydown: (e) => this.onKey(e) },
       h("div.fx-filters", {}, button("First", "First step", () => this.goTo(0)), button("Back", "One step back", () => this.goTo(this.at - 1)), this.play,
         button("Next", "One step forward", () => this.goTo(this.at + 1)), this.slider, this.count, this.threads),
       this.said,
-      h("div.fx-followed", {}, this.code, h("div.fx-grids", { role: "group", "aria-label": "Elements of the tensors", tabindex: 0 }, legend, ...this.grids.map((one) => one.element),
-        data.note ? h("p.fx-note", {}, data.note) : "")));
+      h("div.fx-followed", {}, this.code, this.shelf));
     this.draw();
     requestAnimationFrame(() => this.draw()); // scroll to the line once the source is in the page
   }
@@ -102,6 +103,7 @@ export class Player {
     if (line) centre(this.code, line);
     const shown = this.followed === "" ? null : Number(this.followed);
     for (const grid of this.grids) this.drawGrid(grid, shown);
+    this.revealGrid(step);
     const who = threads.length === 1 ? this.threadName(threads[0], axes) : `${threads.length} threads`;
     const text = `Line ${lines[lines.length - 1]}: ${step.text}${rounds ? `; ${rounds}` : ""}; ${who}.`;
     this.said.textContent = text;
@@ -119,6 +121,17 @@ export class Player {
     this.threads.hidden = !each.length;
     if (!each.includes(Number(this.followed))) this.followed = "";
     this.threads.replaceChildren(h("option", { value: "" }, "all threads"), ...each.map((n) => h("option", { value: n, selected: String(n) === this.followed }, this.threadName(n, axes))));
+  }
+
+  /** Scroll to the tensor that the step writes unless all of it is in view, or reads unless some of it is. */
+  revealGrid({ touches }) {
+    const [name, writes] = touches.find(([, writing]) => writing) || touches[0] || [];
+    const { element } = this.grids.find((grid) => grid.name === name) || {};
+    if (!element) return;
+    const { offsetTop: top, offsetHeight: height } = element;
+    const { scrollTop, clientHeight } = this.shelf;
+    const needed = writes ? Math.min(height, clientHeight) : 20;
+    if (Math.min(top + height, scrollTop + clientHeight) - Math.max(top, scrollTop) < needed) this.shelf.scrollTop = top;
   }
 
   drawGrid(grid, followed) {
