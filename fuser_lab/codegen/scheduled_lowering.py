@@ -156,7 +156,7 @@ class _Lowering:
             elif is_template(transform):
                 msg = f"{transform} is a template for a plan's segment and cannot be combined with other loops."
                 raise ScheduleError(msg)
-            elif transform.kind in {"grid", "read_again"}:
+            elif transform.kind in {"grid", "cluster", "read_again"}:
                 msg = f"{transform} applies only to loops that the scheduler of a plan's segment writes; remove it."
                 raise ScheduleError(msg)
         return resident

@@ -365,6 +365,10 @@ class Transforms:
         """Launch this many blocks, which run several rounds each if the loops over blocks have more."""
         self._hand.add("grid", blocks=whole("grid", "blocks", blocks))
 
+    def cluster(self, blocks: int) -> None:
+        """Let this many blocks share each row, or columns that are read in several passes, through shared memory."""
+        self._hand.add("cluster", blocks=whole("cluster", "blocks", blocks))
+
     def read_again(self) -> None:
         """Let each pass over a row read it from memory: nothing keeps the row between passes."""
         self._hand.add("read_again")

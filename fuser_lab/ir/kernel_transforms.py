@@ -5,7 +5,7 @@ from fuser_lab.errors import ScheduleError
 from fuser_lab.ir.transform import Rules, ScheduledFusion, Transform
 from fuser_lab.ir.transform_arguments import int_of
 
-HINTS = ("launch_bounds", "grid", "read_again", "specialize")
+HINTS = ("launch_bounds", "grid", "cluster", "read_again", "specialize")
 """Choices of a kernel that no loop expresses."""
 TEMPLATES = ("on_blocks", "on_cores")
 """Kinds that name a form of loops with its parameters: a grid of blocks of threads, and loops over cores."""
@@ -30,6 +30,12 @@ def launch_bounds(scheduled: ScheduledFusion, transform: Transform, rules: Rules
 
 def grid(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
     """Return a schedule with this many blocks, which run several rounds each if the loops over blocks have more."""
+    _check_once(scheduled, transform)
+    return _counted(scheduled, transform, least=1)
+
+
+def cluster(scheduled: ScheduledFusion, transform: Transform, rules: Rules) -> ScheduledFusion:
+    """Return a schedule in which this many blocks share each row, or the columns of a block."""
     _check_once(scheduled, transform)
     return _counted(scheduled, transform, least=1)
 

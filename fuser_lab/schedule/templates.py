@@ -27,7 +27,9 @@ LOOPS_TARGET = with_blocks().name
 """The target whose kernels are written as loops; kernels of other targets are templates."""
 
 _LATER = ("resident", "blocks")  # parameters that follow from others if they are not set
-_HINTS: Mapping[str, tuple[str, str]] = {"resident": ("launch_bounds", "blocks"), "blocks": ("grid", "blocks")}
+_HINTS: Mapping[str, tuple[str, str]] = {
+    "resident": ("launch_bounds", "blocks"), "blocks": ("grid", "blocks"), "cluster": ("cluster", "blocks"),
+}
 _KINDS: Mapping[Form, str] = {Form.BLOCKS: "on_blocks", Form.CORES: "on_cores"}
 _DEFAULTS: Mapping[str, str] = {
     kind: next(name for name in names() if target_of(name).form is form) for form, kind in _KINDS.items()

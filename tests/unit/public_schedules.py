@@ -33,6 +33,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 }
 # Transforms of the whole kernel: arguments.
 OF_A_KERNEL: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "cluster": ((4,), {}),
     "grid": ((4,), {}),
     "launch_bounds": ((2,), {}),
     "on_blocks": (("elements", 0), {"threads": (128, 1)}),

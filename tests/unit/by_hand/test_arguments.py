@@ -70,6 +70,7 @@ WITHOUT_TENSOR = {
     "tensor": lambda _: {"name": "T0"},
     "launch_bounds": lambda _: {"blocks": 2},
     "grid": lambda _: {"blocks": 2},
+    "cluster": lambda _: {"blocks": 2},
     "read_again": lambda _: {},
     "specialize": lambda _: {"sizes": True},
     "on_blocks": lambda _: {"style": "rows", "nest": 0},

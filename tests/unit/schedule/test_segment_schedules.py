@@ -87,6 +87,22 @@ def test_lines_of_the_schedule_that_are_not_loops() -> None:
         plan.with_schedule(0, f"{text}fd.sched.launch_bounds(-1)\n")
 
 
+def test_blocks_that_share_a_row_are_a_line_of_the_schedule() -> None:
+    with fl.FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1, -1], contiguity=True), [0, 1]))
+    plan = fl.segment(fd, [X])
+    given = plan.with_params(0, cluster=4)
+    text = str(given.segments[0].schedule)
+    assert text.endswith("fd.sched.cluster(blocks=4)\n")
+    edited = plan.with_schedule(0, text)
+    assert edited.hash == given.hash != plan.hash
+    assert edited.segments[0].source("cuda") == given.segments[0].source("cuda")
+    assert plan.with_schedule(0, text.replace("blocks=4", "blocks=2")).hash == plan.with_params(0, cluster=2).hash
+    assert plan.with_schedule(0, text.replace("blocks=4", "blocks=1")).hash == plan.hash
+    with pytest.raises(ScheduleError, match=r"fd\.sched\.cluster\(blocks=3\) applies only to loops that the scheduler"):
+        plan.with_schedule(0, text.replace("blocks=4", "blocks=3"))
+
+
 def test_other_loops_refuse_what_only_the_scheduler_writes() -> None:
     plan = softmax_plan()
     other = lowered_loop_by_loop(plan)
