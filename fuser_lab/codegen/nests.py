@@ -15,7 +15,8 @@ from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.codegen.values import Values, level_of
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.ir.term import Apply, Term, Var, index
+from fuser_lab.ir.term import Apply, Const, Term, Var, index
+from fuser_lab.ops import OPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,8 +287,12 @@ def trial(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     places: Mapping[str, Term], ranges: Mapping[str, tuple[int, int]],
 ) -> tuple[Statement, ...]:
-    """Return the statements of a nest at one point, without loops, to inspect its accesses."""
+    """Return the statements of a nest at one point, without loops, to inspect its accesses.
+
+    Between loads and stores of a long chain of pointwise ops there is nothing to inspect, so the values are left out.
+    """
     values = Values(fusion, buffers, layouts)
+    read = _read_in_place(fusion, nest)
     with values.block(ranges, pinned=True) as scope:
         for expr in (*nest.reductions, *nest.scans):
             at = values.simplified(nest.at(expr.out, places))
@@ -295,8 +300,38 @@ def trial(
         for expr in (*nest.reductions, *nest.scans):
             values.value(expr.tensor_inputs[0], nest.at(expr.tensor_inputs[0], places))
         for tensor in nest.outputs:
+            if read is not None:
+                for source in read[tensor]:
+                    values.value(source, nest.at(source, places))
+                values.given[tensor.name, values.simplified(nest.at(tensor, places))] = Const(tensor.dtype, 0)
             values.store(tensor, nest.at(tensor, places), layouts[tensor])
     return tuple(scope.body)
+
+
+def _read_in_place(fusion: Fusion, nest: Nest) -> dict[TensorView, list[TensorView]] | None:
+    """Return the inputs that each output of a nest of pointwise ops without views is the first to read.
+
+    None for all other nests, and if an input is an output, or its index is unknown.
+    """
+    if nest.reductions or nest.scans:
+        return None
+    found: dict[TensorView, list[TensorView]] = {}
+    seen: set[TensorView] = set()
+    for output in nest.outputs:
+        waiting, found[output] = [output], []
+        while waiting:
+            tensor = waiting.pop()
+            if tensor in seen:
+                continue
+            seen.add(tensor)
+            expr = fusion.producers.get(tensor)
+            if expr is not None and OPS[expr.op.name].scalar is not None:
+                waiting += reversed(expr.tensor_inputs)
+            elif expr is None and tensor in nest.index and tensor is not output:
+                found[output].append(tensor)
+            else:
+                return None
+    return found
 
 
 def at_one_point(
