@@ -174,14 +174,24 @@ def _asked_for(
 def _needed(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     levels: Mapping[Val, int], number: int, known: Sequence[Saved] = (), written: Sequence[TensorView] = (),
-) -> set[TensorView]:
+) -> frozenset[TensorView]:
+    key = number, tuple(known), tuple(written)
+    if key not in nest.needs:
+        nest.needs[key] = _found_needed(fusion, nest, buffers, layouts, levels, number, known, written)
+    return nest.needs[key]
+
+
+def _found_needed(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    levels: Mapping[Val, int], number: int, known: Sequence[Saved], written: Sequence[TensorView],
+) -> frozenset[TensorView]:
     values = _Asked(fusion, buffers, layouts)
     _asked_for(values, nest, [*_roots(nest, levels, number), *written], known)
     tensors = fusion.tensors
-    return {
+    return frozenset(
         tensors[name] for name, at in values.asked
         if name in tensors and tensors[name] in nest.index and values.simplified(nest.index[tensors[name]]) == at
-    }
+    )
 
 
 def _is_expensive(
