@@ -176,7 +176,7 @@ class CpuNest(CpuBands):
             folds = self._open(self._nest.reductions)
             with ExitStack() as inner:
                 if outer >= split:
-                    start, stop = self._chunk(part, -(-outer // split), outer)
+                    start, stop = self._chunk(part, -(-outer // split), outer, count=split)
                     q: Term = inner.enter_context(
                         values.loop("q", stop, ParallelType.serial, start=start, largest=outer),
                     )
@@ -185,7 +185,7 @@ class CpuNest(CpuBands):
                 else:
                     q = self._loop(inner, "q", outer, ParallelType.serial) if outer > 1 else index(0)
                     length = -(-run // split)
-                    start, stop = self._chunk(part, length, run)
+                    start, stop = self._chunk(part, length, run, count=split)
                     r = self._blocked(inner, "r", start, stop, length, run, folds, ParallelType.vectorize)
                 places.update(self._flat(self._reduced_outer, q))
                 places.update(self._flat(self._reduced_run, r))
@@ -241,7 +241,8 @@ class CpuNest(CpuBands):
             places = self._flat(self._kept_outer, i)
             first, last = self._chunk(column, tile, run)
             first, last = self._named("first", first), self._named("last", last)
-            begin, end = self._chunk(part, length, depth, guarded=split > 1 and not self.schedule.specialized)
+            guarded = split > 1 and not self.schedule.specialized
+            begin, end = self._chunk(part, length, depth, guarded=guarded, count=split)
             for number in range(self._passes):
                 sums = {e: b for e, b in totals.items() if self._levels.get(e.inputs[0], 0) == number or self._parts}
                 stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]

@@ -376,17 +376,20 @@ class NestLowering:
     def _remainder(self, term: Term, divisor: int) -> Term:
         return simplify(apply("mod", term, divisor), self._values.scope.ranges)
 
-    def _chunk(self, number: Term, size: int, extent: int, *, guarded: bool = False) -> tuple[Term, Term]:
+    def _chunk(
+        self, number: Term, size: int, extent: int, *, guarded: bool = False, count: int = 0,
+    ) -> tuple[Term, Term]:
         """Return start and stop of one of the ranges of ``size`` that cover ``extent``.
 
         If ``guarded``, the last may be shorter for every extent, so that kernels for other extents are the same.
+        ``count`` is the number of ranges if that may be more than are needed: the others are empty.
         """
         ranges = self._values.scope.ranges
         start = simplify(number * size, ranges)
         if isinstance(start, Const) and size >= extent:
             return start, index(extent)
         end = simplify(start + size, ranges)
-        exact = size > 0 and extent % size == 0 and not guarded
+        exact = size > 0 and extent % size == 0 and count * size <= extent and not guarded
         return start, end if exact else apply("min", end, extent)
 
     def _made_folds(self, exprs: Sequence[Expr]) -> list[Fold]:

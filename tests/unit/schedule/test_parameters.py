@@ -270,3 +270,14 @@ def test_strides_that_do_not_allow_a_vector_leave_what_heuristics_choose() -> No
     (nest,) = strided.kernel_ir.nests
     assert nest.schedule == nest.chosen
     assert "must be a power of two" in nest.problem
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "split"), [((3, 4), [1], 3), ((3, 24), [1], 16), ((2, 3, 2, 3), [1, 3], 5), ((24, 5), [0], 16)],
+)
+def test_parts_of_a_reduction_may_be_empty(shape: tuple[int, ...], dims: list[int], split: int) -> None:
+    fusion = build(lambda fd, x: fd.ops.max(x, dims), [shape], D.Float)
+    values: Values = (("parallel", True), ("specialized", True), ("split", split))
+    x = -1 - np.random.default_rng(0).random(shape, np.float32)
+    (got,) = run(fusion, S.REDUCTION, LoopChange(target="cpu", nest=0, values=values), [x])
+    assert np.array_equal(got, x.max(tuple(dims)))
