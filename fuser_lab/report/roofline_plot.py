@@ -114,8 +114,12 @@ def roof_that_ran(target: Device, model: CostModel | None) -> Roof:
 
 
 def measured_seconds(plan: Any, rows: Iterable[Any]) -> dict[int, float]:
-    """Return the medians of a plan's segments from the rows of timings."""
-    return {r.segment: r.median for r in rows if r.segment is not None and r.plan == plan.name and r.median > 0}
+    """Return the medians of a plan's segments from the rows of timings.
+
+    Plans may share a name: a row belongs to the plan of its hash, and only a row without one to the plan of its name.
+    """
+    own = (r for r in rows if (r.plan_hash == plan.hash if r.plan_hash else r.plan == plan.name))
+    return {r.segment: r.median for r in own if r.segment is not None and r.median > 0}
 
 
 def flows(before: PlanLike, after: PlanLike) -> tuple[tuple[int, int], ...]:

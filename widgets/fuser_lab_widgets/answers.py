@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError, IllegalEdit
+from fuser_lab.passes.annotations import with_segment_set
+from fuser_lab.report.collapse import is_large
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import edge_title, segment_text, segment_title
 from fuser_lab.report.tables import decision_reason
@@ -15,7 +17,7 @@ from fuser_lab.segmentation.layouts import layout_of
 from fuser_lab_widgets import previews
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from fuser_lab.events import Attempt
     from fuser_lab.report.repeats import Block
@@ -101,16 +103,23 @@ def _module(view: ViewModel, selected: str, *, editable: bool) -> Answer:
     }
 
 
-def folding(view: ViewModel, selected: str, opened: Collection[str]) -> list[Answer]:
-    """Return the action that folds the innermost open module around an op or the box of a module."""
+def folding(view: ViewModel, said: Answer, opened: Collection[str]) -> list[Answer]:
+    """Return the actions of an answer where these modules and blocks are open.
+
+    What is open is not opened again; an action folds an open block, or the innermost open module around a module or op.
+    """
+    selected = str(said["id"])
+    actions = [a for a in said["actions"] if not {a.get("module"), a.get("block")} & set(opened)]
+    if selected in opened:
+        return [*actions, {"type": "open", "label": "Fold its segments", "block": selected}]
     path = selected.removeprefix("module:").rpartition("@")[0] if selected.startswith("module:") else next(
         (node.module for node in view.nodes if node.id == selected), ""
     )
     around = [one for one in opened if f"{path}.".startswith(f"{one}.")]
     if not around:
-        return []
+        return actions
     inner = max(around, key=len)
-    return [{"type": "open", "label": f"Fold {inner}", "module": inner}]
+    return [*actions, {"type": "open", "label": f"Fold {inner}", "module": inner}]
 
 
 def _previewed(plan: EditablePlan, view: ViewModel, edge: EdgeView, said: Answer) -> Answer:
@@ -120,27 +129,37 @@ def _previewed(plan: EditablePlan, view: ViewModel, edge: EdgeView, said: Answer
         said["preview"] = previews.answer_of(preview)
         if not preview.legal:
             said["actions"] = [action | {"refused": preview.rule} for action in said["actions"]]
-    said["actions"] += [*_rewriting(plan, edge), *_annotating(view, edge)]
+    said["actions"] += [*_rewriting(plan, view, edge), *_annotating(plan, view, edge)]
     return said
 
 
-def _rewriting(plan: EditablePlan, edge: EdgeView) -> list[Answer]:
+def _rewriting(plan: Any, view: ViewModel, edge: EdgeView) -> list[Answer]:
     """Return the edits of computations at a crossing tensor: computing it again, or passing it in 16 bits.
 
-    Their legality is known only once they are made; the answer then has the reason.
+    Their legality is known only once they are made, which takes too long for large fusions.
     """
     _, reader = edge.segments
     if edge.kind != "boundary" or reader is None or not hasattr(plan, "recompute"):
         return []
-    found: list[Answer] = [{
-        "type": "recompute", "label": f"Recompute {edge.tensor} in S{reader}", "id": edge.id, "title": _AGAIN,
-    }]
-    tensor = cast("Any", plan).fusion.tensors.get(edge.tensor)
+    known = not is_large(view)
+    again = {"type": "recompute", "label": f"Recompute {edge.tensor} in S{reader}", "id": edge.id, "title": _AGAIN}
+    found: list[Answer] = [again | (_refused(plan.recompute, edge.tensor, segments=reader) if known else {})]
+    tensor = plan.fusion.tensors.get(edge.tensor)
     for dtype, parts in _NARROW.items() if tensor is not None and tensor.dtype is DataType.Float else ():
         title = f"Values change: each element is rounded by at most 1/{parts} of itself; the edit reports the effect"
-        label = f"Pass {edge.tensor} as {dtype}"
-        found.append({"type": "narrow", "label": label, "id": edge.id, "dtype": dtype, "title": title})
+        less = {"type": "narrow", "label": f"Pass {edge.tensor} as {dtype}", "id": edge.id, "dtype": dtype}
+        refused = _refused(plan.narrow, edge.tensor, DataType[dtype]) if known else {}
+        found.append(less | {"title": title} | refused)
     return found
+
+
+def _refused(edit: Callable[..., Any], *arguments: Any, **more: Any) -> Answer:
+    """Return why an edit is refused, as a part of its action, or nothing if it is legal."""
+    try:
+        edit(*arguments, **more)
+    except FuserLabError as error:
+        return {"refused": str(error).partition("\n")[0]}
+    return {}
 
 
 def refusal(plan: EditablePlan, view: ViewModel, selected: str, error: FuserLabError) -> Answer:
@@ -247,8 +266,11 @@ def reader_at(view: ViewModel, edge: EdgeView) -> str | None:
     return ends.get(edge.target) if len(set(ends.values())) > 1 else None
 
 
-def _annotating(view: ViewModel, edge: EdgeView) -> list[Answer]:
-    """Return the changes of the definition at an edge: inserting or removing a ``segment_set``."""
+def _annotating(plan: Any, view: ViewModel, edge: EdgeView) -> list[Answer]:
+    """Return the changes of the definition at an edge: inserting or removing a ``segment_set``.
+
+    Tensors created by passes and edits are not in the definition, and cannot be annotated.
+    """
     there = annotation_at(view, edge)
     if there is not None:
         remove = {"type": "unannotate", "label": "Remove segment_set", "id": edge.id, "title": _ASKS}
@@ -257,13 +279,13 @@ def _annotating(view: ViewModel, edge: EdgeView) -> list[Answer]:
         return []
     reader = reader_at(view, edge)
     where = edge.tensor if reader is None else f"{edge.tensor} → {reader}"
-    found: list[Answer] = [
-        {"type": "annotate", "label": f"Insert segment_set: {where}", "id": edge.id, "title": _ASKS},
-    ]
+    insert = {"type": "annotate", "id": edge.id, "title": _ASKS}
+    found: list[tuple[Answer, str | None]] = [(insert | {"label": f"Insert segment_set: {where}"}, reader)]
     if reader is not None:
-        label = f"Insert segment_set: {edge.tensor}, all readers"
-        found.append({"type": "annotate", "label": label, "id": edge.id, "all": True, "title": _ASKS})
-    return found
+        found.append((insert | {"label": f"Insert segment_set: {edge.tensor}, all readers", "all": True}, None))
+    if not hasattr(plan, "definition"):
+        return [action for action, _ in found]
+    return [action | _refused(with_segment_set, plan.definition, edge.tensor, readers) for action, readers in found]
 
 
 def _layout(plan: Any, tensor: str) -> list[list[str]]:

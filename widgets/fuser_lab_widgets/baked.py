@@ -44,7 +44,7 @@ def baked(
     amounts = Amounts(target=target_model(plans[0]), machine=machine, measured=totals, note=note)
     timed: dict[str, Any] = {"running": False, "done": 0, "total": 0, "note": _UNTIMED}
     if timings is not None:
-        timed |= {"table": timing_table(timings).to_dict(), "note": note}
+        timed |= {"table": timing_table(timings).to_dict(), "note": note, "plans": [row.plan_hash for row in rows]}
     made = [_plan(n, plans, views, amounts, rows, pieces, followed, profile) for n in range(len(plans))]
     return {
         "hint": _HINT,

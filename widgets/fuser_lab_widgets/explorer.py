@@ -25,6 +25,7 @@ from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.drawing import Drawn
 from fuser_lab.report.geometry import Room
+from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
 from fuser_lab.report.timing_table import timing_note, timing_table
@@ -42,6 +43,7 @@ from fuser_lab_widgets import (
     selections,
     sources,
     tabs,
+    unfolding,
 )
 from fuser_lab_widgets.amounts import Amounts, place, target_model
 from fuser_lab_widgets.background import Background
@@ -208,8 +210,8 @@ class Explorer(anywidget.AnyWidget):
         self._profiling: tuple[str, str] | None = None  # the plan and target that are being profiled
         self._source_asked: Event = {}  # the latest request of the source tab
         self._detail: scenes.Detail | None = None  # None: depends on the size of the fusion
-        self._opened: frozenset[int] = frozenset()
-        self._unfolded: frozenset[str] = frozenset()
+        self._opened: frozenset[str] = frozenset()  # the tensors of ops in unfolded segments
+        self._unfolded: frozenset[str] = frozenset()  # and in unfolded blocks
         self._modules: frozenset[str] = frozenset()  # paths of those that are open
         self._canvas = Canvas()
         self._pieces = scenes.Pieces()
@@ -630,7 +632,7 @@ class Explorer(anywidget.AnyWidget):
             self.answer = answers.refusal(before, view, selected, error) | {"n": self.acked, "plan": self._number}
             self._say(str(error).partition("\n")[0], "error")
             return False
-        self._asked = lambda: selected
+        self._asked = lambda: selections.again(view, self._current(), selected)
         return True
 
     def _change(self, old: Header) -> str:
@@ -645,8 +647,12 @@ class Explorer(anywidget.AnyWidget):
         old, plan = self._current().header, self._session.plan
         done = _done(kind, arguments)
         because = previews.because(plan, kind, arguments)
-        if self._try(selected, lambda: getattr(self._session, kind)(*arguments, because=because)):
+
+        def make() -> None:
+            getattr(self._session, kind)(*arguments, because=because)
             self._show()
+
+        if self._try(selected, make):
             self._say(" ".join((f"{done}: {self._change(old)}.", *_rewritten(kind, self._session.plan), *because)))
 
     def _select(self, event: Event) -> None:
@@ -772,6 +778,7 @@ class Explorer(anywidget.AnyWidget):
         self._detail = asked if asked in _DETAILS else "ops"
         self._opened, self._modules = frozenset(), frozenset()
         self._show()
+        self._answer_again()
         if not event.get("quiet"):
             self._say(_DETAILS[self._detail])
 
@@ -782,13 +789,16 @@ class Explorer(anywidget.AnyWidget):
             closed = frozenset(one for one in self._modules if one == path or one.startswith(f"{path}."))
             self._modules = self._modules - closed if path in self._modules else self._modules | {path}
             self._detail = "modules"
-            self._asked = None
         elif "block" in event:
-            self._unfolded ^= {str(event["block"])}
+            block = next(one for one in blocks(self._current()) if one.id == event["block"])
+            inside = range(block.first, block.last + 1)
+            self._unfolded = unfolding.toggled(self._current(), self._unfolded, inside)
+            self._detail = "blocks"
         else:
-            self._opened ^= {int(event["segment"])}
+            self._opened = unfolding.toggled(self._current(), self._opened, [int(event["segment"])])
             self._detail = "blocks" if self.scene["detail"] == "blocks" else "segments"
         self._show()
+        self._answer_again()
 
     def _panel(self, event: Event) -> None:
         name = str(event["name"])
@@ -1108,9 +1118,16 @@ class Explorer(anywidget.AnyWidget):
     def _answer_for(self, selected: str) -> None:
         self._answered = self._current()
         said = answers.answer(self._session.plan, self._answered, selected)
-        if said and self.scene.get("detail") == "modules":
-            said["actions"] = [*said["actions"], *answers.folding(self._answered, selected, self._modules)]
+        if said and self.scene.get("detail") in {"modules", "blocks"}:
+            unfolded = unfolding.blocks_of(self._answered, self._unfolded)
+            said["actions"] = answers.folding(self._answered, said, {*self._modules, *unfolded})
         self.answer = said | {"n": self.acked, "plan": self._number}
+
+    def _answer_again(self) -> None:
+        """Answer for the selection once the picture is sent, because an action folds what another one has unfolded."""
+        selected = str(self.answer.get("id", ""))
+        if selected:
+            self._asked = lambda: selected
 
     def _show(self) -> None:
         """Send the picture and the numbers of the current plan; of a new log only its length."""
@@ -1121,7 +1138,8 @@ class Explorer(anywidget.AnyWidget):
             if self._pieces.stock.is_full:
                 self._pieces = scenes.Pieces(self._pieces.stock.end)
             drawn = scenes.scene(
-                view, self._pieces, detail=detail, opened=self._opened, unfolded=self._unfolded, modules=self._modules,
+                view, self._pieces, detail=detail, opened=unfolding.segments_of(view, self._opened),
+                unfolded=unfolding.blocks_of(view, self._unfolded), modules=self._modules,
                 place=lambda v: self._canvas.lay_out(v, family), room=self._canvas.room,
             )
             drawn["facts"] += self._amounts.facts(view.header)
@@ -1142,9 +1160,9 @@ class Explorer(anywidget.AnyWidget):
             self._show_history()
 
     def _colour(self) -> None:
-        """Send the values of colourings, unless they are those of this plan and these times."""
-        of = self._session.plan, self._rows
-        if not _are_same(of, self._heated) and not self._runner.running:
+        """Send the values of colourings, unless they are those of this plan and, once a run has ended, these times."""
+        of = self._session.plan, self._heated[1] if self._runner.running else self._rows
+        if not _are_same(of, self._heated):
             self._heated = of
             self.heat = {"plan": self._number, **heat(self._session.plan, self._current(), self._rows)}
 
@@ -1163,7 +1181,6 @@ class Explorer(anywidget.AnyWidget):
             "last": {"step": state.step, "because": state.because} if state.because else {},
             "strategy": state.strategy,
             "controls": controls(self._session, self._searching, self._mention()),
-            "plan": self._session.plan.name,
             "searching": self._searching,
         }
 
@@ -1231,6 +1248,7 @@ class Explorer(anywidget.AnyWidget):
                 "total": progress.total,
                 "table": None if progress.timings is None else timing_table(progress.timings).to_dict(),
                 "note": "" if progress.timings is None else timing_note(progress.timings),
+                "plans": [row.plan_hash for row in self._rows],
                 "measured": self._measured(),
             }
             if progress.problem:

@@ -85,7 +85,10 @@ def _ranking(segment: Any, event: dict[str, Any], *, ranked: bool) -> Element:
 def _about(segment: Any) -> str:
     """Return what runs: the scheduler's kernel, with these numbers or others, or the loops one by one."""
     if segment.edit is None:
-        return "This is the kernel that runs: change a number, and the kernel runs with that one."
+        return (
+            "This is the kernel that runs. Each button changes one number and with it the kernel; a change that is not "
+            "legal is refused with the reason."
+        )
     if segment.loops:
         return "Set by hand, and lowered loop by loop. Undo reverts it."
     return "Set by hand: the scheduler's kernel with other numbers. Undo reverts it."

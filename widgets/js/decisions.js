@@ -1,10 +1,12 @@
 // The log of decisions, and stepping through it on the graph.
 
-import { button, flag, h } from "./dom.js";
+import { button, flag, h, redraw } from "./dom.js";
 import { groupsAfter } from "./groups.js";
 import { mark, verdicts } from "./pieces.js";
 
 const SHOWN = 200; // decisions in the page at once
+const NONE = "No decision led to this plan.";
+const EDIT = "edit"; // how phases of the attempts of edits begin
 const OUTCOMES = [["all", "all"], ["yes", "accepted"], ["no", "refused"]];
 
 export class Decisions {
@@ -52,7 +54,7 @@ export class Decisions {
       this.log = log;
       this.total = total;
       this.taken = [];
-      if (this.step != null) this.step = Math.min(this.step, total);
+      if (this.step != null) this.stepTo(total ? Math.min(this.step, total) : null);
       this.slider.max = total;
       this.player.hidden = this.filters.hidden = this.mine.parentNode.hidden = !total;
     } else if (first !== this.taken.length || !rows.length) return;
@@ -85,10 +87,10 @@ export class Decisions {
       (outcome === "all" || row.ok === (outcome === "yes")) && (!mine || this.isMine(row)) &&
       (!text || `${row.of} ${row.phase} ${row.kind} ${row.reason} ${row.verdicts.map((v) => v.scheduler + v.text).join(" ")}`.toLowerCase().includes(text)));
     this.count.textContent = this.total ? `${found.length} of ${this.total}` : "";
-    const empty = !this.total ? "No decision led to this plan." : all.length < this.total ? "…" : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
+    const empty = !this.total ? NONE : all.length < this.total ? "…" : mine && !names.length ? "Select an edge, an op or a segment first." : "No decision matches.";
     // A window around the current step, because a page of thousands of rows would be slow.
     const from = Math.max(0, Math.min((this.step || 1) - SHOWN / 2, found.length - SHOWN));
-    const shown = found.slice(from, from + SHOWN).map((row) => item(row, (code) => this.explorer.lift(code)));
+    const shown = found.slice(from, from + SHOWN).map((row) => item(row, () => this.verdicts(row)));
     this.rows.replaceChildren(...(shown.length ? shown : [h("li.fx-empty", {}, empty)]));
     if (found.length > SHOWN) this.rows.append(h("li.fx-empty", {}, `${found.length - SHOWN} more are not listed; filter to see them.`));
     this.markMine();
@@ -159,16 +161,28 @@ export class Decisions {
   stepTo(step) {
     const { explorer, channel } = this;
     if (step == null) this.stop();
-    else if (!explorer.panels.log.shown) explorer.panels.log.toggle(true);
+    else if (!this.total) {
+      explorer.status.tell(NONE);
+      return;
+    } else if (!explorer.panels.log.shown) explorer.panels.log.toggle(true);
     this.step = step == null ? null : Math.min(Math.max(step, 0), this.total);
     if (step != null && channel.get("scene").detail !== "ops") channel.send("detail", { detail: "ops", quiet: true }); // the status line shows the step
     else this.showStep();
     this.drawPlayer();
   }
 
-  /** Show the current step in another picture. */
+  /** Show the current step in another picture, and offer to lift the rules that another plan follows. */
   refresh() {
     if (this.step != null) this.showStep();
+    const { plan } = this.channel.get("scene");
+    if (plan === this.plan) return;
+    this.plan = plan;
+    const drawn = this.rows.querySelectorAll(".fx-decision .fx-verdicts");
+    if (drawn.length) redraw(this.rows, () => drawn.forEach((list) => list.replaceWith(this.verdicts(this.taken[list.closest("[data-step]").dataset.step - 1]))));
+  }
+
+  verdicts(row) {
+    return verdicts(row.verdicts, (code) => this.explorer.lift(code));
   }
 
   showStep() {
@@ -182,7 +196,7 @@ export class Decisions {
     this.homes = on ? groupsAfter(rows.slice(0, this.step)) : new Map();
     this.markStep();
     const row = on ? rows[this.step - 1] : null;
-    const later = this.channel.get("history").edits?.length ? " (before your edits)" : "";
+    const later = this.channel.get("history").edits?.length && !row?.phase.startsWith(EDIT) ? " (before your edits)" : "";
     if (row) status.tell(`Decision ${row.seq} (${this.step} of ${this.total}): ${row.of} ${outcome(row)}${later}`);
     else if (on) status.tell("No decision yet: every op is a separate group.");
     else status.draw(this.channel); // what it said before the steps
@@ -246,13 +260,13 @@ function outcome({ ok, reason }) {
   return reason ? `${said}; ${reason}` : said;
 }
 
-/** A decision as an item of the list; `lift` makes the button for the rule of a refusal. */
-function item(row, lift) {
+/** A decision as an item of the list; `said` makes the list of its verdicts. */
+function item(row, said) {
   const place = [row.phase, row.kind].filter(Boolean).join(" · ").replaceAll("_", " ");
   const count = row.verdicts.length;
   return h("li.fx-decision", { "data-step": row.step },
     h("button.fx-seq", { title: "Show the groups after this decision", "aria-label": `Decision ${row.seq}: show the groups after it` }, String(row.seq)), mark(row.ok),
     h("div.fx-what", {}, h("b", {}, row.of),
-      count ? h("details", { ontoggle: (e) => e.target.children[1] || e.target.append(verdicts(row.verdicts, lift)) }, h("summary.fx-note", { title: `What ${count === 1 ? "a scheduler" : "schedulers"} said` }, place)) : h("span.fx-note", {}, place),
+      count ? h("details", { ontoggle: (e) => e.target.children[1] || e.target.append(said()) }, h("summary.fx-note", { title: `What ${count === 1 ? "a scheduler" : "schedulers"} said` }, place)) : h("span.fx-note", {}, place),
       h("span.fx-reason", { title: row.reason }, row.reason)));
 }

@@ -89,11 +89,11 @@ export class Explorer {
     this.header.drawTitle(scene);
     this.header.drawFacts();
     this.toolbar.draw(scene);
-    this.segment = Math.min(this.segment, scene.segments.rows.length - 1);
     this.graph.draw(scene);
+    this.segment = Math.min(this.graph.home(this.selected) ?? this.segment, scene.segments.rows.length - 1);
     this.search.refresh();
     this.decisions.refresh();
-    this.inspector.refresh(scene);
+    this.inspector.refresh();
     this.tabs.draw();
     root.dataset.rev = scene.rev;
     root.dispatchEvent(new CustomEvent("fuser-lab-drawn", { bubbles: true, detail: scene.rev }));
@@ -139,7 +139,7 @@ export class Explorer {
   setSelected(id) {
     const { graph, tabs } = this;
     this.selected = id;
-    this.segment = (id?.startsWith("segment:") ? Number(id.slice(8)) : graph.node(id)?.segment) ?? this.segment;
+    this.segment = graph.home(id) ?? this.segment;
     graph.mark();
     tabs.mark();
     if (id) graph.reveal(id);

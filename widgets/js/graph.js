@@ -264,6 +264,13 @@ export class Graph {
     return this.edge(id) ? [this.edge(id).tensor] : this.node(id)?.names || [];
   }
 
+  /** The segment of an item, for an edge the one that writes its tensor; undefined outside of segments. */
+  home(id) {
+    if (id?.startsWith("segment:")) return Number(id.slice(8));
+    const edge = this.edge(id);
+    return (edge ? (edge.from ?? edge.to) : this.node(id)?.segment) ?? undefined;
+  }
+
   /** Mark the selection, and the ends of a selected edge. */
   mark() {
     if (!this.svg) return;

@@ -17,18 +17,22 @@ export class Inspector {
     const { id, plan } = this.channel.get("answer");
     if (id === this.shown?.id && plan === this.shown?.plan) redraw(this.element, () => this.write());
     else this.write(); // a button of the same name would make a different edit
-    this.shown = { id, plan, detail: this.channel.get("scene").detail };
+    this.shown = { id, plan };
   }
 
-  /** Draw the answer again in a picture of another kind, which has other buttons. */
-  refresh({ detail }) {
-    if (this.shown && this.shown.detail !== detail) this.draw();
+  /** Drop what is not about the picture on show, which has other buttons; about another plan, Python sends an answer. */
+  refresh() {
+    const { plan, detail } = this.channel.get("scene");
+    const isAnswered = Boolean(this.channel.get("answer").id);
+    if (plan !== this.plan ? !isAnswered : detail !== this.detail && isAnswered && !this.isCode) this.draw();
+    Object.assign(this, { plan, detail });
   }
 
   write() {
     const { previews } = this.explorer;
     const answer = this.channel.get("answer");
     this.element.scrollTop = 0;
+    this.isCode = false;
     if (!answer.id) {
       this.element.replaceChildren(h("h3", {}, "Inspector"), h("p.fx-empty", {}, "Select an edge, an op or a segment to see what it moves and why."),
         !this.channel.editable ? "" : h("ul.fx-empty", {}, ...MODES.map(([label, title]) => h("li", {}, h("b", {}, label), `. ${title}.`))), previews.lastEdit());
@@ -66,7 +70,7 @@ export class Inspector {
   /** Show the plan as code, and copy it if requested. */
   drawCode() {
     const { text = "", form, forms = [], shown } = this.channel.get("code");
-    this.shown = null;
+    this.isCode = true;
     const link = button("Copy link", "Copy the address of this report with the plan and the view", () => this.copyLink(text));
     this.element.replaceChildren(h("h3", {}, "This plan as code"),
       choice("Written for", ...forms.map((f) => option(f, f === form, () => this.channel.send("code", { form: f })))),

@@ -79,3 +79,20 @@ def test_only_tensors_that_cross_are_offered(explorer):
     (edge,) = (e for e in explorer._current().edges if e.tensor == "T2")
     send(explorer, "select", id=edge.id)
     assert not any(action["type"] in {"recompute", "narrow"} for action in explorer.answer["actions"])
+
+
+def test_an_edit_that_would_be_refused_is_greyed_out_with_the_reason(explorer):
+    offered(explorer)["Recompute T3 in S1"]
+    assert not any("refused" in action for action in explorer.answer["actions"] if action["type"] != "glue")
+    send(explorer, "narrow", id=explorer.answer["id"], dtype="Half")
+    view = explorer._current()
+    (cast,) = (tensor for tensor in explorer.plan.fusion.tensors if tensor not in explorer.plan.definition.tensors
+               and any(edge.tensor == tensor and edge.kind == "boundary" for edge in view.edges))
+    actions = offered(explorer, cast)
+    insert = next(action for label, action in actions.items() if label.startswith("Insert segment_set"))
+    assert cast in insert["refused"]
+    assert send(explorer, "annotate", id=insert["id"]) != ""
+    assert explorer.status["kind"] == "error"
+    recompute = next(action for label, action in actions.items() if label.startswith("Recompute"))
+    send(explorer, "recompute", id=recompute["id"])
+    assert (explorer.status["kind"] == "error") == ("refused" in recompute)
