@@ -22,7 +22,7 @@ body{margin:0}</style></head><body data-jp-theme-light="%s"><main></main><script
 const module = URL.createObjectURL(new Blob([%s], { type: "text/javascript" })); // as anywidget does
 const { default: widget } = await import(module);
 class Model {
-  constructor(state) { this.state = state; this.listeners = []; this.changed = {}; }
+  constructor(state) { this.state = state; this.listeners = []; this.changed = {}; this.asking = 0; }
   get(name) { return this.state[name]; }
   set(name, value) { this.state[name] = this.changed[name] = value; }
   on(name, run) { this.listeners.push([name, run]); }
@@ -30,7 +30,9 @@ class Model {
   async save_changes() {
     const changed = this.changed;
     this.changed = {};
+    this.asking += 1;
     this.take(JSON.parse(await window.toPython(JSON.stringify(changed))));
+    this.asking -= 1;
   }
   take(news) {
     Object.assign(this.state, news);
@@ -74,6 +76,7 @@ class Stage:
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         self._sent: dict[str, Any] = {}
         self._handles, self._begun = False, 0.0
+        self._waiting: list[str] = []
         self.python_seconds = 0.0  # processor time of Python for the last picture, from the event until it was sent
         self.page.expose_function("toPython", self._take)
         script = json_text(assets.script()).replace("</", "<\\/")
@@ -99,6 +102,18 @@ class Stage:
         """Wait until the picture has the shape of the canvas."""
         expect(self.page.locator(".fl-explorer[data-settled]")).to_be_visible()
 
+    def rest(self) -> None:
+        """Wait until Python has nothing to do and the page has all of it."""
+        quiet = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(window.model.asking === 0))))"
+        while True:
+            if not self.page.evaluate(quiet):
+                continue  # an event is being handled, by this thread, so that waiting for others would block both
+            self.explorer.wait(60)
+            news = self._news()
+            if news == "{}":
+                return
+            self.page.evaluate("(text) => window.model.take(JSON.parse(text))", news)
+
     def click(self, item: Locator) -> float:
         """Click something and return the milliseconds until the picture was redrawn, -1 if it was not."""
         return float(item.evaluate(_CLICKED))
@@ -113,11 +128,16 @@ class Stage:
         self.page.context.close()
 
     def _take(self, text: str) -> str:
-        self._handles, self._begun = True, time.thread_time()
-        for name, value in json.loads(text).items():
-            setattr(self.explorer, name, value)
-        self._handles = False
-        return self._news()
+        self._waiting.append(text)
+        if self._handles:
+            return "{}"  # a kernel handles one message after the other
+        with self.explorer._lock:  # as a kernel sends what an event changes before a thread changes more
+            while self._waiting:
+                self._handles, self._begun = True, time.thread_time()
+                for name, value in json.loads(self._waiting.pop(0)).items():
+                    setattr(self.explorer, name, value)
+                self._handles = False
+            return self._news()
 
     def _push(self, key: object = None) -> None:
         if not self._handles or threading.current_thread() is not threading.main_thread():

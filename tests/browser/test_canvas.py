@@ -339,4 +339,4 @@ def test_only_what_is_seen_of_thousands_of_ops_is_in_the_page(open_stage):
     until(ops.count, lambda count: 0 < count < 300)
     stage.page.keyboard.press("0")  # fits the picture again
     expect(ops.locator("visible=true")).to_have_count(0)
-    expect(stage.root.locator(".fl-edge.fx-selected")).to_be_visible()  # what is selected stays
+    expect(stage.root.locator(".fl-edge.fx-selected")).to_be_visible()  # the selection stays

@@ -54,7 +54,7 @@ def test_what_a_click_would_give_is_told_before_it(open_explorer, shots):
     button.wait_for()
     now = desk.segments()
     button.dispatch_event("click")
-    expect(desk.status).to_have_text(button.get_attribute("title"))
+    expect(explorer.locator(".fx-said")).to_have_text(button.get_attribute("title"))
     desk.has_segments(now)
     assert desk.complaints == []
 
