@@ -88,7 +88,11 @@ def layouts(plan: EditablePlan, view: ViewModel) -> str:
     shown = view_layouts(found)
     if not shown:
         return to_html(_note("This plan has no information about layouts."))
-    about = "Axes in memory, slowest first."
+    about = (
+        "An order lists axes in memory, slowest first: what the definition requires, what nvFuser's pass infers "
+        "(hint), what is natural for the segment that writes the tensor, what its readers prefer, and what was chosen, "
+        "with what decided it. The last column is its cost: the bytes that segments access across the rows of memory."
+    )
     makers = {name: n.id for n in view.nodes if n.kind == "op" for name in n.tensors}
     table = _table(layout_table(shown), ids=[makers.get(one.tensor, "") for one in shown])
     return to_html(table) + to_html(_note(about))
