@@ -220,6 +220,7 @@ class Explorer(anywidget.AnyWidget):
         self._log: Any = None  # the log of decisions that the page has
         self._attempts: tuple[Attempt, ...] = ()  # in it
         self._asked: Callable[[], str] | None = None  # the selection to answer for after the picture is sent
+        self._adopts = True  # whether the page selects it
         self._number = 0  # number of the plan on show, which buttons send
         self._answered: ViewModel | None = None  # the subject of the answer on show
         self._rows: tuple[Any, ...] = ()
@@ -370,10 +371,11 @@ class Explorer(anywidget.AnyWidget):
     def _answer_asked(self) -> None:
         """Answer after the picture is sent, because details of the selection may take longer."""
         asked, self._asked = self._asked, None
+        adopts, self._adopts = self._adopts, True
         if asked is not None:
             with self.hold_sync():
                 self._guarded({"type": "select"}, lambda: self._answer_for(asked()))
-                self.answer = {**self.answer, "adopt": True}
+                self.answer = {**self.answer, "adopt": adopts}
 
     # ---- the traits that users observe and set
 
@@ -1127,7 +1129,7 @@ class Explorer(anywidget.AnyWidget):
         """Answer for the selection once the picture is sent, because an action folds what another one has unfolded."""
         selected = str(self.answer.get("id", ""))
         if selected:
-            self._asked = lambda: selected
+            self._asked, self._adopts = (lambda: selected), False  # the page may have selected something else since
 
     def _show(self) -> None:
         """Send the picture and the numbers of the current plan; of a new log only its length."""
