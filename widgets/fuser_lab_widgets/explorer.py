@@ -957,8 +957,9 @@ class Explorer(anywidget.AnyWidget):
         if self._inputs is None:
             self._run({})
             return
-        peers = one_by_one(self._session.baseline, self._inputs)
-        self._time(list(plans.values()), f"Timing {plural(len(plans), 'plan')} and the ops one by one.", peers)
+        peers = one_by_one(self._session.baseline, self._inputs) if self._runner.times_peers else {}
+        also = " and the ops one by one" if peers else ""
+        self._time(list(plans.values()), f"Timing {plural(len(plans), 'plan')}{also}.", peers)
 
     def _time(
         self, plans: list[EditablePlan], text: str, peers: Mapping[str, Callable[..., Any]] | None = None,

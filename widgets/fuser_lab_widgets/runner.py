@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -60,6 +61,12 @@ class Runner:
         self._thread: threading.Thread | None = None
         self._running = False
         self._last = Progress()
+
+    @property
+    def times_peers(self) -> bool:
+        """Whether the timer can time functions that are not plans."""
+        accepted = inspect.signature(self._timer).parameters.values()
+        return any(one.name == "peers" or one.kind is one.VAR_KEYWORD for one in accepted)
 
     @property
     def running(self) -> bool:

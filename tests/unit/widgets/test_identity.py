@@ -112,3 +112,14 @@ def test_times_belong_to_the_plan_that_was_timed_not_to_another_of_its_name(plan
     explorer = Explorer(second, [])
     assert "predicted" in heat(second, explorer._current(), rows)["time"]["about"]
     explorer.close()
+
+
+def test_a_timer_of_plans_alone_times_all_plans_without_their_ops(plan, timer):
+    explorer = Explorer(plan, [], strategies=["unfused"], timer=timer)
+    timer.gate.clear()
+    assert send(explorer, "run_all") == "Timing 2 plans."
+    timer.gate.set()
+    explorer.wait(60)
+    assert explorer.status["text"] == "Done. The table shows medians."
+    assert [len(asked) for asked in timer.asked] == [2]
+    explorer.close()
