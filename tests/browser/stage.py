@@ -93,6 +93,7 @@ class Stage:
         """Show an explorer, and return once it is painted."""
         self.explorer = explorer
         explorer.send_state = self._push  # type: ignore[method-assign]
+        explorer.wait = self._wait  # type: ignore[method-assign]
         self.page.evaluate("(text) => window.show(text)", self._news())
         if self.errors or not self.page.locator(".fl-node").count():
             message = f"the explorer did not open: {self.errors}"
@@ -107,7 +108,7 @@ class Stage:
         quiet = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(window.model.asking === 0))))"
         while True:
             if not self.page.evaluate(quiet):
-                continue  # an event is being handled, by this thread, so that waiting for others would block both
+                continue  # the page may ask again once it has the answer
             self.explorer.wait(60)
             news = self._news()
             if news == "{}":
@@ -126,6 +127,11 @@ class Stage:
     def close(self) -> None:
         """Close the page."""
         self.page.context.close()
+
+    def _wait(self, timeout: float | None = None) -> None:
+        """Wait as the explorer does, once all events are handled: this thread handles them, and others wait for it."""
+        self.page.wait_for_function("() => window.model.asking === 0")
+        type(self.explorer).wait(self.explorer, timeout)
 
     def _take(self, text: str) -> str:
         self._waiting.append(text)

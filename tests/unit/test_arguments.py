@@ -128,7 +128,7 @@ def test_a_function_is_called_with_what_its_kinds_take():
 
     assert area((1,), np.int64(2), 3, deep=np.True_) == ([1], (2, 3), "m", {"deep": True})
     assert area(first=[4]) == ([4], (), "m", {})
-    assert area.__doc__ == "Return all."
+    assert area.__doc__ == "Return all arguments."
     for call, sentence in (
         (lambda: area([1], 2, -3), r"area: sizes\[1\] must be a whole number of at least 0, given -3\."),
         (lambda: area(1), "area: first must be a list of ints, given 1"),

@@ -40,7 +40,7 @@ def test_a_pass_of_ones_own_runs_behind_ours_and_is_in_the_log():
     assert [one.name for one in plan.decisions.passes] == ["hint_behind"]
     mine = view_passes(plan)[-1]
     assert (mine.name, mine.outcome) == ("hint_behind", "changed")
-    assert mine.about == "Puts segment_set behind every op of a name."
+    assert mine.about == "Inserts a segment_set after every op with a given name."
     assert "T2_hint" in plan.boundaries()[0].text
     assert len(fl.segment(defined(), passes=[*fl.PASSES, HintBehind(op="cos")]).segments) == 1
 
