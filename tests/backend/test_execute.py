@@ -1,6 +1,7 @@
 """Definitions executed as users do, on NumPy arrays and torch tensors, and inputs that do not match."""
 
 import time
+from itertools import product
 
 import numpy as np
 import pytest
@@ -39,8 +40,11 @@ def test_examples(name):
     assert fl.examples.get(name).max_error(inputs, fd.execute(inputs)) < 1
 
 
-@pytest.mark.parametrize("strategy", ["top_down", "unfused"])
-@pytest.mark.parametrize("name", ["layer_norm_backward", "dropout_add_layer_norm", "llama3_rope_backward"])
+@pytest.mark.parametrize(("name", "strategy"), [
+    *product(("layer_norm_backward", "dropout_add_layer_norm"), ("top_down", "unfused")),
+    ("llama3_rope_backward", "top_down"),
+    pytest.param("llama3_rope_backward", "unfused", marks=pytest.mark.matrix),  # dozens of kernels
+])
 def test_every_strategy_computes_the_same(name, strategy):
     fd, inputs = fl.example(name)
     plan = fl.segment(fd, inputs, strategy=strategy)

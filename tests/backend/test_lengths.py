@@ -20,7 +20,9 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordingProcess
 
 
 @pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="AMD processors have another architecture")
-@pytest.mark.parametrize("length", [79, 94, 95, 105, 109, 120, 127, 190])
+@pytest.mark.parametrize("length", [
+    79, 94, 127, *(pytest.param(length, marks=pytest.mark.matrix) for length in (95, 105, 109, 120, 190)),
+])
 def test_rows_compile_for_processors_by_amd(process: RecordingProcess, length: int) -> None:
     found = swept(process, length, ["float32"], ["softmax"], ["znver4", "znver5"])
     assert not found.aborts
