@@ -51,7 +51,9 @@ lab: $(LAB_READY)
 	  --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
 	  --LabApp.extension_manager=readonly --LabApp.default_url=/lab/tree/$(NOTEBOOK) $(LAB_ARGS)
 
-test: check browser
+# Where there is no browser yet, it is downloaded while mypy runs on one core.
+test:
+	@$(MAKE) --no-print-directory -j 2 check browser
 	@$(MAKE) --no-print-directory pytest
 
 # One more than there are cores: tests in a browser wait most of the time.
