@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import fuser_lab as fl
-from fuser_lab import FusionDefinition
+from fuser_lab import DataType, FusionDefinition
 
 if TYPE_CHECKING:
     from fuser_lab.plan import Plan
@@ -22,6 +22,19 @@ def two_norms() -> Plan:
         columns = fd.ops.broadcast(fd.ops.sum(b, [0]), [True, False])
         fd.add_output(fd.ops.add(fd.ops.mul(b, columns), y))
         fd.add_output(fd.ops.sum(fd.ops.mul(y, columns), [1]))
+    return fl.segment(fd)
+
+
+def rewritable() -> Plan:
+    """Two segments at first, with a tensor that can be recomputed, one that passes in 16 bits, and refusals."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([64, 48], contiguity=True, dtype=DataType.Float)
+        y = fd.define_tensor([64, 48], contiguity=True, dtype=DataType.Float)
+        a = fd.ops.exp(fd.ops.add(x, y))
+        b = fd.ops.mul(a, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True]))
+        c = fd.ops.neg(b)
+        fd.add_output(fd.ops.mul(c, fd.ops.broadcast(fd.ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])))
+        fd.add_output(fd.ops.relu(c))
     return fl.segment(fd)
 
 

@@ -11,13 +11,11 @@ from urllib.parse import parse_qsl
 
 import pytest
 from browser.hands import Hands
-from browser.sizes import layers
+from browser.sizes import layers, rewritable
 from browser.stage import Stage
 from browser.truth import SHOWN, untrue
 from fuser_lab_widgets import Explorer
 
-import fuser_lab as fl
-from fuser_lab import DataType, FusionDefinition
 from fuser_lab.cost.measured_times import TimingRow, Timings
 
 pytestmark = pytest.mark.browser
@@ -29,20 +27,7 @@ CLIPBOARD = """() => Object.defineProperty(navigator, "clipboard", {
 })"""
 
 
-def small():
-    """Two segments at first, with a tensor that can be recomputed, one that passes in 16 bits, and refusals."""
-    with FusionDefinition() as fd:
-        x = fd.define_tensor([64, 48], contiguity=True, dtype=DataType.Float)
-        y = fd.define_tensor([64, 48], contiguity=True, dtype=DataType.Float)
-        a = fd.ops.exp(fd.ops.add(x, y))
-        b = fd.ops.mul(a, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True]))
-        c = fd.ops.neg(b)
-        fd.add_output(fd.ops.mul(c, fd.ops.broadcast(fd.ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])))
-        fd.add_output(fd.ops.relu(c))
-    return fl.segment(fd)
-
-
-PLANS = {"small": (small, ["unfused", "optimal"]), "repeating": (lambda: layers(3), ["unfused"])}
+PLANS = {"small": (rewritable, ["unfused", "optimal"]), "repeating": (lambda: layers(3), ["unfused"])}
 
 
 def timer(plans, inputs, *, progress, cancelled):

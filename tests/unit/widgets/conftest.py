@@ -50,3 +50,13 @@ def row(plan, segment, ratio):
 def timer() -> StubTimer:
     """A timer that can be paused and made to fail."""
     return StubTimer()
+
+
+@pytest.fixture
+def explorer(plan):
+    """An explorer of the module's plan."""
+    from fuser_lab_widgets import Explorer
+
+    made = Explorer(plan, [], strategies=["unfused"])
+    yield made
+    made.close()

@@ -4,11 +4,11 @@ import pytest
 
 pytest.importorskip("anywidget")
 
-from browser.sizes import chain
+from browser.sizes import chain, rewritable
 from fuser_lab_widgets import Explorer
 from fuser_lab_widgets.heat import heat
 from unit.widgets import drawn
-from unit.widgets.test_truth import fusion
+from unit.widgets.events import send
 
 from fuser_lab.cost.measured_times import TimingRow
 from fuser_lab.report.repeats import blocks
@@ -18,19 +18,7 @@ from fuser_lab.report.roofline_plot import measured_seconds
 @pytest.fixture(scope="module")
 def plan():
     """Two segments, of which the first can be cut."""
-    return fusion()
-
-
-@pytest.fixture
-def explorer(plan):
-    made = Explorer(plan, [], strategies=["unfused"])
-    yield made
-    made.close()
-
-
-def send(explorer, kind, **data):
-    explorer.events = [{"n": explorer.acked + 1, "type": kind, **data}]
-    return explorer.status["text"]
+    return rewritable()
 
 
 def edges(explorer, kind):

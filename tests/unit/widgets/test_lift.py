@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("anywidget")
 
-from fuser_lab_widgets import Explorer
 from unit.widgets import drawn
+from unit.widgets.events import send
 
 import fuser_lab as fl
 from fuser_lab.errors import InputError
@@ -18,18 +18,6 @@ RULE = "connected_besides"
 @pytest.fixture(scope="module")
 def plan():
     return two_norms()
-
-
-@pytest.fixture
-def explorer(plan):
-    made = Explorer(plan, [], strategies=["unfused"])
-    yield made
-    made.close()
-
-
-def send(explorer, kind, **data):
-    explorer.events = [{"n": explorer.acked + 1, "type": kind, **data}]
-    return explorer.status["text"]
 
 
 def test_the_plan_without_a_rule_saves_what_the_rule_costs(plan):

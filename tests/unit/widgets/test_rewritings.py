@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("anywidget")
 
-from fuser_lab_widgets import Explorer
+from unit.widgets.events import send
 
 import fuser_lab as fl
 from fuser_lab import FusionDefinition
@@ -19,18 +19,6 @@ def plan():
         fd.add_output(fd.ops.sum(a, [1]))
         fd.add_output(fd.ops.sum(a, [0]))
     return fl.segment(fd)
-
-
-@pytest.fixture
-def explorer(plan):
-    made = Explorer(plan, [], strategies=["unfused"])
-    yield made
-    made.close()
-
-
-def send(explorer, kind, **data):
-    explorer.events = [{"n": explorer.acked + 1, "type": kind, **data}]
-    return explorer.status["text"]
 
 
 def offered(explorer, tensor="T3"):

@@ -6,23 +6,9 @@ import pytest
 
 pytest.importorskip("anywidget")
 
+from browser.sizes import rewritable
 from fuser_lab_widgets import Explorer, answers, previews
 from unit.widgets import drawn
-
-import fuser_lab as fl
-from fuser_lab import DataType, FusionDefinition
-
-
-def fusion():
-    with FusionDefinition() as fd:
-        x = fd.define_tensor([64, 48], contiguity=True, dtype=DataType.Float)
-        y = fd.define_tensor([64, 48], contiguity=True, dtype=DataType.Float)
-        a = fd.ops.exp(fd.ops.add(x, y))
-        b = fd.ops.mul(a, fd.ops.broadcast(fd.ops.sum(a, dims=[1]), is_broadcast_dim=[False, True]))
-        c = fd.ops.neg(b)
-        fd.add_output(fd.ops.mul(c, fd.ops.broadcast(fd.ops.sum(b, dims=[0]), is_broadcast_dim=[True, False])))
-        fd.add_output(fd.ops.relu(c))
-    return fl.segment(fd)
 
 
 class Clicks:
@@ -94,7 +80,7 @@ def check(explorer):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_shown_is_true_of_the_plan_that_is_shown(seed):
-    explorer = Explorer(fusion(), strategies=["top_down", "unfused"])
+    explorer = Explorer(rewritable(), strategies=["top_down", "unfused"])
     clicks = Clicks(explorer, seed)
     done = []
     for _ in range(30):
