@@ -115,7 +115,7 @@ class Written:
         written = sum(t.nbytes for t in small.results(inputs))
         read = [min(t.nbytes, t.untyped_storage().nbytes()) for t in inputs]
         if self.table:
-            read[0] = min(read[0], written)
+            read[0] = min(read[0], inputs[1].numel() * inputs[0].nbytes // len(inputs[0]))
         return (written + sum(read)) * small.divisor // self.divisor
 
 

@@ -1,9 +1,9 @@
 """CPU benchmarks: ``python -m tests.benchmarks.cpu [--set NAME] [--only NAME,...] [--peers NAME,...] [--first]``.
 
 The first set is eight pieces of neural networks in Float, written for each library as its users write them. The second
-set (`tests.benchmarks.second`) was not used for tuning; it runs at a sixteenth of its size on a GPU. ``--strategy
-fastest`` plans for this CPU, with the rates that ``python -m fuser_lab fit --this-cpu`` measured with as many threads;
-the peer ``bottom_up`` is fuser_lab with its default strategy.
+and third sets (`tests.benchmarks.second`, `tests.benchmarks.third`) were not used for tuning; they run at a sixteenth
+of their size on a GPU. ``--strategy fastest`` plans for this CPU, with the rates that ``python -m fuser_lab fit
+--this-cpu`` measured with as many threads; the peer ``bottom_up`` is fuser_lab with its default strategy.
 
 Every library uses two threads (``--threads``) and writes to given outputs where it can (torch.compile by
 ``out.copy_(result)``, which it fuses). Results are checked against Double, or against torch, before anything is timed.

@@ -10,18 +10,23 @@ from tests.benchmarks import second
 from tests.benchmarks.cpu import workloads
 from tests.benchmarks.cpu.workloads import WORKLOADS, Workload
 from tests.benchmarks.second import SECOND, Written, several
+from tests.benchmarks.third import THIRD
 
 OURS = "fuser_lab"
 BASE = "bottom_up"
 PEERS = ("numpy", "eager", "compile", "jax")
 THREADS = 2
-SHARE = 16  # the second set is written for a GPU; here it has a sixteenth of the elements
+SHARE = 16  # the second and third sets are written for a GPU; here they have a sixteenth of the elements
 
 Load = Workload | Written
 Call = Callable[[], None]
 
-SETS: dict[str, tuple[Load, ...]] = {"first": WORKLOADS, "second": tuple(load.at(SHARE) for load in SECOND)}
-SETS["all"] = (*SETS["first"], *SETS["second"])
+SETS: dict[str, tuple[Load, ...]] = {
+    "first": WORKLOADS,
+    "second": tuple(load.at(SHARE) for load in SECOND),
+    "third": tuple(load.at(SHARE) for load in THIRD),
+}
+SETS["all"] = tuple(load for name in ("first", "second", "third") for load in SETS[name])
 
 
 def limit_threads(count: int = THREADS) -> None:

@@ -37,8 +37,11 @@ from tests.benchmarks.gpu.workloads import WORKLOADS, F, Workload
 from tests.benchmarks.new_sizes import specialized
 from tests.benchmarks.second import SECOND, Written, several
 from tests.benchmarks.second import error as deviation
+from tests.benchmarks.third import THIRD
 
-SETS: dict[str, tuple[Workload | Written, ...]] = {"first": WORKLOADS, "second": SECOND, "all": (*WORKLOADS, *SECOND)}
+SETS: dict[str, tuple[Workload | Written, ...]] = {
+    "first": WORKLOADS, "second": SECOND, "third": THIRD, "all": (*WORKLOADS, *SECOND, *THIRD),
+}
 PEERS = ("compile", "max", "eager", "jax", "specialized", "bottom_up", *KERNELS)
 LIBRARIES = 4  # factor on the allowed deviation for libraries, some of which round intermediate results
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4}  # of the largest magnitude; rounding orders differ
