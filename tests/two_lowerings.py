@@ -22,7 +22,7 @@ from fuser_lab.plan import Plan, Segment
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.runtime.ptx import compile_phases
 from fuser_lab.targets import with_blocks
-from tests.benchmarks.gpu.compilers import ALL, specs
+from tests.benchmarks.gpu.compilers import ALL
 
 MOST = 1.1  # times as many instructions
 COLUMNS = ("kernels", "as loops", "lowered", "same accesses", "and instructions")
@@ -59,7 +59,7 @@ def plans() -> Iterator[tuple[str, Plan]]:
             example.define(fd, "full")
         yield name, fl.segment(fd, example.specs("full"))
     for load in ALL:
-        yield load.name, fl.segment(load.definition(), specs(load))
+        yield load.name, fl.segment(load.definition(), load.specs())
 
 
 def compared(segment: Segment, target: str) -> tuple[str, Counter[str], str] | None:

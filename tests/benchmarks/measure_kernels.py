@@ -37,8 +37,9 @@ from fuser_lab.runtime.clocks import HostClock
 from fuser_lab.runtime.executor import prepare
 from fuser_lab.runtime.this_gpu import this_gpu
 from fuser_lab.schedule.parameters import LoopChange, Values, suggestions
-from tests.benchmarks.gpu.workloads import WORKLOADS, F
+from tests.benchmarks.gpu.workloads import WORKLOADS
 from tests.benchmarks.second import SECOND
+from tests.benchmarks.written import F, Written
 
 Given = tuple[FusionDefinition, list[Any]]
 MOST: Final = {"cuda": 1 << 30, "cpu": 1 << 26}  # bytes that a segment reads and writes
@@ -100,19 +101,9 @@ def build(form: str, dtype: DataType, rows: int, columns: int) -> Given:
     return fd, [fl.spec((rows, columns), dtype)] * count
 
 
-def first(name: str) -> Given:
-    load = next(w for w in WORKLOADS if w.name == name)
-    return load.definition(), [fl.spec(shape, load.dtype(n)) for n, shape in enumerate(load.shapes)]
-
-
-def second(name: str, divisor: str) -> Given:
-    load = next(w for w in SECOND if w.name == name).at(int(divisor))
-    if load.view is None:
-        return load.definition(), [fl.spec(shape, load.dtype(n)) for n, shape in enumerate(load.shapes)]
-    import torch
-
-    seen = [load.view(torch.empty(shape, device="meta")) for shape in load.shapes]
-    return load.definition(), [fl.spec(t.shape, load.dtype(n), t.stride()) for n, t in enumerate(seen)]
+def written(loads: Sequence[Written], name: str, divisor: str = "1") -> Given:
+    load = next(w for w in loads if w.name == name).at(int(divisor))
+    return load.definition(), load.specs()
 
 
 def from_example(name: str, size: str) -> Given:
@@ -128,9 +119,9 @@ def load(name: str) -> Given:
             form, dtype, rows, columns = rest.split("/")
             return build(form, getattr(DataType, dtype), int(rows), int(columns))
         case "first":
-            return first(rest)
+            return written(WORKLOADS, rest)
         case "second":
-            return second(*rest.split("/"))
+            return written(SECOND, *rest.split("/"))
         case "example":
             return from_example(*rest.split("/"))
         case "small":

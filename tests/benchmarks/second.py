@@ -4,141 +4,29 @@ Each is a definition and the same in torch, in the size of the GPU benchmark; ``
 CPU. Bytes count each input and each output once; of a lookup table, only the rows that are read.
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fuser_lab import DataType, FusionDefinition
-from tests.benchmarks.gpu.workloads import narrow, wide
-
-F, B, H, I = DataType.Float, DataType.BFloat16, DataType.Half, DataType.Int  # noqa: E741 - as in PyTorch's letters
-Q, Y, Z = DataType.Char, DataType.Bool, DataType.Float8_e4m3fn
-Shape = tuple[int, ...]
-_TORCH = {F: "float32", B: "bfloat16", H: "float16", I: "int64", Q: "int8", Y: "bool", Z: "float8_e4m3fn"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """``record(fd, *tensors)`` returns the outputs of the definition, ``torch(*tensors)`` the same by torch.
-
-    ``sizes(d)`` are the shapes of the inputs with a ``d``-th of the elements. ``view`` makes the actual input from a
-    dense one; the definition then has that shape, and unknown strides. ``below`` bounds inputs that are positions, by
-    number. ``squares`` are the numbers of inputs that are means of squares: with a negative one, sums cancel, and a
-    result that is divided by their root is wrong by any factor after a single other rounding.
-    """
-
-    name: str
-    kind: str
-    sizes: Callable[[int], tuple[Shape, ...]]
-    record: Callable[..., Any]
-    torch: Callable[..., Any]
-    dtypes: tuple[DataType, ...] = (B,)  # the last one applies to all further inputs
-    below: tuple[tuple[int, int], ...] = ()
-    squares: tuple[int, ...] = ()
-    view: Callable[[Any], Any] | None = None
-    table: bool = False  # the first input is a table, of which only some rows are read
-    divisor: int = 1
-    jax: None = None
-    scale: float = 0.0
-    bar: float = 0.0
-
-    def at(self, divisor: int) -> "Written":
-        """Return the workload with a share of the elements."""
-        return replace(self, divisor=divisor)
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        return self.sizes(self.divisor)
-
-    def dtype(self, number: int) -> DataType:
-        return self.dtypes[min(number, len(self.dtypes) - 1)]
-
-    def inputs(self, device: str = "cpu") -> list[Any]:
-        """Return torch tensors, the same in each call."""
-        import torch
-
-        torch.manual_seed(0)
-        found = []
-        for number, shape in enumerate(self.shapes):
-            kind, limit = getattr(torch, _TORCH[self.dtype(number)]), dict(self.below).get(number)
-            if limit is not None:
-                tensor = torch.randint(limit, shape, device=device)
-            elif self.dtype(number) is Q:
-                tensor = torch.randint(-127, 128, shape, device=device)
-            elif self.dtype(number) is Y:
-                tensor = torch.rand(shape, device=device) < 0.5
-            else:
-                tensor = torch.randn(shape, device=device)
-            tensor = tensor.square().to(kind) if number in self.squares else tensor.to(kind)
-            found.append(tensor if self.view is None else self.view(tensor))
-        return found
-
-    def definition(self) -> FusionDefinition:
-        """Return the fusion as a user writes it."""
-        shapes: list[list[int]] = [list(s) for s in self.shapes]
-        if self.view is not None:
-            import torch
-
-            shapes = [list(self.view(torch.empty(s, device="meta")).shape) for s in self.shapes]
-        with FusionDefinition() as fd:
-            tensors = [
-                fd.define_tensor(shape=s, contiguity=self.view is None, dtype=self.dtype(n))
-                for n, s in enumerate(shapes)
-            ]
-            for output in several(self.record(fd, *tensors)):
-                fd.add_output(output)
-        return fd
-
-    def outputs(self) -> list[Any]:
-        """Return memory for the results, filled with NaN if the dtype has it."""
-        import torch
-
-        found = []
-        for tensor in self.results([t.to("meta") for t in self.inputs()]):
-            out = torch.zeros(tensor.shape, dtype=tensor.dtype)
-            found.append(out.fill_(torch.nan) if tensor.is_floating_point() else out)
-        return found
-
-    def reference(self, inputs: list[Any]) -> list[Any]:
-        """Return the results by torch, op by op."""
-        return self.results(inputs)
-
-    def results(self, inputs: list[Any]) -> list[Any]:
-        return several(self.torch(*inputs))
-
-    @property
-    def nbytes(self) -> int:
-        small = self.at(max(self.divisor, 16))
-        inputs = [t.to("meta") for t in small.inputs()]
-        written = sum(t.nbytes for t in small.results(inputs))
-        read = [min(t.nbytes, t.untyped_storage().nbytes()) for t in inputs]
-        if self.table:
-            read[0] = min(read[0], inputs[1].numel() * inputs[0].nbytes // len(inputs[0]))
-        return (written + sum(read)) * small.divisor // self.divisor
-
-
-def several(result: Any) -> list[Any]:
-    """Return the results of a function as a list."""
-    return list(result) if isinstance(result, tuple | list) else [result]
-
-
-def torch_library() -> Any:
-    import torch
-
-    return torch
-
-
-def at_rank(fd: Any, vector: Any, like: Any, axis: int) -> Any:
-    """A vector along one axis of another tensor."""
-    return fd.ops.broadcast_in_dim(vector, shape=like.shape(), broadcast_dims=[axis])
-
-
-def dense(fd: Any, tensor: Any) -> Any:
-    """A tensor stored in the order of its axes; passes may give an output the layout of the inputs."""
-    return fd.ops.stride_order(tensor, list(range(tensor.ndim))[::-1])
-
+from tests.benchmarks.written import (
+    B,
+    F,
+    H,
+    I,
+    Q,
+    Shape,
+    Written,
+    Y,
+    Z,
+    at_rank,
+    dense,
+    flat,
+    narrow,
+    once,
+    same,
+    torch_library,
+    wide,
+)
 
 # Short rows and windows
 
@@ -607,23 +495,10 @@ def running(fd: Any, x: Any) -> Any:
     return fd.ops.mul(fd.ops.cumsum(x, 1), 0.5)
 
 
-def flat(*columns: int, rows: int = 16384) -> Callable[[int], tuple[Shape, ...]]:
-    """Rows (fewer on a CPU) by columns, then vectors of columns."""
-    return lambda d: tuple((rows // d, n) if number == 0 else (n,) for number, n in enumerate(columns))
-
-
-def same(*shape: int, count: int = 1) -> Callable[[int], tuple[Shape, ...]]:
-    return lambda d: ((shape[0] // d, *shape[1:]),) * count
-
-
 def images(channels: int, side: int, *, vectors: int = 0, last: bool = False) -> Callable[[int], tuple[Shape, ...]]:
     """Images, and vectors of one number per channel."""
     plane = (side, side, channels) if last else (channels, side, side)
     return lambda d: ((64 // d, *plane), *((channels,) for _ in range(vectors)))
-
-
-def once(*shapes: Shape) -> Callable[[int], tuple[Shape, ...]]:
-    return lambda d: shapes
 
 
 SECOND: tuple[Written, ...] = (
@@ -729,17 +604,3 @@ SECOND: tuple[Written, ...] = (
     Written(name="running_sums", kind="scans", sizes=same(16384, 4096), dtypes=(F,), record=running,
             torch=lambda x: x.cumsum(1) * 0.5),
 )
-
-
-def error(outs: list[Any], expected: list[Any]) -> float:
-    """Return the largest deviation as a share of the tolerance; infinite if an element was not written."""
-    import torch
-
-    # Relative to the largest magnitude: a few roundings of the output, and another order of summation.
-    allowed = {torch.float32: 1e-3, torch.int8: 1 / 127, torch.float8_e4m3fn: 1 / 14}
-    worst = 0.0
-    for out, other in zip(outs, expected, strict=True):
-        a, b = out.double(), other.double()
-        share = float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)) / allowed.get(out.dtype, 1e-2)
-        worst = max(worst, share if share == share else math.inf)
-    return worst

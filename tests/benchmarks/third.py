@@ -7,8 +7,25 @@ from collections.abc import Callable
 from typing import Any
 
 from fuser_lab import DataType
-from tests.benchmarks.gpu.workloads import narrow, wide
-from tests.benchmarks.second import B, F, H, I, Q, Shape, Written, Y, Z, at_rank, dense, flat, once, same, torch_library
+from tests.benchmarks.written import (
+    B,
+    F,
+    H,
+    I,
+    Q,
+    Shape,
+    Written,
+    Y,
+    Z,
+    at_rank,
+    dense,
+    flat,
+    narrow,
+    once,
+    same,
+    torch_library,
+    wide,
+)
 
 D = DataType.Double
 

@@ -10,7 +10,7 @@ import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
 from fuser_lab.runtime.cuda_compilers.numba_cuda import is_installed
 from fuser_lab.runtime.ptx import compile_phases, machine_code
-from tests.benchmarks.gpu.workloads import WORKLOADS, F
+from tests.benchmarks.gpu.workloads import WORKLOADS
 
 pytestmark = [
     pytest.mark.ptx,
@@ -69,10 +69,7 @@ def element_wise() -> list[Any]:
 
 @pytest.mark.parametrize("load", element_wise(), ids=lambda load: load.name)
 def test_workloads_are_one_kernel_of_whole_vectors(load: Any) -> None:
-    specs = [
-        fl.spec(shape, "float32" if load.dtype(number) is F else "bfloat16") for number, shape in enumerate(load.shapes)
-    ]
-    (segment,) = fl.segment(load.definition(), specs).segments
+    (segment,) = fl.segment(load.definition(), load.specs()).segments
     (phase,) = compile_phases(generate(segment.fusion, segment.scheduler, "cuda"))
     # Data that adjacent threads read as well, as in rotary embeddings, has no hint; all accesses have 16 bytes.
     plain = {"ld.global.v4.u32"} if load.name == "rope_fwd" else set()

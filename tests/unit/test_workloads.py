@@ -1,7 +1,11 @@
-"""The second set of workloads: no result depends on rounding, so any deviation is an error."""
+"""The workloads of the benchmarks: no result depends on rounding, so any deviation is an error, and shares of sizes."""
+
+from math import prod
 
 from needs import needs
 
+from tests.benchmarks.cpu.variants import SETS, SHARE
+from tests.benchmarks.gpu.workloads import WORKLOADS
 from tests.benchmarks.second import SECOND
 
 SMALL = 64  # a sixty-fourth of the elements
@@ -16,3 +20,14 @@ def test_no_rounding_decides_the_step_of_adam():
     step.sum().backward()
     change = (v.grad * v.detach()).abs().max() * torch.finfo(torch.float32).eps  # by one rounding of the second moment
     assert float(change / step.detach().abs().max()) < 1e-4, "a tenth of the tolerance"
+
+
+def test_a_sixteenth_has_a_sixteenth_of_the_elements():
+    for whole, part in zip(WORKLOADS, SETS["first"], strict=True):
+        assert prod(part.shapes[0]) * SHARE == prod(whole.shapes[0]), whole.name
+        assert part.nbytes * SHARE == whole.nbytes, whole.name
+
+
+def test_no_two_workloads_of_the_cpu_benchmark_share_a_name():
+    names = [load.name for load in SETS["all"]]
+    assert len(set(names)) == len(names) == sum(len(SETS[name]) for name in ("float", "first", "second", "third"))

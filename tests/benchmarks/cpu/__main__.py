@@ -1,9 +1,12 @@
 """CPU benchmarks: ``python -m tests.benchmarks.cpu [--set NAME] [--only NAME,...] [--peers NAME,...] [--first]``.
 
-The first set is eight pieces of neural networks in Float, written for each library as its users write them. The second
-and third sets (`tests.benchmarks.second`, `tests.benchmarks.third`) were not used for tuning; they run at a sixteenth
-of their size on a GPU. ``--strategy fastest`` plans for this CPU, with the rates that ``python -m fuser_lab fit
---this-cpu`` measured with as many threads; the peer ``bottom_up`` is fuser_lab with its default strategy.
+The set ``float`` is eight pieces of neural networks in Float, written for each library as its users write them. The
+first set (`tests.benchmarks.gpu.workloads`), and the second and third (`tests.benchmarks.second`,
+`tests.benchmarks.third`), which were not used for tuning, run at a sixteenth of their size on a GPU; ``all`` is all
+sets. ``--strategy fastest`` plans for this CPU, with the rates that ``python -m fuser_lab fit --this-cpu`` measured
+with as many threads. The peer ``bottom_up`` is fuser_lab with its default strategy; if it is measured as well, ratios
+are those of the faster plan, with bottom-up's own beside them. Numbers of segments are in parentheses where a plan has
+several.
 
 Every library uses two threads (``--threads``) and writes to given outputs where it can (torch.compile by
 ``out.copy_(result)``, which it fuses). Results are checked against Double, or against torch, before anything is timed.
@@ -27,14 +30,18 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two OpenMP runtimes in on
 
 from tests.benchmarks.cpu import first_call
 from tests.benchmarks.cpu.measuring import CLOCKS, every
-from tests.benchmarks.cpu.variants import OURS, PEERS, SETS, THREADS, Load, limit_threads
+from tests.benchmarks.cpu.variants import BASE, OURS, PEERS, SETS, THREADS, Load, limit_threads
 
 
-def ratios(row: dict[str, Any], key: str) -> tuple[float, float]:
-    """How many times faster than the best peer and than torch.compile; NaN where there is none."""
+def ratios(row: dict[str, Any], key: str) -> tuple[float, ...]:
+    """How many times faster than the best peer and than torch.compile the best of our plans is, and bottom-up's.
+
+    NaN where there is none.
+    """
     others = [row[n][key] for n in PEERS if key in row.get(n, {})]
-    compiled = row.get("compile", {}).get(key, math.nan)
-    return min(others, default=math.nan) / row[OURS][key], compiled / row[OURS][key]
+    compiled, bottom_up = (row.get(n, {}).get(key, math.nan) for n in ("compile", BASE))
+    ours = min(row[n][key] for n in (OURS, BASE) if key in row.get(n, {}))
+    return min(others, default=math.nan) / ours, compiled / ours, compiled / bottom_up
 
 
 def geometric(numbers: list[float]) -> float:
@@ -43,20 +50,28 @@ def geometric(numbers: list[float]) -> float:
     return math.exp(sum(map(math.log, known)) / len(known)) if known else math.nan
 
 
-def table(loads: list[Load], rows: dict[str, dict[str, Any]], names: list[str], key: str) -> list[str]:
+def table(
+    loads: list[Load], rows: dict[str, dict[str, Any]], names: list[str], key: str, strategy: str,
+) -> list[str]:
     """A Markdown table of milliseconds and ratios."""
-    lines = [
-        f"| workload | GB/s | {' | '.join(names)} | best peer / ours | torch.compile / ours |",
-        "|---" * (len(names) + 4) + "|",
-    ]
+    both = BASE in names
+    heads = ["best peer / ours", "torch.compile / ours", *(["torch.compile / bottom-up"] if both else [])]
+    labels = [f"{OURS}, {strategy}" if n == OURS and both else n for n in names]
+    lines = [f"| workload | GB/s | {' | '.join([*labels, *heads])} |", "|---" * (2 + len(names) + len(heads)) + "|"]
     for load in loads:
         row = rows[load.name]
-        times = [f"{row[n][key]:.3g}" if key in row[n] else row[n]["skipped"] for n in names]
-        best, compiled = ratios(row, key)
-        rate = load.nbytes / row[OURS][key] / 1e6
-        lines.append(f"| {load.name} | {rate:.1f} | {' | '.join(times)} | {best:.2f} | {compiled:.2f} |")
-    means = [geometric([ratios(row, key)[n] for row in rows.values()]) for n in range(2)]
-    return [*lines, f"| geometric mean | {'| ' * len(names)}| {means[0]:.2f} | {means[1]:.2f} |"]
+        cells = [time_text(row[n], key) for n in names]
+        cells += [f"{ratio:.2f}" for ratio in ratios(row, key)[: len(heads)]]
+        lines.append(f"| {load.name} | {load.nbytes / row[OURS][key] / 1e6:.1f} | {' | '.join(cells)} |")
+    means = [f"{geometric([ratios(row, key)[n] for row in rows.values()]):.2f}" for n in range(len(heads))]
+    return [*lines, f"| geometric mean | {'| ' * len(names)}| {' | '.join(means)} |"]
+
+
+def time_text(cell: dict[str, Any], key: str) -> str:
+    """Milliseconds, and the number of segments if there are several, or the reason why there are none."""
+    if key not in cell:
+        return str(cell["skipped"])
+    return f"{cell[key]:.3g}" + (f" ({cell['segments']})" if cell["segments"] > 1 else "")
 
 
 def first_table(rows: dict[str, dict[str, Any]]) -> list[str]:
@@ -103,7 +118,7 @@ def main() -> None:
     parser.add_argument("--first", action="store_true", help="measure first calls in new processes as well")
     parser.add_argument("--markdown", action="store_true", help="print only what docs/benchmarks.md shows")
     parser.add_argument("--json", default="", help="file for everything measured")
-    parser.add_argument("--set", choices=sorted(SETS), default="first")
+    parser.add_argument("--set", choices=sorted(SETS), default="float")
     parser.add_argument("--threads", type=int, default=THREADS)
     parser.add_argument("--strategy", default="bottom_up", help="the strategy that cuts the workloads")
     parser.add_argument("--processes", type=int, default=1, help="processes that compile before anything is timed")
@@ -117,7 +132,7 @@ def main() -> None:
         rows[name] = row
         if not options.markdown:
             cells = [f"{n} {row[n].get('min', math.nan):.2f}" for n in names]
-            print(f"{name:14s} min ms: {', '.join(cells)}", flush=True)
+            print(f"{name:20s} min ms: {', '.join(cells)}", flush=True)
     chosen = [load for load in chosen if load.name in rows]
     if options.first:
         for load in chosen:
@@ -125,7 +140,7 @@ def main() -> None:
     print("\n".join(heading(before, options)))
     for key in ("median", "min"):
         print("\n".join(["", f"Milliseconds, {'median' if key == 'median' else 'minimum'} of the samples:", ""]))
-        print("\n".join(table(chosen, rows, names, key)))
+        print("\n".join(table(chosen, rows, names, key, options.strategy)))
     if options.first:
         print("\n".join(["", "First call in a new process with empty caches:", "", *first_table(rows)]))
     if options.json:

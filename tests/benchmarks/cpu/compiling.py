@@ -2,7 +2,7 @@
 
 Processor seconds from the definition to the machine code of all kernels of a workload, in a session that has compiled
 before, with an empty cache: those of this process and of LLVM's. The workloads are those of the GPU's benchmark, with a
-sixteenth of the rows; views of torch's tensors are left out.
+sixteenth of the elements.
 """
 
 import argparse
@@ -11,18 +11,12 @@ import tempfile
 import time
 
 import fuser_lab as fl
-from fuser_lab import DataType, FusionDefinition
+from fuser_lab import FusionDefinition
 from fuser_lab.codegen.generate import evaluated_because, generate
 from tests.benchmarks.chains import CHAINS, processor_seconds
-from tests.benchmarks.gpu.workloads import WORKLOADS
-from tests.benchmarks.second import SECOND
+from tests.benchmarks.cpu.variants import SETS
 
 PROMISED = 0.6  # seconds for each of the first set
-
-_NAMES = {
-    DataType.Float: "float32", DataType.BFloat16: "bfloat16", DataType.Half: "float16", DataType.Int: "int64",
-    DataType.Char: "int8", DataType.Bool: "bool", DataType.Float8_e4m3fn: "float8_e4m3fn",
-}
 
 
 def cost(definition: FusionDefinition, specs: list[object]) -> tuple[float, int]:
@@ -42,18 +36,16 @@ def cost(definition: FusionDefinition, specs: list[object]) -> tuple[float, int]
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.cpu.compiling")
     parser.add_argument("--only", default="", help="names, separated by commas")
-    parser.add_argument("--set", default="first", choices=["first", "all"])
+    parser.add_argument("--set", default="first", choices=["first", "second"])
     options = parser.parse_args()
-    loads = [*WORKLOADS, *(w.at(16) for w in SECOND if w.view is None)] if options.set == "all" else list(WORKLOADS)
     cost(CHAINS[1].definition(20), [fl.spec((64, 1024))] * 2)
     print("| workload | kernels | processor, s | wall, s |\n|---|---|---|---|")
     late = []
-    for load in loads:
+    for load in SETS[options.set]:
         if options.only and load.name not in options.only.split(","):
             continue
-        specs = [fl.spec(shape, _NAMES[load.dtype(number)]) for number, shape in enumerate(load.shapes)]
         begin = time.perf_counter()
-        seconds, kernels = cost(load.definition(), specs)
+        seconds, kernels = cost(load.definition(), load.specs())
         late += [load.name] * (seconds > PROMISED)
         print(f"| {load.name} | {kernels} | {seconds:.2f} | {time.perf_counter() - begin:.2f} |", flush=True)
     print(f"Over {PROMISED} s: {', '.join(late) or 'none'}.")

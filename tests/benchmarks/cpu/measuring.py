@@ -41,7 +41,7 @@ def prepared(
             if not deviation <= 1:
                 row[name] = {"skipped": f"wrong by {deviation:.1e} of what is allowed"}
                 continue
-            calls[name], row[name] = call, {"error": deviation}
+            calls[name], row[name] = call, {"error": deviation, "segments": getattr(call, "segments", 1)}
         except Exception as problem:
             if name == OURS:
                 raise
@@ -67,8 +67,10 @@ def every(chosen: list[Load], names: list[str], options: argparse.Namespace) -> 
     context = multiprocessing.get_context("spawn")
     count = min(options.processes, len(chosen))
     found, ready, turn = context.Queue(), context.Barrier(count), context.Lock()
-    parts = [[load.name for load in chosen[number::count]] for number in range(count)]
-    workers = [context.Process(target=share, args=(part, names, options, ready, turn, found)) for part in parts]
+    tasks = context.Queue()
+    for name in [*(load.name for load in chosen), *[None] * count]:
+        tasks.put(name)
+    workers = [context.Process(target=share, args=(tasks, names, options, ready, turn, found)) for _ in range(count)]
     for worker in workers:
         worker.start()
     left = count
@@ -83,12 +85,12 @@ def every(chosen: list[Load], names: list[str], options: argparse.Namespace) -> 
         worker.join()
 
 
-def share(part: list[str], names: list[str], options: argparse.Namespace, ready: Any, turn: Any, found: Any) -> None:
+def share(tasks: Any, names: list[str], options: argparse.Namespace, ready: Any, turn: Any, found: Any) -> None:
     """Compile some workloads, wait for the other processes, and measure them when their turn comes."""
     limit_threads(options.threads)
     loads = {load.name: load for load in SETS[options.set]}
     waiting = {}
-    for name in part:
+    for name in iter(tasks.get, None):
         try:
             waiting[name] = prepared(loads[name], names, options)
         except Exception as problem:  # noqa: BLE001 - the others are measured all the same

@@ -2,31 +2,35 @@
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tests.benchmarks import second
+from tests.benchmarks import written
 from tests.benchmarks.cpu import workloads
-from tests.benchmarks.cpu.workloads import WORKLOADS, Workload
-from tests.benchmarks.second import SECOND, Written, several
+from tests.benchmarks.cpu.workloads import Workload
+from tests.benchmarks.gpu.workloads import WORKLOADS
+from tests.benchmarks.second import SECOND
 from tests.benchmarks.third import THIRD
+from tests.benchmarks.written import Written, several
 
 OURS = "fuser_lab"
 BASE = "bottom_up"
 PEERS = ("numpy", "eager", "compile", "jax")
 THREADS = 2
-SHARE = 16  # the second and third sets are written for a GPU; here they have a sixteenth of the elements
+SHARE = 16  # workloads that are written for a GPU have a sixteenth of the elements here
 
 Load = Workload | Written
 Call = Callable[[], None]
 
 SETS: dict[str, tuple[Load, ...]] = {
-    "first": WORKLOADS,
+    "float": workloads.WORKLOADS,
+    "first": tuple(load.at(SHARE) for load in WORKLOADS),
     "second": tuple(load.at(SHARE) for load in SECOND),
     "third": tuple(load.at(SHARE) for load in THIRD),
 }
-SETS["all"] = tuple(load for name in ("first", "second", "third") for load in SETS[name])
+SETS["all"] = tuple(load for name in ("first", "second", "third", "float") for load in SETS[name])
 
 
 def limit_threads(count: int = THREADS) -> None:
@@ -40,7 +44,7 @@ def limit_threads(count: int = THREADS) -> None:
 
 def missing(name: str, load: Load) -> str:
     """Why a variant cannot run here, empty if it can."""
-    if isinstance(load, Written) and name in {"numpy", "jax"}:
+    if name in {"numpy", "jax"} and getattr(load, name, None) is None:
         return "not written"
     module = {"numpy": "numpy", "eager": "torch", "compile": "torch", "jax": "jax"}.get(name, "fuser_lab")
     return "" if importlib.util.find_spec(module) else "not installed"
@@ -48,7 +52,7 @@ def missing(name: str, load: Load) -> str:
 
 def error(load: Load, outs: list[Any], expected: list[Any]) -> float:
     """The largest deviation as a share of what is allowed."""
-    return (second if isinstance(load, Written) else workloads).error(outs, expected)
+    return written.error(load, outs, expected) if isinstance(load, Written) else workloads.error(outs, expected)
 
 
 def variant(name: str, load: Load, inputs: list[Any], outs: list[Any], strategy: str = BASE) -> Call:
@@ -56,12 +60,25 @@ def variant(name: str, load: Load, inputs: list[Any], outs: list[Any], strategy:
     return _ours(load, inputs, outs, strategy) if name == OURS else _MAKERS[name](load, inputs, outs)
 
 
-def _ours(load: Load, inputs: list[Any], outs: list[Any], strategy: str = BASE) -> Call:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a plan."""
+
+    prepared: Any
+    inputs: list[Any]
+    outs: list[Any]
+    segments: int
+
+    def __call__(self) -> None:
+        self.prepared.run(self.inputs, self.outs)
+
+
+def _ours(load: Load, inputs: list[Any], outs: list[Any], strategy: str = BASE) -> Run:
     import fuser_lab as fl
 
     target = "this CPU" if strategy == "fastest" else None
-    prepared = fl.segment(load.definition(), inputs, strategy=strategy, target=target).prepared("cpu")
-    return lambda: prepared.run(inputs, outs) and None
+    plan = fl.segment(load.definition(), inputs, strategy=strategy, target=target)
+    return Run(plan.prepared("cpu"), inputs, outs, len(plan.segments))
 
 
 def _numpy(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
@@ -107,13 +124,14 @@ def _compile(load: Load, inputs: list[Any], outs: list[Any]) -> Call:
     return call
 
 
-def _jax(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
+def _jax(load: Load, inputs: list[Any], outs: list[Any]) -> Call:
     import jax
+    import torch
 
     jax.config.update("jax_platforms", "cpu")  # even on a machine with a GPU
     # The results of one call are the memory of the next: XLA reuses donated arrays.
-    function = jax.jit(lambda given, _: list(load.jax(*given)), donate_argnums=1, keep_unused=True)
-    given, results = [jax.device_put(a) for a in inputs], [jax.device_put(a) for a in outs]
+    function = jax.jit(lambda given, _: several(load.jax(*given)), donate_argnums=1, keep_unused=True)
+    given, results = ([jax.numpy.array(jax.numpy.from_dlpack(a)) for a in arrays] for arrays in (inputs, outs))
     checked = False
 
     def call() -> None:
@@ -121,8 +139,8 @@ def _jax(load: Workload, inputs: list[Any], outs: list[Any]) -> Call:
         results = jax.block_until_ready(function(given, results))
         if not checked:
             checked = True
-            for out, result in zip(outs, results, strict=True):
-                np.copyto(out, np.asarray(result))
+            for out, result in zip(_tensors(outs), results, strict=True):
+                out.copy_(torch.from_dlpack(result))
 
     return call
 

@@ -1,7 +1,7 @@
 """Eight memory-bound pieces of neural networks in Float: a definition, and the same by NumPy and by torch.
 
 All write into given outputs. Bytes count each input read once and each output written once; vectors of one number per
-feature or row are not counted.
+feature or row are not counted. Names that workloads of `tests.benchmarks.gpu` also have end in ``_f32``.
 """
 
 from collections.abc import Callable
@@ -352,7 +352,8 @@ WORKLOADS: tuple[Workload, ...] = (
         eager=eager_scale_relu, numpy=numpy_scale_relu, temporaries=(0, 1),
     ),
     Workload(
-        name="bias_gelu", shapes=(FLAT, (COLUMNS,)), nbytes=2 * _N, record=bias_gelu, torch=torch_gelu, jax=jax_gelu,
+        name="bias_gelu_f32", shapes=(FLAT, (COLUMNS,)), nbytes=2 * _N, record=bias_gelu, torch=torch_gelu,
+        jax=jax_gelu,
         eager=eager_gelu, numpy=numpy_gelu, temporaries=(0, 1),
     ),
     Workload(
@@ -361,23 +362,23 @@ WORKLOADS: tuple[Workload, ...] = (
         eager=eager_softmax, numpy=numpy_softmax,
     ),
     Workload(
-        name="layernorm_bwd", shapes=(FLAT, FLAT, (COLUMNS,), (ROWS, 1), (ROWS, 1)), nbytes=3 * _N,
+        name="layernorm_bwd_f32", shapes=(FLAT, FLAT, (COLUMNS,), (ROWS, 1), (ROWS, 1)), nbytes=3 * _N,
         record=layernorm_bwd, torch=torch_layernorm_bwd, jax=jax_layernorm_bwd, eager=eager_layernorm_bwd,
         numpy=numpy_layernorm_bwd,
         temporaries=(0, 2), positive=(4,),
     ),
     Workload(
-        name="rmsnorm_bwd", shapes=(FLAT, FLAT, (COLUMNS,), (ROWS, 1)), nbytes=3 * _N, record=rmsnorm_bwd,
+        name="rmsnorm_bwd_f32", shapes=(FLAT, FLAT, (COLUMNS,), (ROWS, 1)), nbytes=3 * _N, record=rmsnorm_bwd,
         torch=torch_rmsnorm_bwd, jax=jax_rmsnorm_bwd, eager=eager_rmsnorm_bwd, numpy=numpy_rmsnorm_bwd,
         temporaries=(2, 2), positive=(3,),
     ),
     Workload(
-        name="col_sum", shapes=(FLAT,), nbytes=_N, record=col_sum, torch=lambda x: (x.sum(0),),
+        name="col_sum_f32", shapes=(FLAT,), nbytes=_N, record=col_sum, torch=lambda x: (x.sum(0),),
         jax=lambda x: (x.sum(0),), eager=eager_col_sum,
         numpy=lambda x, out: np.sum(x, 0, out=out),
     ),
     Workload(
-        name="transpose_add", shapes=(FLAT, FLAT), nbytes=3 * _N, record=transpose_add, torch=lambda x,
+        name="transpose_add_f32", shapes=(FLAT, FLAT), nbytes=3 * _N, record=transpose_add, torch=lambda x,
         y: (x.t() + y,), jax=lambda x, y: (x.T + y,),
         eager=eager_transpose_add, numpy=lambda x, y, out: np.add(x.T, y, out=out),
     ),

@@ -33,18 +33,17 @@ import triton.testing
 import fuser_lab as fl
 from fuser_lab.runtime.ptx import compile_phases, machine_code
 from tests.benchmarks.gpu.libraries import KERNELS, library_call
-from tests.benchmarks.gpu.workloads import WORKLOADS, F, Workload
+from tests.benchmarks.gpu.workloads import WORKLOADS
 from tests.benchmarks.new_sizes import specialized
-from tests.benchmarks.second import SECOND, Written, several
-from tests.benchmarks.second import error as deviation
+from tests.benchmarks.second import SECOND
 from tests.benchmarks.third import THIRD
+from tests.benchmarks.written import Written, error, several
 
-SETS: dict[str, tuple[Workload | Written, ...]] = {
+SETS: dict[str, tuple[Written, ...]] = {
     "first": WORKLOADS, "second": SECOND, "third": THIRD, "all": (*WORKLOADS, *SECOND, *THIRD),
 }
 PEERS = ("compile", "max", "eager", "jax", "specialized", "bottom_up", *KERNELS)
 LIBRARIES = 4  # factor on the allowed deviation for libraries, some of which round intermediate results
-TOLERANCE = {torch.bfloat16: 1e-2, torch.float32: 1e-4}  # of the largest magnitude; rounding orders differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +70,9 @@ def captured(call: Any) -> Any:
     try:
         with torch.cuda.graph(graph):
             kept = call()
-    except Exception as error:  # noqa: BLE001 - libraries raise what they like
+    except Exception as problem:  # noqa: BLE001 - libraries raise what they like
         torch.cuda.synchronize()
-        print(f"  not captured: {error!r:.120}")
+        print(f"  not captured: {problem!r:.120}")
         return call
     graph.kept = kept  # the graph writes to this memory
     return graph.replay
@@ -86,24 +85,9 @@ def copy_rate(rep: int) -> float:
     return 2 * source.nbytes / milliseconds(lambda: target.copy_(source), rep).median
 
 
-def arrays(load: Workload | Written) -> list[Any]:
-    if isinstance(load, Written):
-        return load.inputs("cuda")
-    torch.manual_seed(0)
-    dtypes = [torch.float32 if load.dtype(n) is F else torch.bfloat16 for n in range(len(load.shapes))]
-    return [torch.randn(*shape, device="cuda", dtype=dtype) for shape, dtype in zip(load.shapes, dtypes, strict=True)]
-
-
-def check(load: Workload | Written, got: list[Any], inputs: list[Any]) -> float:
-    """The worst deviation as a share of the allowed one; NaN if poison was not overwritten."""
-    if isinstance(load, Written):
-        return deviation(got, load.reference(inputs))
-    worst = 0.0
-    for a, b in zip(got, several(load.torch(*inputs)), strict=True):
-        scale = load.scale or float(b.float().abs().max())
-        error = float((a.float() - b.float()).abs().max()) / (scale * TOLERANCE[b.dtype])
-        worst = math.inf if math.isnan(error) or a.dtype != b.dtype else max(worst, error)
-    return worst
+def check(load: Written, got: list[Any], inputs: list[Any]) -> float:
+    """The worst deviation as a share of the allowed one."""
+    return error(load, got, load.reference(inputs))
 
 
 def compiled(plan: Any, inputs: list[Any]) -> tuple[list[str], float]:
@@ -135,7 +119,7 @@ def bound(plan: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Any, Any]:
     return run, made.finish
 
 
-def checked(load: Workload | Written, plan: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Any, float]:
+def checked(load: Written, plan: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Any, float]:
     """A plan's run into outputs of an earlier run, and the deviation of its results."""
     for output in outputs:
         output.fill_(math.nan if output.is_floating_point() else 0)
@@ -146,39 +130,39 @@ def checked(load: Workload | Written, plan: Any, inputs: list[Any], outputs: lis
     return run, check(load, outputs, inputs)
 
 
-def ours(load: Workload | Written, inputs: list[Any], rep: int, strategy: Any, *, kernels: bool) -> dict[str, Any]:
+def ours(load: Written, inputs: list[Any], rep: int, strategy: Any, *, kernels: bool) -> dict[str, Any]:
     begin = time.perf_counter()
     plan = fl.segment(load.definition(), inputs, strategy=strategy)
     outputs = plan.prepared("cuda").run(inputs)
     torch.cuda.synchronize()
     first = time.perf_counter() - begin
-    run, error = checked(load, plan, inputs, outputs)
+    run, deviation = checked(load, plan, inputs, outputs)
     texts, seconds = compiled(plan, inputs) if kernels else ([], math.nan)
     return {
-        "ms": milliseconds(captured(run), rep) if error < 1 else Measured(), "error": error, "first_s": first,
+        "ms": milliseconds(captured(run), rep) if deviation < 1 else Measured(), "error": deviation, "first_s": first,
         "segments": [s.scheduler.value if s.scheduler else "none" for s in plan.segments], "kernels": texts,
         "compile_s": seconds,
     }
 
 
-def peer(name: str, load: Workload | Written, inputs: list[Any], rep: int) -> Measured:
+def peer(name: str, load: Written, inputs: list[Any], rep: int) -> Measured:
     if name == "jax":
         return by_jax(load)
     if name in KERNELS:
         call = library_call(name, load.name, inputs)
         if call is None:
             return Measured()
-        error = check(load, several(call()), inputs)
-        if not error < LIBRARIES:
-            print(f"  {name}: error {error:.2f}")
+        deviation = check(load, several(call()), inputs)
+        if not deviation < LIBRARIES:
+            print(f"  {name}: error {deviation:.2f}")
             return Measured()
         return milliseconds(captured(call), rep)
     if name in {"specialized", "bottom_up"}:
         plan = fl.segment(load.definition(), inputs)
         plan = specialized(plan, "cuda") if name == "specialized" else plan
-        run, error = checked(load, plan, inputs, plan.prepared("cuda").run(inputs))
-        if not error < 1:
-            print(f"  {name}: error {error:.2f}")
+        run, deviation = checked(load, plan, inputs, plan.prepared("cuda").run(inputs))
+        if not deviation < 1:
+            print(f"  {name}: error {deviation:.2f}")
             return Measured()
         return milliseconds(captured(run), rep)
     if name == "eager":
@@ -189,7 +173,7 @@ def peer(name: str, load: Workload | Written, inputs: list[Any], rep: int) -> Me
     return milliseconds(captured(lambda: function(*inputs)), rep)
 
 
-def by_jax(load: Workload | Written) -> Measured:
+def by_jax(load: Written) -> Measured:
     if load.jax is None:
         return Measured()
     import jax
@@ -227,20 +211,20 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {rate / 1e6:.0f} GB/s")
     rows: dict[str, dict[str, Any]] = {}
     for load in chosen:
-        inputs, floor = arrays(load), load.nbytes / rate
+        inputs, floor = load.inputs("cuda"), load.nbytes / rate
         row: dict[str, Any] = {"floor_ms": floor}
         try:
             row |= ours(load, inputs, options.rep, options.strategy, kernels=not options.no_kernels)
-        except Exception as error:  # noqa: BLE001 - the others are measured all the same
-            print(f"{load.name}: {error!r:.300}")
+        except Exception as problem:  # noqa: BLE001 - the others are measured all the same
+            print(f"{load.name}: {problem!r:.300}")
             traceback.print_exc(limit=-1)
             row |= {"ms": Measured(), "error": math.nan, "first_s": math.nan, "compile_s": math.nan}
             row |= {"segments": [], "kernels": []}
         for name in peers:
             try:
                 row[name] = peer(name, load, inputs, options.rep)
-            except Exception as error:  # noqa: BLE001
-                print(f"  {name}: {error!r:.200}")
+            except Exception as problem:  # noqa: BLE001
+                print(f"  {name}: {problem!r:.200}")
                 row[name] = Measured()
         rows[load.name] = row
         print(line(load, row, peers), flush=True)
@@ -288,7 +272,7 @@ def against_best(row: dict[str, Any], peers: list[str]) -> str:
     return f"{share(row) / share(row, best):.2f}" + (" (tie)" if row["ms"].meets(row[best]) else "")
 
 
-def line(load: Workload | Written, row: dict[str, Any], peers: list[str]) -> str:
+def line(load: Written, row: dict[str, Any], peers: list[str]) -> str:
     text = f"{load.name:21s} {share(row):5.2f}" + (" " if share(row) >= load.bar else "<")
     text += "".join(f"  {name} {share(row, name):.2f}" for name in peers if not math.isnan(row[name].median))
     ratio, spread = against_best(row, peers), (row["ms"].high - row["ms"].low) / row["ms"].median

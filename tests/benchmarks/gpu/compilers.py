@@ -20,10 +20,11 @@ import fuser_lab as fl
 from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.runtime.ptx import compile_phases, machine_code
 from fuser_lab.targets.cuda_compiler import COMPILERS, VARIABLE
-from tests.benchmarks.gpu.workloads import WORKLOADS, F, Workload
-from tests.benchmarks.second import SECOND, Written
+from tests.benchmarks.gpu.workloads import WORKLOADS
+from tests.benchmarks.second import SECOND
+from tests.benchmarks.written import Written
 
-ALL: tuple[Workload | Written, ...] = (*WORKLOADS, *SECOND)
+ALL: tuple[Written, ...] = (*WORKLOADS, *SECOND)
 DOZEN = (
     "bias_gelu", "softmax_8k", "softmax_128k", "layernorm_fwd", "layernorm_bwd", "col_sum", "all_sum", "transpose_add",
     "rope_fwd", "to_float8", "running_sums", "max_pool_2",
@@ -31,16 +32,9 @@ DOZEN = (
 ROUNDS = 3  # of alternating measurements
 
 
-def specs(load: Workload | Written) -> list[Any]:
-    if isinstance(load, Written):
-        return load.inputs("cpu")
-    dtypes = ["float32" if load.dtype(number) is F else "bfloat16" for number in range(len(load.shapes))]
-    return [fl.spec(shape, dtype) for shape, dtype in zip(load.shapes, dtypes, strict=True)]
-
-
-def kernels_of(load: Workload | Written, compiler: str) -> list[GeneratedKernel]:
+def kernels_of(load: Written, compiler: str) -> list[GeneratedKernel]:
     os.environ[VARIABLE] = compiler
-    plan = fl.segment(load.definition(), specs(load))
+    plan = fl.segment(load.definition(), load.specs())
     return [s.kernel("cuda") for s in plan.segments if not evaluated_because(s.fusion, s.scheduler)]
 
 
@@ -55,11 +49,11 @@ def compiling(kernels: Sequence[GeneratedKernel]) -> tuple[float, float, int, in
     return to_ptx, seconds, registers, sum(int(n) for log in logs for n in re.findall(r"(\d+) bytes spill", log))
 
 
-def runs(load: Workload | Written) -> dict[str, Any]:
+def runs(load: Written) -> dict[str, Any]:
     """By compiler, the checked run of a plan into newly allocated outputs."""
-    from tests.benchmarks.gpu.__main__ import arrays, captured, checked
+    from tests.benchmarks.gpu.__main__ import captured, checked
 
-    inputs, found = arrays(load), {}
+    inputs, found = load.inputs("cuda"), {}
     for compiler in COMPILERS:
         os.environ[VARIABLE] = compiler
         plan = fl.segment(load.definition(), inputs)

@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import fuser_lab as fl
-from tests.benchmarks.gpu.workloads import WORKLOADS, F
+from tests.benchmarks.gpu.workloads import WORKLOADS
 
 COLD, FROM_DISK = 3.0, 0.3  # promised seconds
 STAGES = ("segmented", "generated", "machine code")
@@ -28,11 +28,8 @@ def stages(name: str) -> dict[str, float]:
     from fuser_lab.runtime.cubins import machine_code_of
 
     load = next(w for w in WORKLOADS if w.name == name)
-    specs = [
-        fl.spec(shape, "float32" if load.dtype(number) is F else "bfloat16") for number, shape in enumerate(load.shapes)
-    ]
     clock = [time.perf_counter()]
-    plan = fl.segment(load.definition(), specs)
+    plan = fl.segment(load.definition(), load.specs())
     clock.append(time.perf_counter())
     made = [s for s in plan.segments if not evaluated_because(s.fusion, s.scheduler)]
     kernels = [generate(s.fusion, s.scheduler, "cuda") for s in made]
