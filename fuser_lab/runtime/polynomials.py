@@ -146,12 +146,23 @@ def _exp(x: Number) -> Number:
     """Return e**x for a float32, within 1.1 units in the last place (Cephes' expf), subnormal results included."""
     builder = x.builder
     # Written so that NaN is preserved in every step.
-    safe = x.where(x < -104.0, -104.0)
+    below = _rounds_to_zero(x, -104.0)
+    safe = x.where(below, 0.0)
     power = _power_of_e(safe.where(safe > 89.0, 89.0))
     # Two factors, because 2**n may overflow or underflow.
     first = builder.ashr(power.whole, _whole(1))
     second = builder.sub(power.whole, first)
-    return (power.rest + 1.0) * _power_of_two(builder, first) * _power_of_two(builder, second)
+    result = (power.rest + 1.0) * _power_of_two(builder, first) * _power_of_two(builder, second)
+    return result.where(below, 0.0)
+
+
+def _rounds_to_zero(x: Number, limit: float) -> Any:
+    """Whether a power of x is less than half of the smallest float32, as it is below a limit.
+
+    Such a power is selected, because a product that underflows takes Intel's processors over a hundred cycles, and
+    masked scores, such as -10,000, have many of them.
+    """
+    return x < limit
 
 
 def _expm1(x: Number) -> Number:
@@ -172,7 +183,8 @@ def _expm1(x: Number) -> Number:
 def _exp2(x: Number) -> Number:
     """Return 2**x for a float32, within 1.2 units in the last place (Cephes' exp2f), subnormal results included."""
     builder = x.builder
-    safe = x.where(x < -151.0, -151.0)
+    below = _rounds_to_zero(x, -151.0)
+    safe = x.where(below, 0.0)
     safe = safe.where(safe > 129.0, 129.0)
     shifted = safe + _LARGE
     r = safe - (shifted - _LARGE)
@@ -182,7 +194,8 @@ def _exp2(x: Number) -> Number:
     )
     whole = builder.sub(shifted.bits, Number(builder, _value(_LARGE)).bits)
     first = builder.ashr(whole, _whole(1))
-    return p * _power_of_two(builder, first) * _power_of_two(builder, builder.sub(whole, first))
+    result = p * _power_of_two(builder, first) * _power_of_two(builder, builder.sub(whole, first))
+    return result.where(below, 0.0)
 
 
 def _power_of_two(builder: Any, exponent: Any) -> Number:

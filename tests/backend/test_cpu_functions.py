@@ -1,7 +1,9 @@
 """Mathematical functions of CPU kernels against float64, over all of float32, in vectorized loops."""
 
+import ctypes
 import inspect
 import math
+import platform
 import re
 from collections.abc import Callable
 from typing import Any
@@ -96,6 +98,23 @@ def test_error_over_all_of_float32(name: str, exact: Any, fused: float, separate
         nearest = wanted.astype(np.float32)
     assert_within(got, wanted, nearest, most)
     np.testing.assert_array_equal(np.signbit(got[x == 0]), np.signbit(nearest[x == 0]))
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="reads the status of SSE")
+@pytest.mark.parametrize(("name", "limit"), [("exp32", -104.0), ("exp2_32", -151.0)])
+def test_powers_that_round_to_zero_do_not_underflow(name: str, limit: float) -> None:
+    """Each underflow takes Intel's processors over a hundred cycles."""
+    math_library, underflow = ctypes.CDLL(None), 0x10
+    run = loop(getattr(polynomials, name), "void(float32[::1], float32[::1])")
+    x = np.full(256, np.nextafter(np.float32(limit), np.float32(-math.inf)))
+    x[1::2] = -1e4
+    out = np.ones_like(x)
+    math_library.feclearexcept(underflow)
+    run(x, out)
+    assert not math_library.fetestexcept(underflow)
+    assert not out.any()
+    run(np.full_like(x, limit + 10.3), out)
+    assert math_library.fetestexcept(underflow), "a subnormal result"
 
 
 @pytest.mark.parametrize("name", [f[0] for f in FUNCTIONS])
