@@ -1,4 +1,4 @@
-"""CPU benchmarks: ``python -m tests.benchmarks.cpu [--set NAME] [--only NAME,...] [--peers NAME,...] [--first]``.
+"""CPU benchmarks: ``python -m tests.benchmarks.cpu [--set NAME,...] [--only NAME,...] [--peers NAME,...] [--first]``.
 
 The set ``float`` is eight pieces of neural networks in Float, written for each library as its users write them. The
 first set (`tests.benchmarks.gpu.workloads`), and the second and third (`tests.benchmarks.second`,
@@ -118,12 +118,13 @@ def main() -> None:
     parser.add_argument("--first", action="store_true", help="measure first calls in new processes as well")
     parser.add_argument("--markdown", action="store_true", help="print only what docs/benchmarks.md shows")
     parser.add_argument("--json", default="", help="file for everything measured")
-    parser.add_argument("--set", choices=sorted(SETS), default="float")
+    parser.add_argument("--set", default="float", help=f"some of {', '.join(SETS)}, separated by commas")
     parser.add_argument("--threads", type=int, default=THREADS)
     parser.add_argument("--strategy", default="bottom_up", help="the strategy that cuts the workloads")
     parser.add_argument("--processes", type=int, default=1, help="processes that compile before anything is timed")
     options = parser.parse_args()
-    chosen = [w for w in SETS[options.set] if not options.only or w.name in options.only.split(",")]
+    loads = [load for name in options.set.split(",") for load in SETS[name]]
+    chosen = [w for w in loads if not options.only or w.name in options.only.split(",")]
     names = [OURS, *(() if options.peers == "none" else options.peers.split(","))]
     before = os.getloadavg()[0]
     limit_threads(options.threads)

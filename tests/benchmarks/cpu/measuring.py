@@ -88,7 +88,7 @@ def every(chosen: list[Load], names: list[str], options: argparse.Namespace) -> 
 def share(tasks: Any, names: list[str], options: argparse.Namespace, ready: Any, turn: Any, found: Any) -> None:
     """Compile some workloads, wait for the other processes, and measure them when their turn comes."""
     limit_threads(options.threads)
-    loads = {load.name: load for load in SETS[options.set]}
+    loads = {load.name: load for load in SETS["all"]}
     waiting = {}
     for name in iter(tasks.get, None):
         try:
