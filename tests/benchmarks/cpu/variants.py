@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,11 @@ def _compile(load: Load, inputs: list[Any], outs: list[Any]) -> Call:
     def into(inputs: list[Any], outs: list[Any]) -> None:
         _copied(several(load.torch(*inputs)), outs)
 
-    torch._dynamo.reset()
-    function, given, results = torch.compile(into, dynamic=False), _tensors(inputs), _tensors(outs)
+    # TorchDynamo keeps what it compiles with the code of a function, up to eight times, and then runs it op by op. So
+    # each workload has its own code.
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    own = FunctionType(into.__code__.replace(co_name=load.name), globals(), closure=into.__closure__)
+    function, given, results = torch.compile(own, dynamic=False), _tensors(inputs), _tensors(outs)
 
     def call() -> None:
         with torch.no_grad():
