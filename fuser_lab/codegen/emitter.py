@@ -287,6 +287,10 @@ class Emitter:
         text = str(int(number))
         return text if dtype in {DataType.Int, DataType.Index} else f"{name}({text})"
 
+    def selected(self, args: tuple[Term, ...]) -> str:
+        """Return a call that selects the second or the third term, both of which are computed."""
+        return self._call("where", args)
+
     def updated(self, name: str, value: Term) -> str:
         """Return the updated running value ``name`` of a reduction."""
         del name
@@ -322,7 +326,7 @@ class Emitter:
         operand = args[0].dtype
         if fn == "select":
             if self._is_computed_anyway(term):
-                return self._call("where", args), ATOM
+                return self.selected(args), ATOM
             parts = [self._argument(a, 1) for a in args]
             return f"{parts[1]} if {parts[0]} else {parts[2]}", _WEAKEST
         if fn == "cast":

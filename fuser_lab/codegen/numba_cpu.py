@@ -1,5 +1,6 @@
 """The CPU printer: `prange` over threads, and plain inner loops that LLVM vectorizes."""
 
+import math
 from itertools import chain
 
 from fuser_lab.codegen.cpu_functions import VECTORIZED, are_called, is_vectorized
@@ -41,7 +42,7 @@ _TYPES = (
 _INTRINSICS = (
     *TRUNCATIONS, *COMPLEX_FUNCTIONS.values(),
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
-    "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "philox_uniform",
+    "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "opaque", "philox_uniform",
     "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "running_product",
     "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc", "where",
 )
@@ -134,6 +135,11 @@ class CpuEmitter(Emitter):
             self._counters.add(loop.var)  # the compiler knows that it is not negative
         self.serial_loop(loop, "prange" if parallel else "range")
         self._counters.discard(loop.var)
+
+    def selected(self, args: tuple[Term, ...]) -> str:
+        """Return a selection; LLVM must not see an infinity that has no effect on a largest or smallest element."""
+        texts = [f"opaque({self.term(arg)})" if _is_infinite(arg) else self.term(arg) for arg in args]
+        return f"where({', '.join(texts)})"
 
     def updated(self, name: str, value: Term) -> str:
         """Return a step of a reduction that may be reordered, so that the compiler vectorizes it."""
@@ -248,6 +254,10 @@ class CpuEmitter(Emitter):
         if fn == "philox_uniform":
             return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
         return super().function(term)
+
+
+def _is_infinite(term: Term) -> bool:
+    return isinstance(term, Const) and term.dtype.is_float and math.isinf(term.value.real)
 
 
 def _as(value: Term, dtype: DataType) -> Term:

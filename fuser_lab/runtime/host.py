@@ -80,7 +80,8 @@ class HostMemory:
         if isinstance(target, np.ndarray):
             np.copyto(target, to_numpy(source), casting="unsafe")
         elif is_torch(target):
-            target.copy_(from_numpy_as("torch", np.require(source, requirements=("C", "W"))))
+            array = to_numpy(source)
+            target.copy_(from_numpy_as("torch", array if _is_shareable(array) else np.array(array, order="C")))
         else:
             msg = f"out must be NumPy or torch arrays, given {type(target).__name__}, which cannot be written to."
             raise InputError(msg)
@@ -158,6 +159,11 @@ def host_memory(number: None = None) -> HostMemory:
     """Return the memory of the only CPU, which has no number."""
     del number
     return HostMemory()
+
+
+def _is_shareable(array: Array) -> bool:
+    """Whether torch can view an array."""
+    return bool(array.flags.writeable) and _is_regular(array) and min(array.strides, default=0) >= 0
 
 
 def _is_regular(array: Array) -> bool:

@@ -75,6 +75,23 @@ def where(context: Any, condition: Any, first: Any, second: Any) -> Any:
     return kind(types.boolean, kind, kind), generate
 
 
+@intrinsic
+def opaque(context: Any, x: Any) -> Any:
+    """Return a number whose value LLVM does not use.
+
+    ``maximum(total, x if c else -inf)`` would become ``maximum(total, x) if c else total``: a conditional step, which
+    LLVM vectorizes for sums and products only.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = args[0].type
+        return builder.call(
+            builder.module.declare_intrinsic("llvm.arithmetic.fence", [kind], ir.FunctionType(kind, [kind])), args,
+        )
+
+    return x(x), generate
+
+
 def _running(name: str, identity: float) -> Any:
     """Return one step of a reduction that ignores NaN: ``fmax(total, x)``, where the total is never NaN.
 

@@ -1,5 +1,6 @@
 """Compiled CPU kernels: vector instructions where they are documented, the same bits in every run, awkward shapes."""
 
+import math
 import os
 import re
 import subprocess
@@ -211,6 +212,15 @@ def test_functions_of_one_number_for_a_short_row_are_computed_for_many_rows_toge
     names = {s.buffer.name for phase in phases for s in walk(phase.body) if isinstance(s, Alloc)}
     assert bool(names) == staged
     assert len(names) <= 1  # not worthwhile for a quotient
+
+
+@pytest.mark.parametrize(("name", "fill"), [("max", -math.inf), ("min", math.inf)])
+def test_extremes_of_masked_rows_are_vectorized(name: str, fill: float) -> None:
+    def masked(fd: Any, x: Any, y: Any) -> Any:
+        return getattr(fd.ops, name)(fd.ops.where(fd.ops.gt(y, 0.0), fd.ops.mul(x, 0.125), fill), [1])
+
+    (asm,) = assembly(build(masked, ((512, 512), (512, 512)), D.Float), S.REDUCTION)
+    assert f"{name}ps" in vector_instructions(asm)
 
 
 def test_neighbouring_sums_of_a_few_rows_each_are_vectorized_together() -> None:
