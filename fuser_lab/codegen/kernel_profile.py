@@ -192,6 +192,8 @@ class _Walk:
         self._walks = 1  # of the current statement
         self._sampled = 0  # enclosing loops of which one iteration is walked
         self._neighbours = 1  # elements of a lane in a VECTORIZE loop
+        self._reaching: tuple[Any, float] = (None, 0.0)  # a mask, and the share of all warps that it leaves
+        self._waits: dict[int, bool] = {}  # by the id of a statement of the phase, which is walked repeatedly
         self._env: dict[str, Found] = {}
         for size in phase.sizes:
             whole = None if size.dtype.is_float else np.full((1, 1, 1), int(size.value))
@@ -228,12 +230,35 @@ class _Walk:
     def _block(self, statements: tuple[Statement, ...]) -> None:
         waiting = False
         for statement in statements:
-            loads = _loads(statement)
+            loads = self._loads(statement)
             if loads and not waiting:
                 self._count("unrolled", self._reached())
                 self._count("rounds", self._reached() / self._turns)
             waiting = loads
             self._statement(statement)
+
+    def _loads(self, statement: Statement) -> bool:
+        """Whether a statement waits for global memory; a loop or a guard that only loads counts as one wait."""
+        known = self._waits.get(id(statement))
+        if known is None:
+            known = self._waits[id(statement)] = self._found_to_load(statement)
+        return known
+
+    def _found_to_load(self, statement: Statement) -> bool:
+        if isinstance(statement, Loop):
+            return statement.parallel not in _SPREAD and self._only_loads(statement.body)
+        if isinstance(statement, If):
+            return not statement.otherwise and self._only_loads(statement.then)
+        if isinstance(statement, VectorLoad):
+            return statement.buffer.role in _GLOBAL
+        return any(
+            isinstance(term, Load) and term.buffer.role in _GLOBAL
+            for root in terms_of(statement) for term in root.walk()
+        )
+
+    def _only_loads(self, body: tuple[Statement, ...]) -> bool:
+        inner = [one for one in body if not isinstance(one, Let) or self._loads(one)]
+        return bool(inner) and all(self._loads(one) for one in inner)
 
     def _reached(self) -> float:
         """Return the average number of times that a warp executes the current statement."""
@@ -241,10 +266,14 @@ class _Walk:
 
     def _active(self) -> float:
         """Return the share of all warps that reach the current statement."""
-        return self._average(np.any(self._mask, axis=(1, 2)))
+        mask, share = self._reaching
+        if mask is not self._mask:
+            share = self._average(self._mask.any(axis=(1, 2)))
+            self._reaching = self._mask, share
+        return share
 
     def _average(self, of_warps: Any) -> float:
-        return float((np.broadcast_to(of_warps, self._weights.shape) * self._weights).sum())
+        return float((of_warps * self._weights).sum())
 
     def _statement(self, statement: Statement) -> None:
         match statement:
@@ -339,7 +368,7 @@ class _Walk:
     def _if(self, statement: If) -> None:
         condition, then, otherwise = self._value(statement.condition), statement.then, statement.otherwise
         outer, turns = self._mask, self._turns
-        if not _loads(statement):
+        if not self._loads(statement):
             self._turns = 1.0  # loads are not hoisted out of a branch, unless it holds nothing else
         holds = np.ones((1, 1, 1), bool) if condition is None else condition.astype(bool)
         for chosen, body in ((holds, then), (~holds if condition is not None else holds, otherwise)):
@@ -441,24 +470,6 @@ def _distinct(touches: list[_Touch]) -> Iterator[tuple[float, Whole]]:
         together = np.concatenate([touch.sectors for touch in touches if touch.times == times], axis=1)
         together.sort(axis=1)
         yield times, (np.diff(together, axis=1, prepend=-1) != 0).sum(axis=1)
-
-
-def _loads(statement: Statement) -> bool:
-    """Whether a statement waits for global memory; a loop or a guard that only loads counts as one wait."""
-    if isinstance(statement, Loop):
-        return statement.parallel not in _SPREAD and _only_loads(statement.body)
-    if isinstance(statement, If):
-        return not statement.otherwise and _only_loads(statement.then)
-    if isinstance(statement, VectorLoad):
-        return statement.buffer.role in _GLOBAL
-    return any(
-        isinstance(term, Load) and term.buffer.role in _GLOBAL for root in terms_of(statement) for term in root.walk()
-    )
-
-
-def _only_loads(body: tuple[Statement, ...]) -> bool:
-    inner = [one for one in body if not isinstance(one, Let) or _loads(one)]
-    return bool(inner) and all(_loads(one) for one in inner)
 
 
 def _stores(statements: tuple[Statement, ...]) -> bool:

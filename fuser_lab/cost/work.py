@@ -1,6 +1,6 @@
 """The arithmetic of expressions: element operations by class, counted from each op's rule for one element."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -44,10 +44,15 @@ def work_of(exprs: Iterable[Expr]) -> Work:
     A reduction counts as one step per element that it reads. Views, factories, copies and ops of the array library
     count as zero.
     """
-    total = Work()
-    for expr in exprs:
-        total += _work(expr)
-    return total
+    return total_work([_work(expr) for expr in exprs])
+
+
+def total_work(parts: Collection[Work]) -> Work:
+    """Return the sum of several amounts of arithmetic."""
+    return Work(
+        simple=sum([one.simple for one in parts]), dividing=sum([one.dividing for one in parts]),
+        special=sum([one.special for one in parts]), reducing=sum([one.reducing for one in parts]),
+    )
 
 
 def repeated_work(exprs: Sequence[Expr]) -> Work:

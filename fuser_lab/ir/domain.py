@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from fuser_lab.errors import VerificationError
 from fuser_lab.ir.scalar import Extent
@@ -146,8 +147,9 @@ class TensorDomain:
     ``transforms`` lead from it to ``logical`` (reshape, resize). ``allocation`` lists positions among the non-reduction
     axes, slowest in memory first. ``contiguity`` follows ``allocation`` and is None exactly for broadcast axes.
     ``axes`` are the logical axes without reductions: the axes of the value in memory. ``extents`` are their visible
-    sizes and ``sizes`` the same as ints, None while one of them is symbolic. ``hint`` is a layout that an inference
-    proposed: it is not part of the tensor's identity, and ``allocation`` need not follow it.
+    sizes and ``sizes`` the same as ints, None while one of them is symbolic; ``stored`` is the number of elements in
+    memory, in which an expanded axis counts once. ``hint`` is a layout that an inference proposed: it is not part of
+    the tensor's identity, and ``allocation`` need not follow it.
     """
 
     logical: tuple[IterDomain, ...]
@@ -159,6 +161,7 @@ class TensorDomain:
     axes: tuple[IterDomain, ...] = field(init=False, repr=False, compare=False)
     extents: tuple[Extent, ...] = field(init=False, repr=False, compare=False)
     sizes: tuple[int, ...] | None = field(init=False, repr=False, compare=False)
+    stored: int | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Derive the non-reduction axes, and check that the layout describes them."""
@@ -167,7 +170,10 @@ class TensorDomain:
         sizes = tuple([extent for extent in extents if isinstance(extent, int)])
         object.__setattr__(self, "axes", axes)
         object.__setattr__(self, "extents", extents)
-        object.__setattr__(self, "sizes", sizes if len(sizes) == len(extents) else None)
+        known = len(sizes) == len(extents)
+        object.__setattr__(self, "sizes", sizes if known else None)
+        stored = [size for axis, size in zip(axes, sizes, strict=True) if axis.expanded is None] if known else ()
+        object.__setattr__(self, "stored", prod(stored) if known else None)
         if self.allocation is not None and sorted(self.allocation) != list(range(len(axes))):
             msg = f"allocation order {self.allocation} is not a permutation of {len(axes)} axes."
             raise VerificationError(msg)

@@ -10,7 +10,7 @@ from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.ir.domain import IterDomain, OrderHint, allocation_of, stride_order_of
 from fuser_lab.ir.expr import AttrValue, Expr, scalars_in
 from fuser_lab.ir.printer import math_text
-from fuser_lab.ir.scalar import Scalar
+from fuser_lab.ir.scalar import Extent, Scalar
 from fuser_lab.ir.val import TensorView, Val
 from fuser_lab.ir.verifier import verify_graph, verify_stride_orders
 
@@ -60,6 +60,16 @@ class Fusion:
         return {value: tuple(exprs) for value, exprs in found.items()}
 
     @cached_property
+    def readers(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the expressions that read each value, by the name of the value."""
+        return {value.name: tuple([expr.name for expr in exprs]) for value, exprs in self.users.items()}
+
+    @cached_property
+    def output_names(self) -> frozenset[str]:
+        """Names of the outputs."""
+        return frozenset(tensor.name for tensor in self.outputs)
+
+    @cached_property
     def positions(self) -> Mapping[str, int]:
         """Place of each expression in topological order, by name."""
         return {expr.name: place for place, expr in enumerate(self.exprs)}
@@ -86,6 +96,11 @@ class Fusion:
     def is_concrete(self) -> bool:
         """Whether every extent is known."""
         return all(isinstance(e, int) for tv in self.tensors.values() for e in tv.extents)
+
+    @cached_property
+    def has_empty_tensor(self) -> bool:
+        """Whether a tensor has no elements; all extents must be known."""
+        return any(tensor.numel == 0 for tensor in self.tensors.values())
 
     @cached_property
     def deciding_scalars(self) -> frozenset[str]:
@@ -275,8 +290,10 @@ class _Canon:
     def _axis(self, axis: IterDomain) -> tuple[object, ...]:
         if not self._sizes:
             return (axis.kind.value, axis.expanded is not None)
-        extents = (axis.extent, axis.expanded)
-        return (axis.kind.value, *(e if e is None or isinstance(e, int) else self._use(e) for e in extents))
+        return (axis.kind.value, self._extent(axis.extent), self._extent(axis.expanded))
+
+    def _extent(self, extent: Extent | None) -> object:
+        return extent if extent is None or isinstance(extent, int) else self._use(extent)
 
     def _use(self, value: Val) -> tuple[object, ...]:
         if isinstance(value, Scalar) and value.value is not None:

@@ -56,7 +56,9 @@ class Term(_Remembered):
         while waiting:
             term = waiting.pop()
             yield term
-            waiting.extend(term.children[::-1])
+            children = term.children
+            if children:
+                waiting += children[::-1]
 
     def __add__(self, other: TermLike) -> "Term":
         """Return the sum."""

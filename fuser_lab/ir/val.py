@@ -64,7 +64,8 @@ class TensorView:
     @property
     def nbytes(self) -> int:
         """Bytes that the value occupies in memory."""
-        return prod(self.stored_shape) * self.dtype.itemsize
+        stored = self.domain.stored
+        return (prod(self.stored_shape) if stored is None else stored) * self.dtype.itemsize
 
     def __str__(self) -> str:
         """Return nvFuser's spelling for a global tensor, ``T0_g_float[iS0{i0}]``."""

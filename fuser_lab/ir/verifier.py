@@ -21,7 +21,7 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
 
     def declare(value: Val) -> None:
         known[value.name] = value
-        if isinstance(value, TensorView):
+        if isinstance(value, TensorView) and value.domain.sizes is None:
             # The sizes of a tensor can be read wherever the tensor can be.
             known.update((e.name, e) for e in value.extents if isinstance(e, Scalar))
 
@@ -34,10 +34,13 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
         for value in expr.inputs:
             if isinstance(value, Scalar) and value.value is not None:
                 continue
-            if value.name not in known:
+            there = known.get(value.name)
+            if there is value:
+                continue
+            if there is None:
                 msg = f"{expr.op.name} reads {value.name}, which is neither an input nor produced before it."
                 raise VerificationError(msg)
-            if known[value.name] != value:
+            if there != value:
                 msg = f"{expr.op.name} reads a value called {value.name} that is not the one produced under this name."
                 raise VerificationError(msg)
         for value in expr.outputs:
@@ -46,7 +49,8 @@ def verify_graph(inputs: Sequence[Val], exprs: Sequence[Expr], outputs: Sequence
                 raise VerificationError(msg)
             declare(value)
     for value in outputs:
-        if known.get(value.name) != value:
+        there = known.get(value.name)
+        if there is not value and there != value:
             msg = f"output {value.name} is neither an input nor produced by an expression."
             raise VerificationError(msg)
 

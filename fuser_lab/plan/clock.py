@@ -34,8 +34,7 @@ def given_strides(inputs: Iterable[object]) -> Given:
     return tuple(value.strides if isinstance(value, TensorSpec) else None for value in inputs)
 
 
-@lru_cache(maxsize=4)  # called for each segment of a plan
-def layouts_and_idle(segmented: SegmentedFusion, given: Given) -> tuple[Mapping[str, Layout], frozenset[int]]:
+def found_layouts(segmented: SegmentedFusion, given: Given) -> tuple[Mapping[str, Layout], frozenset[int]]:
     """Return the layouts of inputs and of intermediate tensors in memory, and which segments are idle.
 
     Idle segments only make views, or results that share the memory of another tensor. ``given`` are the strides of
@@ -51,6 +50,10 @@ def layouts_and_idle(segmented: SegmentedFusion, given: Given) -> tuple[Mapping[
     runs = parts.live - {view.segment for view in views}
     layouts.update((view.name, view.layout) for view in views)
     return layouts, frozenset(range(len(segmented.groups))) - runs
+
+
+# For each segment of a plan. A search compares many plans once, for which the key would take longer than the answer.
+layouts_and_idle = lru_cache(maxsize=4)(found_layouts)
 
 
 def read_layouts(tensors: Iterable[TensorView], layouts: Mapping[str, Layout]) -> dict[str, Layout]:
@@ -156,7 +159,7 @@ class ScheduledClock:
 
     def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
         """Return the predicted seconds of each segment; None for segments beyond the limit."""
-        layouts, idle = layouts_and_idle(segmented, self._given)
+        layouts, idle = found_layouts(segmented, self._given)
         found = [
             0.0 if number in idle else self._kernel(group, layouts, limited)
             for number, group in enumerate(segmented.groups)

@@ -12,12 +12,9 @@ The axes that a reduction reduces, their extents, and whether the innermost is a
 expression and do not depend on the rest of a candidate.
 """
 
-from functools import lru_cache
-
 from fuser_lab.analysis.reductions import ReductionPattern
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, reason
-from fuser_lab.ir import Fusion
 from fuser_lab.schedule.facts import CandidateFacts
 
 Places = tuple[tuple[int, bool], ...]
@@ -26,16 +23,11 @@ Places = tuple[tuple[int, bool], ...]
 def monotone_reason(facts: CandidateFacts) -> Reason | None:
     """Return why all schedulers refuse a candidate and every larger one because of its reductions, or None."""
     found = facts.patterns if facts.reduction is not None else ()
-    if len(found) < 2 or _has_empty_tensor(facts.candidate.fusion):  # NoOp accepts tensors without elements
+    if len(found) < 2 or facts.candidate.fusion.has_empty_tensor:  # NoOp accepts tensors without elements
         return None
     inner = [p for p in found if p.inner]
     outer = [p for p in found if not p.inner]
     return _other_places(facts, inner) or _other_places(facts, outer) or _both_kinds(facts, inner, outer)
-
-
-@lru_cache(maxsize=64)
-def _has_empty_tensor(fusion: Fusion) -> bool:
-    return any(tensor.numel == 0 for tensor in fusion.tensors.values())
 
 
 def _places(facts: CandidateFacts, pattern: ReductionPattern) -> Places:

@@ -12,7 +12,7 @@ from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict, accept, reason
 from fuser_lab.errors import ArgumentTypeError
-from fuser_lab.ir import Expr, Fusion, TensorView
+from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.schedule.base import Heuristics, Propose, RuledScheduler, Scheduler, heuristics_of, no
 from fuser_lab.schedule.expr_eval import ExprEval
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
@@ -90,10 +90,7 @@ def _after(before: _Known | None, fusion: Fusion) -> _Known:
     """Return the initial cache of a fusion that is asked about after another one."""
     if before is None or not _is_rewrite(before.fusion, fusion):
         return _Known(fusion, FusionLinks(fusion))
-    old = {expr.name: expr for expr in before.fusion.exprs}
-    unchanged = frozenset(
-        expr.name for expr in fusion.exprs if expr.name in old and _is_same(old[expr.name], expr, before.fusion, fusion)
-    )
+    unchanged = _unchanged(before.fusion, fusion)
     if before.before is not None:
         before.before = replace(before.before, before=None)  # one rewrite back is enough
     return _Known(fusion, FusionLinks(fusion, before.links, unchanged), before, unchanged)
@@ -103,12 +100,22 @@ def _is_rewrite(before: Fusion, fusion: Fusion) -> bool:
     return (before.inputs, before.outputs, before.aliases) == (fusion.inputs, fusion.outputs, fusion.aliases)
 
 
-def _is_same(old: Expr, new: Expr, before: Fusion, fusion: Fusion) -> bool:
-    """Whether an expression is the same before and after a rewrite, with operands from the same ops."""
-    if old is not new and old != new:
-        return False
-    makers = [(before.producers.get(value), fusion.producers.get(value)) for value in new.inputs]
-    return all(a is b or (a is not None and b is not None and a.op.name == b.op.name) for a, b in makers)
+def _unchanged(before: Fusion, fusion: Fusion) -> frozenset[str]:
+    """Return the expressions that are the same before and after a rewrite, with operands from the same ops."""
+    old = {expr.name: expr for expr in before.exprs}
+    makers = {value.name: expr.op.name for expr in before.exprs for value in expr.outputs}
+    other = set(makers)  # values that another op computes now, or none
+    for expr in fusion.exprs:
+        for value in expr.outputs:
+            if makers.get(value.name) == expr.op.name:
+                other.discard(value.name)
+            else:
+                other.add(value.name)
+    return frozenset(
+        expr.name for expr in fusion.exprs
+        if ((there := old.get(expr.name)) is expr or there == expr)
+        and not any(value.name in other for value in expr.inputs)
+    )
 
 
 def _without_rules(scheduler: Scheduler) -> Scheduler:

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.reasons import ReasonCode
-from fuser_lab.cost.traffic import CostModel, traffic
+from fuser_lab.cost.traffic import CostModel
 from fuser_lab.cost.verdict import Answer
-from fuser_lab.cost.work import Work, product_flops, work_of
+from fuser_lab.cost.work import Work, product_flops, total_work, work_of
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Fusion, OpKind, TensorView
@@ -22,7 +22,7 @@ from fuser_lab.segmentation.bottom_up import bottom_up
 from fuser_lab.segmentation.bounds import Space, bits
 from fuser_lab.segmentation.edits import glue, own_exprs
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
-from fuser_lab.segmentation.graph import SegmentedFusion, assemble
+from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
 from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.local_search import Partition, anneal, legal_price, merges, runs
 from fuser_lab.segmentation.making import as_bottom_up_writes_it, attempts_of, in_order, neighbours_apart
@@ -92,9 +92,12 @@ def predicted(segmented: SegmentedFusion, model: TimeModel) -> float:
 
 def _by_bytes(segmented: SegmentedFusion, model: TimeModel) -> list[float]:
     return [
-        model.kernel(group.exprs, traffic(segmented.fusion, group.exprs, segmented.recomputed).total)
-        for group in segmented.groups
+        model.seconds(group.moved, _work(group, model), product_flops(group.exprs)) for group in segmented.groups
     ]
+
+
+def _work(group: SegmentedGroup, model: TimeModel) -> Work:
+    return model.work(group.exprs) if model.repeats else group.work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +172,12 @@ class _TimedSpace(Space):
         known = self._prices.get(mask)
         if known is None:
             moved = super().price(mask) - self.model.launch_bytes
-            work, flops = Work(), 0
-            for i in bits(mask):
-                work, flops = work + self._work[i], flops + self._flops[i]
+            inside = list(bits(mask))
+            flops = sum([self._flops[i] for i in inside])
             if self._times.repeats:
                 work = self._times.work(self.exprs(mask))
+            else:
+                work = total_work([self._work[i] for i in inside])
             known = self._prices[mask] = round(self._times.seconds(moved, work, flops) * self._times.bandwidth)
         return known
 
@@ -384,8 +388,7 @@ class _Search:
                     ]
                     # A value that is no longer written does not have to be kept by the segment that computes it.
                     written = now.fusion.producers[now.fusion.tensors[tensor]].name
-                    merged, union = self._merged(done.segmented, (*readers[:1], written))
-                    after = sum(self.times(merged))
+                    merged, after, union = self._merged(done.segmented, (*readers[:1], written))
                     if after < seconds:
                         now, seconds, changed = merged, after, True
                         made += [*made_here, *union]
@@ -420,9 +423,9 @@ class _Search:
                 readers = tuple(e.name for e in own_exprs(now, target) if tensor in e.tensor_inputs)
                 if (tensor.name, readers) in tried or not readers:
                     continue
-                moved = sum(tv.nbytes for tv in (*group.tensor_inputs, *group.outputs))
+                moved = group.moved
                 more = sum(tv.nbytes for tv in sources if tv not in group.tensor_inputs) - tensor.nbytes
-                work = self.model.work(group.exprs)
+                work = _work(group, self.model)
                 flops = product_flops(group.exprs)
                 gain = self.model.seconds(moved + more, work + extra, flops) - self.model.seconds(moved, work, flops)
                 if len(targets) == 1 and tensor not in now.fusion.outputs:
@@ -430,23 +433,29 @@ class _Search:
                 if gain < 0:
                     yield gain, tensor.name, target, readers
 
-    def _merged(self, now: SegmentedFusion, changed: Names) -> tuple[SegmentedFusion, tuple[Attempt, ...]]:
-        """Return a plan that merges a segment with one of these expressions and a neighbour, if that saves time."""
+    def _merged(self, now: SegmentedFusion, changed: Names) -> tuple[SegmentedFusion, float, tuple[Attempt, ...]]:
+        """Return a plan that merges a segment with one of these expressions and a neighbour, if that saves time.
+
+        Beside the plan, which may be the given one, its predicted seconds and the attempt that makes it.
+        """
         seconds = sum(self.times(now))
         for home, other in _neighbours(now, changed):
+            if now.path(home, other) or now.path(other, home):
+                continue  # they cannot be merged
             try:
                 merged = glue(now, home, other, self.rationed, self.options.segment_set)
             except IllegalEdit:
                 continue
-            if sum(self.times(merged)) < seconds and merged.fusion is now.fusion:
+            after = sum(self.times(merged))
+            if after < seconds and merged.fusion is now.fusion:
                 pair = [own_exprs(now, index) for index in (home, other)]
                 names = [tuple(e.name for e in exprs if e.name not in now.recomputed) for exprs in pair]
                 union = Attempt(
                     phase=f"{PHASE}: merge", kind=Kind.MERGE, subjects=tuple(n for n in names if n),
                     outcome=Outcome.ACCEPTED,
                 )
-                return merged, (union,)
-        return now, ()
+                return merged, after, (union,)
+        return now, seconds, ()
 
 
 def _neighbours(now: SegmentedFusion, names: Names) -> Iterator[tuple[int, int]]:

@@ -6,6 +6,7 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict
+from fuser_lab.cost.work import Work, work_of
 from fuser_lab.errors import VerificationError
 from fuser_lab.ir import Expr, Fusion, TensorView, Val
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate
@@ -52,6 +53,11 @@ class SegmentedGroup:
     def moved(self) -> int:
         """Bytes that it reads and writes."""
         return sum(tv.nbytes for tv in (*self.tensor_inputs, *self.outputs))
+
+    @cached_property
+    def work(self) -> Work:
+        """Arithmetic of the expressions, each computed once."""
+        return work_of(self.exprs)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -125,11 +131,15 @@ class SegmentedFusion:
         return {name: tuple(sorted(places)) for name, places in found.items()}
 
     @cached_property
+    def written(self) -> frozenset[TensorView]:
+        """Tensors that some group writes."""
+        return frozenset([tv for group in self.groups for tv in group.outputs])
+
+    @cached_property
     def crossing(self) -> tuple[TensorView, ...]:
         """Tensors that one group writes and another reads, in order."""
-        written = {tv for group in self.groups for tv in group.outputs}
         read = {tv for group in self.groups for tv in group.tensor_inputs}
-        return tuple(tv for tv in self.fusion.tensors.values() if tv in written and tv in read)
+        return tuple(tv for tv in self.fusion.tensors.values() if tv in self.written and tv in read)
 
     @cached_property
     def crossing_names(self) -> frozenset[str]:

@@ -256,6 +256,7 @@ def anneal(
     shared = [flow for flow in space.flows if (flow.producer | flow.readers).bit_count() > 1]
     if not shared:
         return partition
+    excludes = any(apart)
     heat = max(sum(flow.bytes for flow in shared) // len(shared), space.model.launch_bytes)
     for step in range(rounds):
         if step % 64 == 0 and is_late():
@@ -267,7 +268,7 @@ def anneal(
         moved = _moved(partition, first, dice)
         new = [mask for mask in ((moved, a & ~moved) if a == b else (a & ~moved, b | moved)) if mask]
         gone = {a, b}
-        if set(new) == gone or any(_excluded(mask, apart) for mask in new):
+        if set(new) == gone or (excludes and any(_excluded(mask, apart) for mask in new)):
             continue
         paid = sum(partition.segments[mask] for mask in gone)
         change = sum(space.price(mask) for mask in new) - paid

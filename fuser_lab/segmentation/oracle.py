@@ -58,26 +58,29 @@ def candidate(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] 
     ``recomputed`` names expressions that readers make again for themselves (forwarded chains and factories): their
     results do not leave a segment, unless it consists of nothing else.
     """
-    chosen = set(exprs)
-    if all(expr.name in recomputed for expr in chosen if expr.tensor_outputs):
+    # By names, which do not repeat within a fusion: this is called for every question to schedulers.
+    chosen = {expr.name: expr for expr in exprs}
+    if recomputed and all(name in recomputed for name, expr in chosen.items() if expr.tensor_outputs):
         recomputed = frozenset()
-    chosen.update(_scalar_chain(fusion, chosen))
-    ordered = tuple(sorted(chosen, key=lambda expr: fusion.positions[expr.name]))
-    made = {value for expr in ordered for value in expr.outputs}
-    inputs: dict[Val, None] = {}
-    for expr in ordered:
+    if len(fusion.tensor_exprs) < len(fusion.exprs):
+        chosen.update((expr.name, expr) for expr in _scalar_chain(fusion, chosen.values()))
+    order = sorted(chosen, key=fusion.positions.__getitem__)
+    made: set[str] = set()
+    inputs: dict[str, Val] = {}
+    outputs: list[TensorView] = []
+    readers, results = fusion.readers, fusion.output_names
+    for name in order:
+        expr = chosen[name]
         for value in expr.inputs:
-            if value not in made and not (isinstance(value, Scalar) and value.value is not None):
-                inputs[value] = None
-    results = set(fusion.outputs)
-    outputs = tuple(
-        tv
-        for expr in ordered
-        for tv in expr.tensor_outputs
-        if expr.name not in recomputed
-        and (tv in results or any(user not in chosen for user in fusion.users.get(tv, ())))
-    )
-    return Candidate(fusion, ordered, tuple(inputs), outputs)
+            if value.name not in made and not (isinstance(value, Scalar) and value.value is not None):
+                inputs[value.name] = value
+        made.update([value.name for value in expr.outputs])
+        if name not in recomputed:
+            outputs += [
+                tv for tv in expr.tensor_outputs
+                if tv.name in results or any(reader not in chosen for reader in readers.get(tv.name, ()))
+            ]
+    return Candidate(fusion, tuple([chosen[name] for name in order]), tuple(inputs.values()), tuple(outputs))
 
 
 def _scalar_chain(fusion: Fusion, exprs: Iterable[Expr]) -> set[Expr]:

@@ -54,7 +54,7 @@ def chain_of(segmented: SegmentedFusion, tensor: TensorView, *, reductions: bool
         If one of them must not be computed again.
     """
     fusion = segmented.fusion
-    stored = {tv for group in segmented.groups for tv in group.outputs}
+    stored = segmented.written
     found: dict[Expr, None] = {}
     waiting = [fusion.producers[tensor]]
     while waiting:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fuser_lab.arguments import named, shown
-from fuser_lab.cost.work import work_of
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import Attempt, DecisionLog, Kind, Outcome
 from fuser_lab.ir import Expr, Fusion, TensorView
@@ -240,8 +239,8 @@ def _segments_text(segments: Sequence[int]) -> str:
 
 def moved_bytes(segmented: SegmentedFusion) -> int:
     """Return the bytes that all segments read and write, each tensor once for each segment that touches it."""
-    return sum(tv.nbytes for group in segmented.groups for tv in (*group.tensor_inputs, *group.outputs))
+    return sum(group.moved for group in segmented.groups)
 
 
 def _operations(segmented: SegmentedFusion) -> int:
-    return sum(work_of(group.exprs).operations for group in segmented.groups)
+    return sum(group.work.operations for group in segmented.groups)
