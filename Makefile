@@ -35,7 +35,10 @@ TEST_READY := $(VENV)/ready-test
 NOTEBOOK := notebooks/00_quickstart.ipynb
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all test-torch-oldest test-mlir pytest check fuzz pages scripts browser
+.PHONY: help lab test test-all test-torch-oldest test-mlir pytest check collected fuzz pages scripts browser
+
+# Some containers set it. Hundreds of processes that tests start would then compile every module that they import.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -51,18 +54,19 @@ lab: $(LAB_READY)
 	  --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
 	  --LabApp.extension_manager=readonly --LabApp.default_url=/lab/tree/$(NOTEBOOK) $(LAB_ARGS)
 
-# Where there is no browser yet, it is downloaded while mypy runs on one core.
+# While mypy runs on one core, modules of tests are compiled, and a browser is downloaded where there is none.
 test:
-	@$(MAKE) --no-print-directory -j 2 check browser
+	@$(MAKE) --no-print-directory -j 3 check browser $(if $(PYTEST_ARGS),,collected)
 	@$(MAKE) --no-print-directory pytest
 
 # One more than there are cores: tests in a browser wait most of the time.
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+SHARED = "not (benchmark or matrix)"
 
 # What asserts times runs alone, after everything else has been shared among the cores.
 pytest: $(TEST_READY)
 ifeq "$(PYTEST_ARGS)" ""
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not (benchmark or matrix)"
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m $(SHARED)
 	$(PY) -m pytest -m benchmark
 else
 	$(PY) -m pytest $(PYTEST_ARGS)
@@ -76,7 +80,7 @@ test-torch-oldest: VENV := .venv-torch-oldest
 test-torch-oldest:
 	@$(MAKE) --no-print-directory VENV=$(VENV) $(VENV)/ready-test
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'torch==2.6.0'
-	$(VENV)/bin/python -m pytest -n auto tests/bridge -m "not (benchmark or matrix)"
+	$(VENV)/bin/python -m pytest -n auto tests/bridge -m $(SHARED)
 
 test-mlir: VENV := .venv-mlir
 test-mlir:
@@ -84,6 +88,10 @@ test-mlir:
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cuda-mlir]'
 	$(VENV)/bin/python -m pytest -n auto -m mlir
 	FUSER_LAB_CUDA_COMPILER=mlir $(VENV)/bin/python -m pytest -n auto -m "ptx and not mlir"
+
+# pytest rewrites the assertions of each module that it imports. Processes that begin together would each do so.
+collected: $(TEST_READY)
+	@$(PY) -m pytest -qq --collect-only -m $(SHARED) > $(VENV)/collected || { cat $(VENV)/collected; false; }
 
 check: $(TEST_READY)
 	$(PY) -m ruff check .

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import gc
 import os
 import sys
 from collections import Counter
@@ -21,8 +22,11 @@ import hypothesis
 import pytest
 from browser_path import HOW, find_browser
 from needs import INSTALL, MAY_BE_SKIPPED, NEEDS_DEVICE, missing, needs
+from shares import shared_out
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# Markers of tests that take seconds each, and wait for other processes part of the time.
+LONGEST = ("browser", "notebooks")
 
 hypothesis.settings.register_profile("fuser_lab", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("fuser_lab")
@@ -77,13 +81,26 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if done and not any(library in text for library in INSTALL) else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the collector of garbage away from what lives as long as the run: modules, functions and parameters."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)  # when markers have selected the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if (file := config.getoption("--not-passed-in")) is None:
-        return
-    passed = _outcomes(Path(file)).passed
-    done = [item for item in items if item.nodeid in passed]
-    config.hook.pytest_deselected(items=done)
-    items[:] = [item for item in items if item.nodeid not in passed]
+    if (file := config.getoption("--not-passed-in")) is not None:
+        passed = _outcomes(Path(file)).passed
+        done = [item for item in items if item.nodeid in passed]
+        config.hook.pytest_deselected(items=done)
+        items[:] = [item for item in items if item.nodeid not in passed]
+    longest = [lambda item, name=name: item.get_closest_marker(name) is not None for name in LONGEST]
+    items[:] = shared_out(items, longest, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
 @pytest.hookimpl(trylast=True)

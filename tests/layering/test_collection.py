@@ -1,9 +1,10 @@
-"""Files that a run skips: those whose tests have all passed before, and those without the requested marker."""
+"""What a run collects and in which order: files that it skips, and the tests that processes begin with."""
 
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from shares import shared_out
 
 
 @pytest.fixture
@@ -35,3 +36,16 @@ def test_a_file_without_the_marker_asked_for_is_left_out(ignores):
     assert ignores("def test_one", markexpr="benchmark")
     assert not ignores("@pytest.mark.benchmark", markexpr="benchmark")
     assert not ignores("def test_one", markexpr="not (benchmark or matrix)")
+
+
+def test_each_process_begins_with_one_of_the_longest_groups():
+    tests = ["u1", "p1", "u2", "n1", "p2", "u3", "u4", "u5", "n2"]
+    longest = [lambda test: test[0] == "p", lambda test: test[0] == "n"]
+    assert shared_out(tests, longest, 1) == tests
+    assert shared_out(tests, longest, 2) == ["p1", "p2", "u1", "u2", "n1", "n2", "u3", "u4", "u5"]
+    assert shared_out(tests, longest, 3) == ["p1", "p2", "u1", "n1", "n2", "u2", "u3", "u4", "u5"]
+
+
+def test_a_group_that_is_larger_than_a_share_takes_room_from_the_next_process():
+    tests = ["u1", "p1", "p2", "p3", "p4", "u2"]
+    assert shared_out(tests, [lambda test: test[0] == "p"], 2) == ["p1", "p2", "p3", "p4", "u1", "u2"]
