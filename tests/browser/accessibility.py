@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 RUN = """async ([selector, rules]) => {
   const moving = document.getAnimations().filter((one) => one.effect.getComputedTiming().endTime < Infinity);
   await Promise.allSettled(moving.map((one) => one.finished));  // what fades in has too little contrast until then
+  const given = { resultTypes: ['violations'], preload: false };  // its preloading reads all style sheets of JupyterLab
   const only = rules.length ? { runOnly: { type: 'rule', values: rules } } : {};
-  const found = await window.axe.run(selector, { resultTypes: ['violations'], ...only });
+  const found = await window.axe.run(selector, { ...given, ...only });
   return found.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical').flatMap(
     (v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 200)} ${n.any.map((c) => c.message).join(' ')}`));
 }"""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browser.lab import open_notebook, replace_cells, start_lab, write_notebook
+from browser.lab import change_theme, open_notebook, replace_cells, start_lab, write_notebook
 from browser_path import HOW, find_browser
 
 if TYPE_CHECKING:
@@ -84,35 +84,35 @@ def lab(tmp_path_factory: pytest.TempPathFactory, repository: Path, browser: Bro
 
 
 @pytest.fixture(scope="session")
-def desks() -> Iterator[dict[str, Desk]]:
-    """The notebook of each theme that tests share: opening another takes three times as long as most tests."""
-    shared: dict[str, Desk] = {}
+def desks() -> Iterator[list[Desk]]:
+    """The notebook that tests share, once it is open: opening another takes three times as long as most tests."""
+    shared: list[Desk] = []
     yield shared
-    for desk in shared.values():
-        desk.page.context.close()
+    for desk in shared:
+        desk.page.close()
 
 
 @pytest.fixture
 def open_explorer(
-    lab: Lab, browser: Browser, desks: dict[str, Desk], request: pytest.FixtureRequest,
+    lab: Lab, browser: Browser, desks: list[Desk], request: pytest.FixtureRequest,
 ) -> Iterator[Callable[..., Desk]]:
     """Run these cells in a notebook and wait for its explorer; ``fresh`` opens one that no other test uses."""
     own, failed = [], request.session.testsfailed
-    taken: set[str] = set()
+    taken = False
 
     def open_it(*cells: str, theme: str = "light", fresh: bool = False) -> Desk:
-        desk = None if fresh or theme in taken else desks.get(theme)
-        if desk is None:
+        nonlocal taken
+        if fresh or taken or not desks:
             path = lab.root / f"n{len(list(lab.root.iterdir()))}.ipynb"
             write_notebook(path, SETUP, *cells)
             desk, errors = open_notebook(lab, browser, path.name, theme=theme)
-            if fresh or theme in taken:
-                own.append(desk)
-            else:
-                desks[theme] = desk
+            (own if fresh or taken else desks).append(desk)
         else:
+            (desk,) = desks
+            if desk.theme != theme:
+                change_theme(desk, theme)
             errors = replace_cells(desk, SETUP, *cells)
-        taken.add(theme)
+        taken = taken or not fresh
         assert errors == []
         desk.explorer.wait_for()
         if desk.explorer.locator(".fl-node").count():
@@ -121,6 +121,7 @@ def open_explorer(
 
     yield open_it
     if request.session.testsfailed > failed:  # in any state
-        own += [desks.pop(theme) for theme in taken if theme in desks]
+        own += desks
+        desks.clear()
     for desk in own:
-        desk.page.context.close()
+        desk.page.close()

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from .waiting import PATIENCE, eventually, expect
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 OWN_DIRECTORIES = (
     "JUPYTER_CONFIG_DIR",
@@ -62,6 +62,8 @@ REPLACE = """async (sources) => {
   panel.content.activeCellIndex = 0;
   panel.content.mode = 'command';
 }"""
+CHANGE_THEME = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 VIEW = {"width": 1440, "height": 1250}
 SHOW_CELL = """async (needle) => {
   const notebook = window.jupyterapp.shell.currentWidget.content;
@@ -89,6 +91,18 @@ class Lab:
     root: Path
     settings: Path
     process: subprocess.Popen[bytes]
+    context: BrowserContext | None = None
+
+    def page(self, browser: Browser) -> Page:
+        """Return a new page; all share a context, so the browser compiles JupyterLab's scripts once."""
+        if self.context is None:
+            self.context = browser.new_context(viewport=VIEW)
+            self.context.set_default_timeout(PATIENCE)
+        return self.context.new_page()
+
+    def address(self, path: str) -> str:
+        """Return the address of a notebook, in a new workspace."""
+        return f"{self.url}/lab/workspaces/e2e-{secrets.token_hex(4)}/tree/{path}?reset&token={self.token}"
 
     def stop(self) -> None:
         """End the server and its kernels: they have their own process group."""
@@ -139,6 +153,7 @@ class Desk:
 
     page: Page
     path: str
+    theme: str = "light"
     complaints: list[str] = field(default_factory=list)
     strangers: list[str] = field(default_factory=list)
 
@@ -238,20 +253,26 @@ class Desk:
 
 def open_notebook(lab: Lab, browser: Browser, path: str, *, theme: str = "light") -> tuple[Desk, list[str]]:
     """Open a notebook, run all cells, and return the page with the errors of the cells."""
-    name = "JupyterLab Dark" if theme == "dark" else "JupyterLab Light"
-    (lab.settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": name}))
-    context = browser.new_context(viewport=VIEW, color_scheme=theme)
-    context.set_default_timeout(PATIENCE)
-    page = context.new_page()
-    desk = Desk(page, path)
+    (lab.settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": THEMES[theme]}))
+    page = lab.page(browser)
+    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    desk = Desk(page, path, theme)
     page.on("console", lambda m: desk.complaints.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda e: desk.complaints.append(f"{e} {e.stack}"))
     page.on("request", lambda r: desk.strangers.append(r.url) if _strange(r.url) else None)
-    page.goto(f"{lab.url}/lab/workspaces/e2e-{secrets.token_hex(4)}/tree/{path}?reset&token={lab.token}")
+    page.goto(lab.address(path))
     page.wait_for_function("window.jupyterapp && window.jupyterapp.started.then(() => true)")
     page.evaluate(ROOM)
     errors: list[str] = page.evaluate(RUN_ALL, path)
     return desk, errors
+
+
+def change_theme(desk: Desk, theme: str) -> None:
+    """Show a page in another theme."""
+    desk.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    desk.page.evaluate(CHANGE_THEME, THEMES[theme])
+    desk.page.wait_for_function("(theme) => document.body.dataset.jpThemeName === theme", arg=THEMES[theme])
+    desk.theme = theme
 
 
 def replace_cells(desk: Desk, *cells: str) -> list[str]:

@@ -1,9 +1,7 @@
 """The saved explorer of a notebook: without a kernel, in an untrusted notebook, and as exported HTML."""
 
 import re
-import secrets
 
-import nbformat
 import pytest
 from browser.waiting import PATIENCE, expect, until
 
@@ -26,26 +24,16 @@ SAVE = """async () => {
 }"""
 
 
+OPEN = "(path) => { window.jupyterapp.commands.execute('docmanager:open', { path }); }"
+
+
 @pytest.fixture
-def open_page(browser):
-    """Open an address in a new page, which makes no requests to other hosts."""
-    contexts = []
-
-    def open_it(url, *, offline=False):
-        context = browser.new_context(viewport={"width": 1440, "height": 1000}, offline=offline)
-        contexts.append(context)
-        context.set_default_timeout(PATIENCE)
-        page = context.new_page()
-        page.goto(url)
-        return page
-
-    yield open_it
-    for context in contexts:
-        context.close()
-
-
-def opened(lab, open_page, path):
-    return open_page(f"{lab.url}/lab/workspaces/e2e-{secrets.token_hex(4)}/tree/{path}?reset&token={lab.token}")
+def offline(browser):
+    """A page without network."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, offline=True)
+    context.set_default_timeout(PATIENCE)
+    yield context.new_page()
+    context.close()
 
 
 def explore_in(page):
@@ -56,7 +44,10 @@ def explore_in(page):
     expect(frame.locator(".fx-facts")).to_have_text(re.compile("^3 segments"))
 
 
-def test_a_notebook_shows_the_edited_plan_without_its_kernel(lab, open_explorer, open_page, shots):
+def test_a_notebook_shows_the_edited_plan_without_its_kernel(lab, browser, open_explorer, offline, shots):
+    import nbformat  # takes a second, and so does nbconvert
+    from nbconvert import HTMLExporter
+
     desk = open_explorer(PLAN, fresh=True)
     kept = desk.page.locator(".fl-saved")
     kept.wait_for(state="attached")
@@ -69,24 +60,26 @@ def test_a_notebook_shows_the_edited_plan_without_its_kernel(lab, open_explorer,
     notebook = nbformat.read(lab.root / path, as_version=4)
     assert len(notebook.cells[1].outputs[0].data["text/html"]) < 150_000
 
-    page = opened(lab, open_page, path)
+    page = lab.page(browser)
+    page.goto(lab.address(path))
     explore_in(page)
     expect(page.get_by_text("Error displaying widget")).to_be_hidden()
     page.screenshot(path=shots / "saved-notebook.png")
 
     notebook.cells[0].source += "\n# Not signed by this user, so not trusted."
     nbformat.write(notebook, lab.root / "untrusted.ipynb")
-    page = opened(lab, open_page, "untrusted.ipynb")
-    picture = page.locator(".jp-OutputArea img")
+    page.evaluate(OPEN, "untrusted.ipynb")
+    shown = page.locator(".jp-NotebookPanel:visible").filter(has_text="Not signed by this user")
+    picture = shown.locator(".jp-OutputArea img")
     picture.wait_for()
     until(lambda: picture.evaluate("(img) => img.decode().then(() => img.naturalWidth)"), lambda width: width > 100)
-    expect(page.locator(".jp-OutputArea iframe")).to_have_count(0)
+    expect(shown.locator(".jp-OutputArea iframe")).to_have_count(0)
     page.screenshot(path=shots / "untrusted-notebook.png")
-
-    from nbconvert import HTMLExporter  # takes seconds
+    page.close()
 
     for template in ("lab", "basic"):  # nbconvert's own page, and the body that nbviewer inserts into its page
         exported = lab.root / f"exported-{template}.html"
         html, _ = HTMLExporter(template_name=template).from_notebook_node(notebook)
         exported.write_text(f"<!DOCTYPE html><body>{html}" if template == "basic" else html, encoding="utf-8")
-        explore_in(open_page(exported.as_uri(), offline=True))
+        offline.goto(exported.as_uri())
+        explore_in(offline)

@@ -35,8 +35,9 @@ PANEL_FAULTS = """(panel) => {
   const texts = [...panel.querySelectorAll("svg text")].filter((t) => shown(t) && t.textContent.trim());
   const controls = [...panel.querySelectorAll("button, input, select")].filter(shown);
   for (const all of [texts, controls]) {
-    all.forEach((a, n) => all.slice(n + 1).forEach((b) => {
-      if (meet(box(a), box(b))) faults.push(`${a.textContent} meets ${b.textContent}`);
+    const boxes = all.map(box);
+    boxes.forEach((a, n) => boxes.slice(n + 1).forEach((b, m) => {
+      if (meet(a, b)) faults.push(`${all[n].textContent} meets ${all[n + 1 + m].textContent}`);
     }));
   }
   for (const c of controls) if (box(c).right > frame.right + 1) faults.push(`${c.textContent} sticks out`);
