@@ -236,7 +236,9 @@ class CpuNest(CpuBands):
                 unit = stack.enter_context(
                     values.loop("unit", stop, ParallelType.serial, start=start, largest=units, pinned=True),
                 )
-            place, part = self._remainder(unit, outer * tiles), self._quotient(unit, outer * tiles)
+            place, part = unit, index(0)
+            if split > 1:
+                place, part = self._remainder(unit, outer * tiles), self._quotient(unit, outer * tiles)
             i, column = self._quotient(place, tiles), self._remainder(place, tiles)
             places = self._flat(self._kept_outer, i)
             first, last = self._chunk(column, tile, run)

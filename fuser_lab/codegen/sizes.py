@@ -32,8 +32,9 @@ from fuser_lab.codegen.kernel_ir import (
     walk,
 )
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Const, Term, Var
+from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
 
 LEAST = 2  # index arithmetic with 0 and 1 is simpler, so these extents have separate kernels
@@ -51,14 +52,12 @@ def with_sizes(kernel: Kernel) -> Kernel:
     """Return a kernel that takes the extents of its outermost loops as arguments, unless it is specialized."""
     used = names_in(kernel)
     counts = _counts(kernel)
-    own = _GpuSizes if target_of(kernel.target).has_blocks else _CpuSizes
 
     def sized(phase: Phase) -> Phase:
         if phase.schedule is not None and phase.schedule.specialized:
             return phase
-        writer = _GuardSizes if phase.schedule is None else own
         # Phases do not share parameters, because which of their constants are equal differs between sizes.
-        return writer(_Parameters(used), counts).phase(phase)
+        return _writer(kernel, phase)(_Parameters(used), counts).phase(phase)
 
     return replace(kernel, phases=tuple(map(sized, kernel.phases)))
 
@@ -75,6 +74,17 @@ def names_in(kernel: Kernel) -> set[str]:
             elif isinstance(statement, Alloc):
                 names.add(statement.buffer.name)
     return names
+
+
+def _writer(kernel: Kernel, phase: Phase) -> "type[_Sizes]":
+    """Return what replaces the constants of a phase."""
+    if phase.schedule is None:
+        return _GuardSizes
+    if target_of(kernel.target).has_blocks:
+        return _GpuSizes
+    columns = phase.schedule.style is Style.COLUMNS and phase.schedule.split == 1
+    # Whether each iteration traverses all rows of some columns, so that only loops over rows have the outermost extent.
+    return _ColumnSizes if columns and all(n.space.reduces_outermost for n in kernel.nests) else _CpuSizes
 
 
 def _counts(kernel: Kernel) -> frozenset[int]:
@@ -230,6 +240,30 @@ class _CpuSizes(_Sizes):
         if value.dtype is DataType.Index and is_index(value):
             return self.steps(value) if _mentions(value, moving) else value
         return self.compared(value, moving)
+
+
+class _ColumnSizes(_CpuSizes):
+    """Parameters of CPU kernels that traverse columns: bounds of the loops over rows.
+
+    Columns are the axes inside the outermost one, so their number and their distribution are constants of the kernel
+    anyway, and LLVM optimizes loops over a known number of them.
+    """
+
+    def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
+        """Return a loop, with parameters in its bounds unless it is over columns.
+
+        A loop that begins at 0 is written such that it has an iteration. LLVM then computes the constants of functions
+        before the loop. Otherwise it reloads them for each vector, which takes a tenth longer for a softmax.
+        """
+        if not any(isinstance(s, Loop) for s in walk(loop.body)):
+            return replace(loop, body=self.block(loop.body, moving, outermost=False))
+        found = super().loop(loop, moving, outermost=outermost)
+        sized = isinstance(loop.stop, Const) and isinstance(found.stop, Var) and loop.start == index(0)
+        return replace(found, stop=apply("max", found.stop, index(1))) if sized and not outermost else found
+
+    def value(self, value: Term, moving: Names) -> Term:
+        """Return the value of a variable; the index of a chunk's first column, or of a block of rows, has constants."""
+        return value if value.dtype is DataType.Index and is_index(value) else self.compared(value, moving)
 
 
 class _GpuSizes(_Sizes):

@@ -23,11 +23,6 @@ CPU_FEW_UNITS = 8
 CPU_UNITS = 16  # iterations that occupy 16 cores, for loops that are cut into more iterations at no cost
 PARTIAL_ROWS = 256
 PARTIAL_ELEMENTS = 4096
-SPECIALIZED = (
-    "specialized for all sizes: several passes over rows take 20 % longer if LLVM does not know their number"
-)
-
-
 
 def choose_loops(space: Space, target: str) -> LoopSchedule:
     """Return the loops of a nest on the named target; correct for any extents."""
@@ -59,11 +54,7 @@ def _cpu(space: Space) -> LoopSchedule:
     units = (space.rows // max(space.kept_run, 1)) * -(-space.kept_run // max(tile, 1))
     few = units < CPU_FEW_UNITS and space.passes == 1
     split = CPU_SPLIT if parallel and few and space.depth >= 2 * CPU_SPLIT else 1
-    again = space.passes > 1 and space.reduces_outermost
-    return LoopSchedule(
-        style=Style.COLUMNS, parallel=parallel, tile=tile, split=split, partial=PARTIAL_ROWS, specialized=again,
-        reasons=(SPECIALIZED,) if again else (),
-    )
+    return LoopSchedule(style=Style.COLUMNS, parallel=parallel, tile=tile, split=split, partial=PARTIAL_ROWS)
 
 
 def _cpu_scans(space: Space, *, parallel: bool) -> LoopSchedule:
