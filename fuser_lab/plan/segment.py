@@ -102,8 +102,8 @@ class Segment(Shown):
     @property
     def bytes_crossing(self) -> int:
         """Bytes read from and written for other segments."""
-        crossing = self.plan.segmented.crossing_names
-        return sum(tensor_bytes(tv) for tv in (*self.inputs, *self.outputs) if tv.name in crossing)
+        crossing, group = self.plan.segmented.crossing_names, self.group
+        return sum([tensor_bytes(tv) for tv in (*group.tensor_inputs, *group.outputs) if tv.name in crossing])
 
     @takes(target=TARGET)
     def source(self, target: str = targets.CPU.name) -> str:

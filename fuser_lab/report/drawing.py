@@ -7,13 +7,14 @@ An edit also renumbers later segments; their nodes and edges get the new numbers
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from fuser_lab.ir import TensorView
+from fuser_lab.passes.annotations import HINT
 from fuser_lab.report.expressions import expr_text
 from fuser_lab.report.graph_views import EdgeView, NodeView, SegmentView, view_verdicts, word
 from fuser_lab.report.identity_cache import kept
@@ -46,6 +47,7 @@ class _Ops:
     nodes: tuple[NodeView, ...]
     made: tuple[tuple[str, str], ...]
     read: tuple[TensorView, ...]
+    hinted: bool  # whether one of them is a ``segment_set``
 
     def part(self, segment: int) -> Part[NodeView]:
         """Return the nodes for another segment number."""
@@ -56,25 +58,34 @@ class _Ops:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edges:
-    """The edges into the ops of a segment from the producers of what they read; ``segment`` is its number."""
+    """The edges into the ops of a segment from the producers of what they read; ``segment`` is its number.
+
+    ``outer`` are those from elsewhere, each with the number of its tensor among what the ops read.
+    """
 
     ops: _Ops
     segment: int
     places: tuple[_Place | None, ...]
     edges: tuple[EdgeView, ...]
+    outer: tuple[tuple[EdgeView, int], ...]
 
     def fit(self, ops: _Ops, places: tuple[_Place | None, ...]) -> bool:
         """Whether edges into ops from places differ from these only in segment numbers."""
         return self.ops is ops and (
-            self.places == places or list(map(_side, self.places)) == list(map(_side, places))
+            self.places == places
+            or [a and a[0] is None for a in self.places] == [b and b[0] is None for b in places]
         )
 
     def part(self, segment: int, places: tuple[_Place | None, ...]) -> Part[EdgeView]:
         """Return the edges for another segment number and other sources."""
-        if segment == self.segment and places == self.places:
-            return Part(segment=segment, rough=self.edges)
-        there = {tensor.name: place for tensor, place in zip(self.ops.read, places, strict=True) if place is not None}
-        return Part(segment=segment, rough=self.edges, finished=partial(_moved, segment, there))
+        crossing = [
+            (edge if source == edge.source else _from(source, edge), (home, segment))
+            for edge, n in self.outer if (place := places[n]) is not None for home, source in (place,)
+        ]
+        finished: Any = tuple
+        if segment != self.segment or places != self.places:
+            finished = partial(_moved, segment, self.ops.read, places)
+        return Part(segment=segment, rough=self.edges, finished=finished, crossing=crossing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,17 +148,23 @@ class Drawing:
         self._drawn = Drawn() if drawn is None else drawn
         self._drawn.begin()
         self._copies = _copies(segments, replicas or {})
-        self._made: dict[str, list[_Place]] = {}
-        self._read: dict[tuple[str, int], str] = {}
+        self._made: dict[str, _Place] = {}  # the first producer of each tensor
+        self._read: dict[tuple[str, int], _Place] = {}
         known = [self._drawn.of(segment) for segment in segments]
         ops = [self._ops(segment, one and one[0]) for segment, one in zip(segments, known, strict=True)]
-        self.ops = sum(len(one.nodes) for one in ops)
+        self.ops = sum([len(one.nodes) for one in ops])
+        self.hinted = any(one.hinted for one in ops)
         readers: dict[str, dict[int, str]] = {}
+        given = {tensor.name for tensor in fusion.tensor_inputs}
         for segment, own in zip(segments, ops, strict=True) if self.ops > COMPACT_FROM else ():
-            for value in dict.fromkeys(v.name for v in segment.inputs):
-                readers.setdefault(value, {})[segment.index] = own.nodes[0].id if own.nodes else str(segment.index)
+            for value in segment.inputs:
+                if value.name in given:
+                    index = segment.index
+                    readers.setdefault(value.name, {})[index] = own.nodes[0].id if own.nodes else str(index)
+        for segment, own in zip(segments[::-1], ops[::-1], strict=True):
+            index = segment.index
+            self._made.update([(name, (index, node)) for name, node in own.made])
         inputs = [node for tensor in fusion.tensor_inputs for node in self._input(tensor, readers.get(tensor.name, {}))]
-        self._find_makers(segments, ops)
         edges: list[Part[EdgeView]] = []
         self.segments: list[SegmentView] = []
         for segment, own, before in zip(segments, ops, known, strict=True):
@@ -155,28 +172,21 @@ class Drawing:
             places = tuple([self._producer(tensor.name, index) for tensor in own.read])
             wires = None if before is None or not before[1].fit(own, places) else before[1]
             if wires is None:
-                wires = _Edges(ops=own, segment=index, places=places, edges=self._edges_from(index, own))
+                wires = self._edges_into(index, own, places)
             edges.append(wires.part(index, places))
             row = _row(segment, own, before and before[2])
             self.segments.append(row.view)
             self._drawn.keep(own, wires, row)
         ends = [(f"out:{n}:{tensor.name}", tensor) for n, tensor in enumerate(_shown(fusion))]
-        sources = [(node, tensor, self._producer(tensor.name, None)) for node, tensor in ends]
+        sources = [(node, tensor, self._made.get(tensor.name)) for node, tensor in ends]
         outputs = tuple(_tensor_node(node, "output", tensor) for node, tensor in ends)
         leaving = tuple(
             _edge(tensor, place, (None, node), labelled=False) for node, tensor, place in sources if place is not None
         )
         within = (own.part(segment.index) for segment, own in zip(segments, ops, strict=True))
         self.nodes = Parts((Part(segment=None, rough=tuple(inputs)), *within, Part(segment=None, rough=outputs)))
-        self.edges = Parts((*edges, Part(segment=None, rough=leaving)))
-
-    def _find_makers(self, segments: Sequence[SegmentLike], ops: Sequence[_Ops]) -> None:
-        """Record the producers of all tensors that other segments read."""
-        wanted = {tensor.name for own in ops for tensor in own.read} | {tensor.name for tensor in self._fusion.outputs}
-        for segment, own in zip(segments, ops, strict=True):
-            for name, node in own.made:
-                if name in wanted:
-                    self._made.setdefault(name, []).append((segment.index, node))
+        outwards = tuple([(edge, edge.segments) for edge in leaving])
+        self.edges = Parts((*edges, Part(segment=None, rough=leaving, crossing=outwards)))
 
     def _input(self, tensor: TensorView, readers: Mapping[int, str]) -> list[NodeView]:
         """Return one node, or in large fusions one for each segment that reads the tensor, which spares long wires.
@@ -184,11 +194,11 @@ class Drawing:
         ``readers`` has the first op of each of these segments, whose id, unlike the segment's number, survives edits.
         """
         if len(readers) <= 1:
-            self._made[tensor.name] = [(None, f"in:{tensor.name}")]
+            self._made[tensor.name] = None, f"in:{tensor.name}"
             return [_tensor_node(f"in:{tensor.name}", "input", tensor, self._called.get(tensor.name, ()))]
         nodes = {reader: f"in:{tensor.name}@{first}" for reader, first in readers.items()}
-        self._read |= {(tensor.name, reader): node for reader, node in nodes.items()}
-        self._made.setdefault(tensor.name, []).extend((None, node) for node in nodes.values())
+        self._read |= {(tensor.name, reader): (None, node) for reader, node in nodes.items()}
+        self._made[tensor.name] = None, next(iter(nodes.values()))
         called = self._called.get(tensor.name, ())
         return [_tensor_node(node, "input", tensor, called) for node in nodes.values()]
 
@@ -213,6 +223,7 @@ class Drawing:
             nodes=nodes,
             made=tuple((name, node.id) for node in nodes for name in node.tensors),
             read=tuple(tensor for tensor in read if tensor not in inside),
+            hinted=any(expr.op.name == HINT for expr in exprs),
         )
 
     def _op(self, expr: Expr, segment: int) -> NodeView:
@@ -243,6 +254,13 @@ class Drawing:
         key = f"op:{expr.name if position is None else position}"
         return f"{key}@{segment}" if expr.name in self._copies else key
 
+    def _edges_into(self, segment: int, ops: _Ops, places: tuple[_Place | None, ...]) -> _Edges:
+        """Return the edges into the ops of a segment, those from elsewhere with the numbers of what they carry."""
+        edges = self._edges_from(segment, ops)
+        numbers = {tensor.name: n for n, tensor in enumerate(ops.read)}
+        outer = tuple([(edge, numbers[edge.tensor]) for edge in edges if edge.kind != "inside"])
+        return _Edges(ops=ops, segment=segment, places=places, edges=edges, outer=outer)
+
     def _edges_from(self, segment: int, ops: _Ops) -> tuple[EdgeView, ...]:
         """Return the edges into the ops of a segment; the first edge of each crossing tensor has a label."""
         found: list[EdgeView] = []
@@ -256,12 +274,9 @@ class Drawing:
                     labelled.add(tensor.name)
         return tuple(found)
 
-    def _producer(self, tensor: str, segment: int | None) -> _Place | None:
-        """Return the producer of a tensor: the one in the same segment, or else the first."""
-        if segment is not None and (tensor, segment) in self._read:
-            return None, self._read[tensor, segment]
-        made = self._made.get(tensor, [])
-        return next((m for m in made if m[0] == segment), made[0] if made else None)
+    def _producer(self, tensor: str, segment: int) -> _Place | None:
+        """Return the producer of a tensor that a segment reads."""
+        return self._read.get((tensor, segment)) or self._made.get(tensor)
 
 
 def _same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
@@ -281,22 +296,25 @@ def _numbered(segment: int, nodes: Iterable[NodeView]) -> tuple[NodeView, ...]:
     ])
 
 
-def _side(place: _Place | None) -> bool | None:
-    """Return whether a place is in a segment; None for no place."""
-    return None if place is None else place[0] is not None
-
-
-def _moved(segment: int, places: Mapping[str, _Place], edges: Iterable[EdgeView]) -> tuple[EdgeView, ...]:
-    """Return edges with another segment number, from the producers of their tensors or from inside the segment."""
+def _moved(
+    segment: int, read: tuple[TensorView, ...], places: tuple[_Place | None, ...], edges: Iterable[EdgeView],
+) -> tuple[EdgeView, ...]:
+    """Return edges with another segment number, from the producers of what is read or from inside the segment."""
+    there = {tensor.name: place for tensor, place in zip(read, places, strict=True)}
     found = []
     for edge in edges:
-        side, source = places.get(edge.tensor) or (segment, edge.source)
+        side, source = there.get(edge.tensor) or (segment, edge.source)
         found.append(EdgeView(
             id=edge.id if source == edge.source else _edge_id(edge.tensor, source, edge.target), source=source,
             target=edge.target, tensor=edge.tensor, bytes=edge.bytes, kind=edge.kind, segments=(side, segment),
             labelled=edge.labelled,
         ))
     return tuple(found)
+
+
+def _from(source: str, edge: EdgeView) -> EdgeView:
+    """Return an edge from another node."""
+    return replace(edge, id=_edge_id(edge.tensor, source, edge.target), source=source)
 
 
 def _edge_id(tensor: str, source: str, target: str) -> str:

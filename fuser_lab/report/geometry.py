@@ -137,26 +137,41 @@ class Way(NamedTuple):
     wire: tuple[Point, Curve]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Memory:
     """What a layout passes to the next one, so that unchanged parts stay in place.
 
-    ``outer`` and ``inner`` are stands among segments and within a segment, by node ids (``label of`` before those of
-    labels' tensors), ``bends`` those of the wires between segments. ``insides`` are the segments with their keys, by
-    the objects that they were drawn from, ``alike`` the same by these keys, which hold all that decides how a segment
-    is laid out; ``ways`` are the edges between segments by their ids.
+    ``boxes`` are the stands of segments by the ids of their nodes, ``free`` those of other nodes (``label of`` before
+    the tensors of labels), ``bends`` those of the wires between segments. ``insides`` are the segments with their keys,
+    by the objects that they were drawn from, ``alike`` the same by these keys, which hold all that decides how a
+    segment is laid out; ``ways`` are the edges between segments by their ids.
     """
 
     across: bool
     bands: int
     scale: float
     origins: tuple[float, ...]
-    outer: Mapping[str, Stand]
-    inner: Mapping[str, Stand]
+    boxes: Mapping[tuple[str, ...], Stand]
+    free: Mapping[str, Stand]
     bends: Bends
     insides: Mapping[Same, tuple[Key, Inside]]
     alike: Mapping[Key, Inside]
     ways: Mapping[str, Way]
+
+    def stood(self, nodes: tuple[str, ...]) -> Stand | None:
+        """Return the stand of the segment with these nodes, or of the one that the first known of them was in."""
+        found = self.boxes.get(nodes)
+        return found or next(filter(None, map(self._homes.get, nodes)), None)
+
+    @cached_property
+    def _homes(self) -> Mapping[str, Stand]:
+        """The stands of segments by the id of each of their nodes."""
+        return {name: stand for nodes, stand in self.boxes.items() for name in nodes}
+
+    @cached_property
+    def inner(self) -> Mapping[str, Stand]:
+        """Stands within segments by node ids."""
+        return {name: stand for _, inside in self.insides.values() for name, stand in inside.stands.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -148,70 +148,97 @@ def _in_order(net: Net) -> Net:
     return net
 
 
-class _Bend:
-    """A trunk's point on a rank, or (``item`` given) a box of the graph."""
-
-    __slots__ = ("above", "at", "below", "item", "rank", "trunk", "width", "x")
-
-    def __init__(self, rank: int, width: float, item: int | None = None, trunk: Hashable = None) -> None:
-        self.rank, self.width, self.item, self.trunk = rank, width, item, trunk
-        self.above: list[tuple[int, float, float, float]] = []  # (bend, own offset, its offset, weight)
-        self.below: list[tuple[int, float, float, float]] = []
-        self.at, self.x = 0, 0.0
+Link = tuple[int, float, float, float]  # the bend at the other end, the own offset, its offset, a weight
 
 
 class Net:
-    """The graph with bends; later steps fill in the positions."""
+    """The graph with bends; later steps fill in the positions.
+
+    Items come first, then the points at which trunks pass ranks; each has a number. Where items stood in an earlier
+    drawing, only what does not stand there again is placed, so links are made for these and their neighbours alone.
+    """
 
     def __init__(self, graph: Graph, bends: Bends) -> None:
         self._graph = graph
-        self._has_stood = any(item.stood is not None for item in graph.items)
-        ranks = _ranks(graph)
-        self._bends = [
-            _Bend(rank, item.width, n)
-            for n, (item, rank) in enumerate(zip(graph.items, ranks, strict=True))
-        ]
-        self._paths: list[list[int]] = []
-        self._thread(ranks)
-        self._ranks: list[list[int]] = [[] for _ in range(max(ranks, default=-1) + 1)]
-        for n in range(len(self._bends)) if self._has_stood else self._walk():
-            bend = self._bends[n]
-            bend.at = len(self._ranks[bend.rank])
-            self._ranks[bend.rank].append(n)
-        self._stands = [item.stood for item in graph.items] + [None] * (len(self._bends) - len(graph.items))
-        self._known_bands = self._bands_before() if self._has_stood else None
-        if bends:
+        self._has_stood = any(item[5] is not None for item in graph.items)
+        self._rank = _ranks(graph)
+        self._width = [item[0] for item in graph.items]
+        self._trunks: list[Hashable] = []  # of the bends that are not items
+        self._paths = self._threaded()
+        count = len(self._rank)
+        self._x, self._at = [0.0] * count, [0] * count
+        self._stands = [item[5] for item in graph.items] + [None] * len(self._trunks)
+        self._ranks: list[list[int]] = [[] for _ in range(max(self._rank, default=-1) + 1)]
+        self._above: dict[int, list[Link]] = defaultdict(list)
+        self._below: dict[int, list[Link]] = defaultdict(list)
+        if self._has_stood:
+            for n, rank in enumerate(self._rank):
+                self._ranks[rank].append(n)
+            self._known_bands = self._bands_before()
             self._stand_bends(bends)
+            self._link(self._loose())
+        else:
+            self._known_bands = None
+            self._link(None)
+            for n in self._walk():
+                beside = self._ranks[self._rank[n]]
+                self._at[n] = len(beside)
+                beside.append(n)
 
-    def _thread(self, ranks: Sequence[int]) -> None:
-        """Give every wire a bend on each rank that it passes; a trunk's wires share bends."""
+    def _threaded(self) -> list[tuple[int, ...]]:
+        """Return for each wire its ends and between them a bend on each rank that it passes; trunks share bends."""
+        ranks, widths, trunks = self._rank, self._width, self._trunks
         bends: dict[tuple[Hashable, int], int] = {}
-        linked: set[tuple[int, int, float]] = set()
-        for source, target, trunk, leaves, enters in self._graph.wires:
-            path, offset = [source], leaves
-            for rank in range(ranks[source] + 1, ranks[target]):
+        paths: list[tuple[int, ...]] = []
+        for source, target, trunk, _, _ in self._graph.wires:
+            upper, lower = ranks[source] + 1, ranks[target]
+            if upper == lower:
+                paths.append((source, target))
+                continue
+            path = [source]
+            for rank in range(upper, lower):
                 bend = bends.get((trunk, rank))
                 if bend is None:
-                    bend = bends[trunk, rank] = len(self._bends)
-                    self._bends.append(_Bend(rank, _BEND_WIDTH, trunk=trunk))
-                self._link(path[-1], bend, offset, 0.0, linked)
+                    bend = bends[trunk, rank] = len(ranks)
+                    ranks.append(rank)
+                    widths.append(_BEND_WIDTH)
+                    trunks.append(trunk)
                 path.append(bend)
-                offset = 0.0
-            self._link(path[-1], target, offset, enters, linked)
-            path.append(target)
-            self._paths.append(path)
+            paths.append((*path, target))
+        return paths
 
-    def _link(self, upper: int, lower: int, leaves: float, enters: float, linked: set[tuple[int, int, float]]) -> None:
-        if (upper, lower, enters) in linked:
-            return
-        linked.add((upper, lower, enters))
-        self._bends[upper].below.append((lower, leaves, enters, 1.0))
-        self._bends[lower].above.append((upper, enters, leaves, 1.0))
+    def _loose(self) -> set[int]:
+        """Return what does not stand, and its neighbours."""
+        new = {n for n, stood in enumerate(self._stands) if stood is None}
+        found = set(new)
+        for path in self._paths:
+            if not new.isdisjoint(path):
+                for ends in pairwise(path):
+                    if not new.isdisjoint(ends):
+                        found.update(ends)
+        return found
+
+    def _link(self, loose: set[int] | None) -> None:
+        """Link the ends of each piece of a wire, if one of them is among the loose ones (None: all are)."""
+        linked: set[tuple[int, int, float]] = set()
+        above, below = self._above, self._below
+        for (_, target, _, leaves, enters), path in zip(self._graph.wires, self._paths, strict=True):
+            if loose is not None and loose.isdisjoint(path):
+                continue
+            offset = leaves
+            for upper, lower in pairwise(path):
+                tip = enters if lower == target else 0.0
+                is_linked = loose is None or upper in loose or lower in loose
+                if is_linked and (upper, lower, tip) not in linked:
+                    linked.add((upper, lower, tip))
+                    below[upper].append((lower, offset, tip, 1.0))
+                    above[lower].append((upper, tip, offset, 1.0))
+                offset = 0.0
 
     def _walk(self) -> Iterable[int]:
         """Yield bends depth first from the top, so that related items start side by side."""
         seen: set[int] = set()
-        roots = [n for n, bend in enumerate(self._bends) if not bend.above]
+        roots = [n for n in range(len(self._rank)) if n not in self._above]
         stack = roots[::-1]
         while stack:
             n = stack.pop()
@@ -219,12 +246,13 @@ class Net:
                 continue
             seen.add(n)
             yield n
-            stack.extend(lower for lower, *_ in reversed(self._bends[n].below) if lower not in seen)
+            stack.extend(lower for lower, *_ in reversed(self._below.get(n, ())) if lower not in seen)
 
     @property
     def bends(self) -> Bends:
         """The bends, for the next drawing."""
-        return {(bend.trunk, bend.rank): bend.x for bend in self._bends if bend.item is None}
+        first = len(self._graph.items)
+        return dict(zip(zip(self._trunks, self._rank[first:], strict=True), self._x[first:], strict=True))
 
     def extents(self, most: int, least: int = 1) -> dict[int, tuple[float, float]]:
         """Return width and height of the drawing in ``least`` to ``most`` bands, or in as many as it can have."""
@@ -235,50 +263,57 @@ class Net:
 
     def _bands_before(self) -> list[int] | None:
         """Return the band that most of each rank was in before; what was in another band has lost its stand."""
-        found, known = list[int](), False
+        found, known, last = list[int](), False, 0
+        stands, items = self._stands, self._graph.items
         for rank in self._ranks:
-            areas: dict[int, float] = defaultdict(float)
-            for n in rank:
-                stood = self._stands[n]
-                if stood is not None and stood.band is not None:
-                    item = self._graph.items[n]
-                    areas[stood.band] += (item.width + 1) * (item.height + 1)
-            known = known or bool(areas)
-            last = found[-1] if found else 0
-            most = max(areas, key=areas.__getitem__) if areas else last
-            found.append(max(last, min(most, last + 1)) if found else 0)
-            for n in rank:
-                stood = self._stands[n]
-                if stood is not None and stood.band not in {None, found[-1]}:
-                    self._stands[n] = None
+            bands = {s[1] for n in rank if (s := stands[n]) is not None and s[1] is not None}
+            most = last
+            if len(bands) == 1:
+                known, (most,) = True, bands
+            elif bands:
+                known, areas = True, dict[int, float]()
+                for n in rank:
+                    stood = stands[n]
+                    if stood is not None and stood.band is not None:
+                        area = (items[n].width + 1) * (items[n].height + 1)
+                        areas[stood.band] = areas.get(stood.band, 0.0) + area
+                most = max(areas, key=areas.__getitem__)
+            last = max(last, min(most, last + 1)) if found else 0
+            found.append(last)
+            if bands - {last}:
+                for n in rank:
+                    stood = stands[n]
+                    if stood is not None and stood.band not in {None, last}:
+                        stands[n] = None
         return found if known else None
 
     def _stand_bends(self, known: Bends) -> None:
         """Leave bends where they were, in the ranks where items were that stand in one rank again."""
-        count = len(self._graph.items)
-        for rank in self._ranks:
-            numbers = [s.rank for n in rank if (s := self._stands[n]) is not None and s.rank is not None]
-            if not numbers:
-                continue
-            before = numbers[0] if numbers.count(numbers[0]) == len(numbers) else max(numbers, key=numbers.count)
-            for n in rank:
-                if n >= count and (x := known.get((self._bends[n].trunk, before))) is not None:
-                    self._stands[n] = Stand(x)
+        count, stands = len(self._graph.items), self._stands
+        before: dict[int, int | None] = {}
+        for n, trunk in enumerate(self._trunks, count) if known else ():
+            rank = self._rank[n]
+            if rank not in before:
+                numbers = [s.rank for m in self._ranks[rank] if (s := stands[m]) is not None and s.rank is not None]
+                before[rank] = max(numbers, key=numbers.count, default=None)
+            was = before[rank]
+            if was is not None and (x := known.get((trunk, was))) is not None:
+                stands[n] = Stand(x)
 
     def _keep_order(self) -> None:
         """Order each rank by previous positions; new items go beside their neighbours in the graph."""
-        bends = self._bends
-        for n, bend in enumerate(bends):
-            stood = self._stands[n]
-            bend.x = _FAR if stood is None else stood.x
+        xs = self._x
+        for n, stood in enumerate(self._stands):
+            xs[n] = _FAR if stood is None else stood[0]
         for rank in self._ranks:
             for n in rank:
-                if bends[n].x == _FAR:
-                    near = [bends[m].x + theirs for m, _, theirs, _ in bends[n].above if bends[m].x != _FAR]
-                    near = near or [bends[m].x + theirs for m, _, theirs, _ in bends[n].below if bends[m].x != _FAR]
-                    bends[n].x = sum(near) / len(near) if near else 0.0
-            rank.sort(key=lambda n: bends[n].x)
-            self._number(rank)
+                if xs[n] == _FAR:
+                    near = [xs[m] + theirs for m, _, theirs, _ in self._above.get(n, ()) if xs[m] != _FAR]
+                    near = near or [xs[m] + theirs for m, _, theirs, _ in self._below.get(n, ()) if xs[m] != _FAR]
+                    xs[n] = sum(near) / len(near) if near else 0.0
+            if len(rank) > 1:
+                rank.sort(key=xs.__getitem__)
+                self._number(rank)
 
     def order(self) -> None:
         """Sweep down and up by barycentres; keep the order with the fewest crossings."""
@@ -300,46 +335,46 @@ class Net:
             self._number(rank)
 
     def _sort(self, rank: list[int], *, down: bool) -> None:
+        ends, ats = self._above if down else self._below, self._at
+
         def key(n: int) -> float:
-            bend = self._bends[n]
-            links = bend.above if down else bend.below
+            links = ends.get(n)
             if not links:
-                return float(bend.at)
-            return sum(self._bends[m].at + theirs * _NEAR for m, _, theirs, _ in links) / len(links)
+                return float(ats[n])
+            return sum([ats[m] + theirs * _NEAR for m, _, theirs, _ in links]) / len(links)
 
         rank.sort(key=key)
         self._number(rank)
 
     def _number(self, rank: Sequence[int]) -> None:
         for at, n in enumerate(rank):
-            self._bends[n].at = at
+            self._at[n] = at
 
     def _crossings(self) -> int:
-        total = 0
+        total, ats = 0, self._at
         for rank in self._ranks:
             ends: list[float] = []
             for n in rank:
-                links = sorted((own, self._bends[m].at + theirs * _NEAR) for m, own, theirs, _ in self._bends[n].below)
+                links = sorted([(own, ats[m] + theirs * _NEAR) for m, own, theirs, _ in self._below.get(n, ())])
                 for _, ways in groupby(links, key=itemgetter(0)):
                     new = [end for _, end in ways]
-                    total += sum(len(ends) - bisect_right(ends, end) for end in new)
+                    total += sum([len(ends) - bisect_right(ends, end) for end in new])
                     for end in new:
                         insort(ends, end)
         return total
 
     def _stiffen(self) -> None:
         """Give more weight to unbranched paths and to trunks, except where both ends stand."""
-        bends, stands = self._bends, self._stands
-        for n, bend in enumerate(bends):
-            for at, (m, own, theirs, _) in enumerate(bend.below):
+        stands, count = self._stands, len(self._graph.items)
+        for n, below in self._below.items():
+            for at, (m, own, theirs, _) in enumerate(below):
                 if stands[n] is not None and stands[m] is not None:
                     continue
-                other = bends[m]
-                alone = len(bend.below) == 1 and len(other.above) == 1
-                if alone or (bend.item is None and other.item is None):
-                    bend.below[at] = m, own, theirs, _STRAIGHT
-                    back = other.above.index((n, theirs, own, 1.0))
-                    other.above[back] = n, theirs, own, _STRAIGHT
+                above = self._above[m]
+                alone = len(below) == 1 and len(above) == 1
+                if alone or (n >= count and m >= count):
+                    below[at] = m, own, theirs, _STRAIGHT
+                    above[above.index((n, theirs, own, 1.0))] = n, theirs, own, _STRAIGHT
 
     def spread(self) -> None:
         """Set x coordinates: each rank is as close to its neighbours as its order allows."""
@@ -361,35 +396,33 @@ class Net:
 
     def _stand_apart(self, rank: Sequence[int]) -> bool:
         """Whether everything in a rank can stand where it stood, which is its x after `_keep_order`."""
-        bends, gap = self._bends, self._graph.gap / 2
-        return all(
-            bends[m].x - bends[n].x >= (bends[n].width + bends[m].width) / 2 + gap - _ROUNDED for n, m in pairwise(rank)
-        )
+        xs, widths, gap = self._x, self._width, self._graph.gap / 2
+        return all(xs[m] - xs[n] >= (widths[n] + widths[m]) / 2 + gap - _ROUNDED for n, m in pairwise(rank))
 
     def _wish(self, n: int, *, above: bool, below: bool) -> tuple[float, float]:
         """Return where a bend wants to stand, times how much, and how much."""
-        bend, stood = self._bends[n], self._stands[n]
+        xs, stood = self._x, self._stands[n]
         if stood is not None:
             return _PINNED * stood.x, _PINNED
         total = weights = 0.0
-        for links in (bend.above if above else (), bend.below if below else ()):
+        for links in (self._above.get(n, ()) if above else (), self._below.get(n, ()) if below else ()):
             for m, own, theirs, weight in links:
-                total += weight * (self._bends[m].x + theirs - own)
+                total += weight * (xs[m] + theirs - own)
                 weights += weight
-        return (total, weights) if weights else (bend.x, 1.0)
+        return (total, weights) if weights else (xs[n], 1.0)
 
     def _fit(self, rank: Sequence[int], wishes: Sequence[tuple[float, float]]) -> None:
         """Set the x of a rank to the least-squares fit of ``wishes`` that keeps order and gaps."""
-        bends = self._bends
+        widths = self._width
         gap = self._graph.gap / (2 if self._has_stood else 1)  # `straighten` may have moved them closer
         blocks: list[tuple[float, float, int]] = []  # (weighted sum of the remaining wishes, weight, count)
         offsets: list[float] = []
         offset = before = 0.0
         for n, (wished, weighs) in zip(rank, wishes, strict=True):
             if offsets:
-                offset += (before + bends[n].width) / 2 + gap
+                offset += (before + widths[n]) / 2 + gap
             offsets.append(offset)
-            before = bends[n].width
+            before = widths[n]
             total, weight, count = wished - offset * weighs, weighs, 1
             while blocks and blocks[-1][0] * weight >= total * blocks[-1][1]:
                 more, weighed, many = blocks.pop()
@@ -397,26 +430,26 @@ class Net:
             blocks.append((total, weight, count))
         fitted = (total / weight for total, weight, count in blocks for _ in range(count))
         for n, x, offset in zip(rank, fitted, offsets, strict=True):
-            bends[n].x = x + offset
+            self._x[n] = x + offset
 
     def straighten(self) -> None:
         """Align the bends of each unbranched path as far as the neighbours leave room."""
         seen: set[int] = set()
-        for n in (n for rank in self._ranks for n in rank):
-            if n not in seen and self._stands[n] is None:
+        loose = [n for rank in self._ranks for n in rank if self._stands[n] is None]
+        for n in loose:
+            if n not in seen:
                 run = self._run(n, seen)
                 if len(run) > 1:
                     self._align(run)
-        for bend, stand in zip(self._bends, self._stands, strict=True):
-            if stand is None:
-                bend.x = round(bend.x, _DIGITS)
+        for n in loose:
+            self._x[n] = round(self._x[n], _DIGITS)
 
     def _run(self, n: int, seen: set[int]) -> list[tuple[int, float]]:
         """Return the bends of an unbranched path from ``n`` down, with their positions if it is straight."""
         run, shift = [(n, 0.0)], 0.0
         seen.add(n)
         while True:
-            ahead = [link for link in self._bends[n].below if link[3] > 1.0 and link[0] not in seen]
+            ahead = [link for link in self._below.get(n, ()) if link[3] > 1.0 and link[0] not in seen]
             if not ahead:
                 return run
             n, own, theirs, _ = ahead[0]
@@ -439,21 +472,22 @@ class Net:
     def _set(self, aligned: Sequence[tuple[int, float]], low: float, high: float) -> None:
         if any(self._stands[n] is not None for n, _ in aligned):
             return
-        middle = sum(self._bends[n].x - shift for n, shift in aligned) / len(aligned)
+        middle = sum(self._x[n] - shift for n, shift in aligned) / len(aligned)
         at = min(max(middle, low), high)
         for n, shift in aligned:
-            self._bends[n].x = at + shift
+            self._x[n] = at + shift
 
     def _room(self, n: int) -> tuple[float, float]:
         """Return the smallest and the largest x that leave half a gap to the neighbours."""
-        bend, rank, gap = self._bends[n], self._ranks[self._bends[n].rank], self._graph.gap / 2
+        xs, widths = self._x, self._width
+        rank, at, gap = self._ranks[self._rank[n]], self._at[n], self._graph.gap / 2
         left, right = -_FAR, _FAR
-        if bend.at:
-            other = self._bends[rank[bend.at - 1]]
-            left = min(bend.x, other.x + (other.width + bend.width) / 2 + gap)
-        if bend.at + 1 < len(rank):
-            other = self._bends[rank[bend.at + 1]]
-            right = max(bend.x, other.x - (other.width + bend.width) / 2 - gap)
+        if at:
+            other = rank[at - 1]
+            left = min(xs[n], xs[other] + (widths[other] + widths[n]) / 2 + gap)
+        if at + 1 < len(rank):
+            other = rank[at + 1]
+            right = max(xs[n], xs[other] - (widths[other] + widths[n]) / 2 - gap)
         return left, right
 
     def _breaks(self, bands: int, heights: Sequence[float]) -> list[int]:
@@ -471,36 +505,61 @@ class Net:
     def _lanes(self, bands: Sequence[int]) -> list[dict[tuple[int, float], int]]:
         """Return for each gutter the lane of every path through it, by the bend and the point that it leaves."""
         lanes: list[dict[tuple[int, float], int]] = [{} for _ in range(bands[-1])]
-        for wire, path in zip(self._graph.wires, self._paths, strict=True):
+        ranks = self._rank
+        at_band = [bands[rank] for rank in ranks]
+        for wire, path in zip(self._graph.wires, self._paths, strict=True) if lanes else ():
+            if at_band[path[0]] == at_band[path[-1]]:
+                continue
             for at, (above, below) in enumerate(pairwise(path)):
-                gutter = bands[self._bends[above].rank]
-                if gutter != bands[self._bends[below].rank]:
+                gutter = at_band[above]
+                if gutter != at_band[below]:
                     lanes[gutter].setdefault((above, 0.0 if at else wire.leaves), len(lanes[gutter]))
         return lanes
 
-    @lru_cache(maxsize=16)  # noqa: B019 - as many as are tried for one drawing, and nets are cached themselves
-    def _frame(self, bands: int) -> _Frame:
-        graph, count = self._graph, len(self._graph.items)
-        heights = [
-            max((graph.items[i].height for n in rank if (i := self._bends[n].item) is not None), default=0.0)
+    @cached_property
+    def _heights(self) -> list[float]:
+        """The height of each rank."""
+        heights = [0.0] * len(self._ranks)
+        for item, rank in zip(self._graph.items, self._rank, strict=False):
+            heights[rank] = max(heights[rank], item[1])
+        return heights
+
+    @cached_property
+    def _sides(self) -> list[tuple[float, float]]:
+        """How far each rank reaches to the left and to the right."""
+        xs, widths = self._x, self._width  # the outermost bends of a rank reach farthest: no two overlap
+        return [
+            (xs[rank[0]] - widths[rank[0]] / 2, xs[rank[-1]] + widths[rank[-1]] / 2) if rank else (_FAR, -_FAR)
             for rank in self._ranks
         ]
+
+    @cached_property
+    def _tops(self) -> list[float]:
+        """The highest place at which something of each rank stood, or where nothing did."""
+        tops = [_FAR] * len(self._ranks)
+        for _, rank, stood in zip(self._graph.items, self._rank, self._stands, strict=False):
+            if stood is not None and stood[2] < tops[rank]:
+                tops[rank] = stood[2]
+        return tops
+
+    @lru_cache(maxsize=16)  # noqa: B019 - as many as are tried for one drawing, and nets are cached themselves
+    def _frame(self, bands: int) -> _Frame:
+        graph, heights = self._graph, self._heights
         band_of = self._breaks(bands, heights)
         lanes = self._lanes(band_of)
         head = max(map(len, lanes)) * _LANE + graph.gap if lanes else 0.0
-        tops, y = list[float](), head
-        for rank, height in enumerate(heights):
-            if rank and band_of[rank] != band_of[rank - 1]:
-                y = head
-            stands = (self._stands[n] for n in self._ranks[rank] if n < count)
-            before = min((s.top for s in stands if s is not None), default=y)
-            y = before if y < before <= y + _SLACK else y
+        tops, y, last = list[float](), head, 0
+        for height, before, band in zip(heights, self._tops, band_of, strict=True):
+            if band != last:
+                y, last = head, band
+            if y < before <= y + _SLACK:
+                y = before
             tops.append(y)
             y += height + graph.rank_gap
         sides = [(_FAR, -_FAR)] * (band_of[-1] + 1)
-        for bend in self._bends:
-            left, right = sides[band_of[bend.rank]]
-            sides[band_of[bend.rank]] = min(left, bend.x - bend.width / 2), max(right, bend.x + bend.width / 2)
+        for band, reach in zip(band_of, self._sides, strict=True):
+            left, right = sides[band]
+            sides[band] = min(left, reach[0]), max(right, reach[1])
         shifts, edges, x = list[float](), list[float](), 0.0
         for band, (left, right) in enumerate(sides):
             before = graph.origins[band] + left if band < len(graph.origins) else x
@@ -519,41 +578,60 @@ class Net:
 
     def placed(self, bands: int) -> Placed:
         """Return positions from (0, 0) on."""
-        if not self._bends:
+        if not self._rank:
             return Placed(width=0.0, height=0.0, centres=(), routes=())
-        bends, items, frame = self._bends, self._graph.items, self._frame(bands)
-        tops, heights = frame.tops, frame.heights
-        across = [bend.x + frame.shifts[frame.bands[bend.rank]] for bend in bends]
-        centres = []
-        for n, (item, bend) in enumerate(zip(items, bends, strict=False)):
-            room = heights[bend.rank] - item.height if item.low else 0.0
-            centres.append((across[n], tops[bend.rank] + room + item.height / 2))
-        routes = []
-        for wire, path in zip(self._graph.wires, self._paths, strict=True):
-            first, last, _, leaves, enters = wire
-            source, target = centres[first], centres[last]
-            corners = [(source[0] + leaves, source[1] + items[first].height / 2)]
-            end = target[0] + enters, target[1] - items[last].height / 2
-            for at, (above, n) in enumerate(pairwise(path)):
-                x, ahead = corners[-1][0], end[0] if n == last else across[n]
-                upper, rank = bends[above].rank, bends[n].rank
-                band, start = frame.bands[upper], (x, tops[upper] + heights[upper])
-                if band != frame.bands[rank]:
-                    lane = frame.lanes[band][above, 0.0 if at else leaves]
-                    below, aside = frame.foot + (lane + 1) * _LANE, frame.edges[band] + self._graph.gap + lane * _LANE
-                    over = frame.head - self._graph.gap / 2 - (lane + 0.5) * _LANE
-                    corners += (start, (x, below), (aside, below), (aside, over), (ahead, over), (ahead, tops[rank]))
-                elif abs(ahead - x) >= _STEP:
-                    corners += (start, (ahead, tops[rank]))
-            corners.append(end)
-            routes.append(tuple([a for a, b in pairwise(corners) if a != b] + [end]))
+        ranks, items, frame = self._rank, self._graph.items, self._frame(bands)
+        tops, band_of = frame.tops, frame.bands
+        feet = [top + height for top, height in zip(tops, frame.heights, strict=True)]
+        across = [x + frame.shifts[band_of[rank]] for x, rank in zip(self._x, ranks, strict=True)]
+        centres = [
+            (x, tops[rank] + (frame.heights[rank] - item[1] if item[4] else 0.0) + item[1] / 2)
+            for item, x, rank in zip(items, across, ranks, strict=False)
+        ]
+        lows = [centre[1] + item[1] / 2 for item, centre in zip(items, centres, strict=True)]
+        highs = [centre[1] - item[1] / 2 for item, centre in zip(items, centres, strict=True)]
+        routes: list[tuple[Point, ...]] = []
+        for (first, last, _, leaves, enters), path in zip(self._graph.wires, self._paths, strict=True):
+            x, y = start = across[first] + leaves, lows[first]
+            ahead, below = end = across[last] + enters, highs[last]
+            upper, lower = ranks[first], ranks[last]
+            if len(path) > 2 or band_of[upper] != band_of[lower]:
+                routes.append(self._route(frame, across, path, leaves, (start, end)))
+            elif -_STEP < ahead - x < _STEP:
+                routes.append((start, end) if start != end else (end,))
+            else:
+                foot, top = feet[upper], tops[lower]
+                turn = ((x, foot), (ahead, top)) if below != top else ((x, foot),)
+                routes.append((start, *turn, end) if y != foot else (*turn, end))
         return Placed(
             width=frame.edges[-1], height=frame.foot + frame.head, centres=tuple(centres), routes=tuple(routes),
             stands=tuple([
-                Stand(bend.x, frame.bands[bend.rank], tops[bend.rank], bend.rank) for bend in bends[: len(items)]
+                Stand(x, band_of[rank], tops[rank], rank) for _, x, rank in zip(items, self._x, ranks, strict=False)
             ]),
             origins=tuple(frame.shifts),
         )
+
+    def _route(
+        self, frame: _Frame, across: Sequence[float], path: Sequence[int], leaves: float, ends: tuple[Point, Point],
+    ) -> tuple[Point, ...]:
+        """Return the corners of a wire that passes ranks, or changes bands."""
+        ranks, tops, gap = self._rank, frame.tops, self._graph.gap
+        start, end = ends
+        corners = [start]
+        for at, (above, n) in enumerate(pairwise(path)):
+            x, ahead = corners[-1][0], end[0] if n == path[-1] else across[n]
+            upper, rank = ranks[above], ranks[n]
+            band, foot = frame.bands[upper], tops[upper] + frame.heights[upper]
+            if band != frame.bands[rank]:
+                lane = frame.lanes[band][above, 0.0 if at else leaves]
+                below, aside = frame.foot + (lane + 1) * _LANE, frame.edges[band] + gap + lane * _LANE
+                over = frame.head - gap / 2 - (lane + 0.5) * _LANE
+                corners += (
+                    (x, foot), (x, below), (aside, below), (aside, over), (ahead, over), (ahead, tops[rank]),
+                )
+            elif abs(ahead - x) >= _STEP:
+                corners += ((x, foot), (ahead, tops[rank]))
+        return tuple([a for a, b in pairwise((*corners, end)) if a != b] + [end])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -578,38 +656,34 @@ def _ranks(graph: Graph) -> list[int]:
 
     That is what nothing leads to, or only what can follow it in turn and has no other reader.
     """
-    count = len(graph.items)
-    after: dict[int, list[int]] = defaultdict(list)
-    waiting = [0] * count
-    for wire in graph.wires:
-        after[wire.source].append(wire.target)
-        waiting[wire.target] += 1
-    ready = [n for n in range(count) if not waiting[n]]
-    follows = [not waiting[n] and not item.first for n, item in enumerate(graph.items)]
-    above: dict[int, list[int]] = defaultdict(list)
-    for wire in graph.wires:
-        above[wire.target].append(wire.source)
-    ranks = [0] * count
-    if any(item.first for item in graph.items):
-        ranks = [0 if item.first else 1 for item in graph.items]
+    items = graph.items
+    after: list[list[int]] = [[] for _ in items]
+    above: list[list[int]] = [[] for _ in items]
+    for source, target, *_ in graph.wires:
+        after[source].append(target)
+        above[target].append(source)
+    waiting = list(map(len, above))
+    ready = [n for n, many in enumerate(waiting) if not many]
+    has_first = any(item.first for item in items)
+    ranks = [int(has_first and not item.first) for item in items]
     for n in ready:
+        below = ranks[n] + 1
         for m in after[n]:
-            ranks[m] = max(ranks[m], ranks[n] + 1)
+            ranks[m] = max(ranks[m], below)
             waiting[m] -= 1
             if not waiting[m]:
                 ready.append(m)
-    if len(ready) < count:
-        msg = f"only {len(ready)} of {count} items can be ranked: the wires form a cycle"
+    if len(ready) < len(items):
+        msg = f"only {len(ready)} of {len(items)} items can be ranked: the wires form a cycle"
         raise ValueError(msg)
+    follows = [not sources and not item.first for sources, item in zip(above, items, strict=True)]
     for n in ready:
-        follows[n] = follows[n] or (
-            bool(above[n]) and all(follows[m] and len(set(after[m])) == 1 for m in above[n])
-        )
+        if not follows[n] and above[n]:
+            follows[n] = all(follows[m] and len(set(after[m])) == 1 for m in above[n])
     for n in reversed(ready):
-        if after[n] and follows[n]:
-            ranks[n] = min(ranks[m] for m in after[n]) - 1
-    lowest = max(ranks, default=0)
-    if any(item.last for item in graph.items):
-        inner = max((rank for item, rank in zip(graph.items, ranks, strict=True) if not item.last), default=-1)
-        lowest = inner + 1
-    return [lowest if item.last else rank for item, rank in zip(graph.items, ranks, strict=True)]
+        if follows[n] and after[n]:
+            ranks[n] = min([ranks[m] for m in after[n]]) - 1
+    if any(item.last for item in items):
+        lowest = 1 + max([rank for item, rank in zip(items, ranks, strict=True) if not item.last], default=-1)
+        return [lowest if item.last else rank for item, rank in zip(items, ranks, strict=True)]
+    return ranks

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from fuser_lab.report import measure
 from fuser_lab.report.geometry import ROOM, Box, Curve, Inside, Key, Layout, Memory, Same, Way
 from fuser_lab.report.layers import Graph, Item, Stand, Wire, place, solve
-from fuser_lab.report.parts import Parts, edges_by_segment, nodes_but, nodes_by_segment
+from fuser_lab.report.parts import Parts, crossing, edges_by_segment, nodes_but, nodes_by_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from fuser_lab.report.geometry import Places, Port, Room
     from fuser_lab.report.layers import Net, Placed, Point
@@ -108,12 +108,11 @@ class _Drawing:
         self._view, self._across, self._before = view, across, before
         self._room = self._swapped((room.width, room.height))
         self._compact = view.compact
-        self._home = {name: segment.index for segment in view.segments for name in segment.nodes}
         self._segments = {s.index: s for s in view.segments}
+        self._boxed = {index: s for index, s in self._segments.items() if s.nodes}
         self._nodes, self._into = nodes_by_segment(view.nodes), edges_by_segment(view.edges)
-        self._free = list(nodes_but(view.nodes, (s.index for s in view.segments if s.nodes)))
-        between = self._edges_between(view.edges)
-        self._crossing = [(e, _port(e), self._home.get(e.source), self._home.get(e.target)) for e in between]
+        self._free = list(nodes_but(view.nodes, self._boxed))
+        self._crossing = [(e, _port(e), *ends) for e, ends in self._between(view.edges)]
         self._entering: dict[int, list[str]] = defaultdict(list)  # edges into each segment from elsewhere
         self._leaving: dict[int, dict[Port, None]] = defaultdict(dict)
         for edge, port, home, goal in self._crossing:
@@ -122,24 +121,26 @@ class _Drawing:
             if goal is not None:
                 self._entering[goal].append(edge.id)
         self._sizes = {node.id: self._size(node) for node in self._free}
-        self._entrances = self._spread_entrances(between, self._sizes)
+        self._entrances = self._spread_entrances((edge for edge, *_ in self._crossing), self._sizes)
         self._exits = self._spread_exits((port for _, port, *_ in self._crossing), self._sizes)
         self._insides: dict[int, Inside] = {}
         self._known: dict[Same, tuple[Key, Inside]] = {}
-        for segment in view.segments:
-            if segment.nodes:
-                self._place_inside(segment)
+        for segment in self._boxed.values():
+            self._place_inside(segment)
         self._number: dict[str | int, int] = {}
         self._labels: dict[Port, int] = {}
-        self._legs: dict[str, list[int]] = {}
+        self._legs: dict[str, tuple[int, ...]] = {}
         self._net = self._outer_net()
         self.chosen = self._choose()
 
-    def _edges_between(self, edges: Sequence[EdgeView]) -> Sequence[EdgeView]:
-        if isinstance(edges, Parts):
-            return edges.between
-        home = self._home
-        return [e for e in edges if home.get(e.target) is None or home.get(e.source) != home.get(e.target)]
+    def _between(self, edges: Sequence[EdgeView]) -> Iterator[tuple[EdgeView, tuple[int | None, int | None]]]:
+        """Yield the edges that are not inside a box, with the boxes at their ends."""
+        boxed = self._boxed
+        ends = crossing(edges) if isinstance(edges, Parts) else ((edge, edge.segments) for edge in edges)
+        for edge, (source, target) in ends:
+            home, goal = source if source in boxed else None, target if target in boxed else None
+            if goal is None or home != goal:
+                yield edge, (home, goal)
 
     def _swapped(self, pair: Size) -> Size:
         return (pair[1], pair[0]) if self._across else pair
@@ -278,44 +279,53 @@ class _Drawing:
     def _outer_net(self) -> Net:
         """Return segments, free nodes and labels as boxes, with the wires between them."""
         items, number = list[Item](), self._number
-        outer = {} if self._before is None else self._before.outer
+        before = self._before
+        stood_free: Callable[[str], Stand | None] = _nowhere if before is None else before.free.get
         for index, inside in self._insides.items():
             number[index] = len(items)
-            stood = next(filter(None, map(outer.get, self._segments[index].nodes)), None)
-            items.append(Item(width=inside.size[0], height=inside.size[1], stood=stood))
+            stood = None if before is None else before.stood(self._segments[index].nodes)
+            items.append(Item(*inside.size, False, False, False, stood))
         for node in self._free:
             number[node.id] = len(items)
-            width, height = self._sizes[node.id]
             low = node.kind == "input"
-            items.append(Item(width=width, height=height, low=low, stood=outer.get(self._known_by(node))))
-        labels, legs = self._labels, self._legs
+            items.append(Item(*self._sizes[node.id], False, False, low, stood_free(self._known_by(node))))
+        labels = self._labels
         for edge, port, *_ in self._crossing:
             if edge.labelled and port not in labels:
                 labels[port] = len(items)
-                width, height = self._swapped(measure.edge_label_size(edge))
-                items.append(Item(width=width, height=height, stood=outer.get(_label_of(port))))
-        wires: list[Wire] = []
-        joined: dict[tuple[Port, str | int], int] = {}
-        for edge, port, home, goal in self._crossing:
-            leaves = self._exits[port] if home is None else self._insides[home].leaving[port]
-            enters = self._entrances[edge.id] if goal is None else self._insides[goal].entering[port]
-            source = number[edge.source if home is None else home]
-            end: str | int = edge.target if goal is None else goal
-            label = labels.get(port)
-            legs[edge.id] = []
-            if label is not None:
-                legs[edge.id].append(_join(joined, wires, (port, "label"), Wire(
-                    source=source, target=label, trunk=(port, "to its label"), leaves=leaves,
-                )))
-                source, leaves = label, 0.0
-            legs[edge.id].append(_join(joined, wires, (port, end), Wire(
-                source=source, target=number[end], trunk=port, leaves=leaves, enters=enters,
-            )))
-        origins, bends = ((), None) if self._before is None else (self._before.origins, self._before.bends)
+                size = self._swapped(measure.edge_label_size(edge))
+                items.append(Item(*size, False, False, False, stood_free(_label_of(port))))
+        origins, bends = ((), None) if before is None else (before.origins, before.bends)
         graph = Graph(
-            items=tuple(items), wires=tuple(wires), gap=_OUTER_GAP, rank_gap=_OUTER_RANK_GAP, origins=origins,
+            items=tuple(items), wires=self._outer_wires(), gap=_OUTER_GAP, rank_gap=_OUTER_RANK_GAP, origins=origins,
         )
         return solve(graph, bends)
+
+    def _outer_wires(self) -> tuple[Wire, ...]:
+        """Return the wires between boxes; edges on the same path share one, and a label has one from its source."""
+        number, wires, insides = self._number, list[Wire](), self._insides
+        begun: dict[Port, tuple[tuple[int, ...], int, float]] = {}  # the wire to the label; where the others begin
+        joined: dict[tuple[Port, str | int], int] = {}
+        for edge, port, home, goal in self._crossing:
+            start = begun.get(port)
+            if start is None:
+                source = number[edge.source if home is None else home]
+                leaves = self._exits[port] if home is None else insides[home].leaving[port]
+                label = self._labels.get(port)
+                if label is None:
+                    start = (), source, leaves
+                else:
+                    start = (len(wires),), label, 0.0
+                    wires.append(Wire(source, label, (port, "to its label"), leaves, 0.0))
+                begun[port] = start
+            end: str | int = edge.target if goal is None else goal
+            last = joined.get((port, end))
+            if last is None:
+                last = joined[port, end] = len(wires)
+                enters = self._entrances[edge.id] if goal is None else insides[goal].entering[port]
+                wires.append(Wire(start[1], number[end], port, start[2], enters))
+            self._legs[edge.id] = (*start[0], last)
+        return tuple(wires)
 
     def _known_by(self, node: NodeView) -> str:
         """Return a free node's key across plans; segments are renumbered, so their key is what they write."""
@@ -382,22 +392,16 @@ class _Drawing:
         return Way(start, end, places, (*bends, middle), (self._swapped(tip), curve))
 
     def _memory(self, placed: Placed, bands: int, scale: float, ways: Mapping[str, Way]) -> Memory:
-        number = self._number
-        outer = {
-            name: placed.stands[number[index]] for name, index in self._home.items()
-        }
-        outer |= {self._known_by(n): placed.stands[number[n.id]] for n in self._free}
-        outer |= {_label_of(port): placed.stands[at] for port, at in self._labels.items()}
-        inner: dict[str, Stand] = {}
-        for inside in self._insides.values():
-            inner |= inside.stands
+        number, stands = self._number, placed.stands
+        free = {self._known_by(n): stands[number[n.id]] for n in self._free}
+        free |= {_label_of(port): stands[at] for port, at in self._labels.items()}
         return Memory(
             across=self._across,
             bands=bands,
             scale=scale,
             origins=placed.origins,
-            outer=outer,
-            inner=inner,
+            boxes={self._segments[index].nodes: stands[number[index]] for index in self._insides},
+            free=free,
             bends=self._net.bends,
             insides=self._known,
             alike=dict(self._known.values()),
@@ -428,14 +432,8 @@ def _label_of(port: Port) -> str:
     return f"label of {port[1]}"
 
 
-def _join(
-    joined: dict[tuple[Port, str | int], int], wires: list[Wire], key: tuple[Port, str | int], wire: Wire,
-) -> int:
-    """Return the number of the wire; a second edge on the same path shares the first one's."""
-    if key not in joined:
-        joined[key] = len(wires)
-        wires.append(wire)
-    return joined[key]
+def _nowhere(_name: str) -> None:
+    """Return the stand of a name in no drawing."""
 
 
 def _moved(point: Point, by: Point) -> Point:

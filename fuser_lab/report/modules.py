@@ -8,8 +8,9 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from fuser_lab.report.graph_views import NodeView
+from fuser_lab.report.identity_cache import kept
 from fuser_lab.report.module_map import Call, CallGraph, Flow, Groups, Path, parts_of
-from fuser_lab.report.parts import rough
+from fuser_lab.report.parts import Parts
 from fuser_lab.report.units import plural
 
 if TYPE_CHECKING:
@@ -40,7 +41,13 @@ class ModuleFold:
 
 def has_modules(view: ViewModel) -> bool:
     """Return whether ops belong to different modules."""
-    return len({node.module for node in rough(view.nodes) if node.kind == "op"}) > 1
+    parts = [part.rough for part in view.nodes.parts] if isinstance(view.nodes, Parts) else [tuple(view.nodes)]
+    return len(frozenset().union(*map(_modules, parts))) > 1
+
+
+@kept
+def _modules(nodes: tuple[NodeView, ...]) -> frozenset[str]:
+    return frozenset([node.module for node in nodes if node.kind == "op"])
 
 
 def module_folds(view: ViewModel, opened: Collection[str] = ()) -> tuple[ModuleFold, ...]:

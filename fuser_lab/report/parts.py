@@ -16,6 +16,7 @@ from typing import Generic, TypeVar, overload
 from fuser_lab.report.graph_views import EdgeView, NodeView
 
 T = TypeVar("T", NodeView, EdgeView)
+Ends = tuple[int | None, int | None]  # the segments of an edge's source and target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +24,14 @@ class Part(Generic[T]):
     """The items of a segment, or (None) of no segment.
 
     ``rough`` is the original drawing, possibly for another segment number and edges from other places; ``finished``
-    converts items of ``rough`` to this plan.
+    converts items of ``rough`` to this plan. ``crossing`` are the edges from elsewhere with the segments at their ends
+    in this plan, which differ from their own ``segments`` if the edges were drawn for other numbers.
     """
 
     segment: int | None
     rough: tuple[T, ...]
     finished: Callable[[Iterable[T]], tuple[T, ...]] = tuple
+    crossing: Sequence[tuple[EdgeView, Ends]] = ()
 
 
 class Parts(Sequence[T]):
@@ -41,12 +44,6 @@ class Parts(Sequence[T]):
     def all(self) -> tuple[T, ...]:
         """All items."""
         return tuple(chain.from_iterable(part.finished(part.rough) for part in self.parts))
-
-    @cached_property
-    def between(self) -> tuple[T, ...]:
-        """Edges that are not inside a segment."""
-        parts = ((part, [edge for edge in part.rough if edge.kind != "inside"]) for part in self.parts)
-        return tuple(chain.from_iterable(part.finished(edges) for part, edges in parts if edges))
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -106,20 +103,28 @@ def nodes_but(nodes: Sequence[NodeView], closed: Iterable[int]) -> Iterator[Node
             yield from part.finished(part.rough)
 
 
-def edges_but(edges: Sequence[EdgeView], closed: Iterable[int] | None = None) -> Iterator[EdgeView]:
-    """Yield the edges except those inside these segments; None means all segments."""
-    shut = None if closed is None else frozenset(closed)
+def edges_but(edges: Sequence[EdgeView], closed: Iterable[int]) -> Iterator[EdgeView]:
+    """Yield the edges except those inside these segments."""
+    shut = frozenset(closed)
 
     def is_seen(edge: EdgeView, segment: int | None) -> bool:
-        return edge.kind != "inside" or (shut is not None and segment not in shut)
+        return edge.kind != "inside" or segment not in shut
 
     if not isinstance(edges, Parts):
         yield from (edge for edge in edges if is_seen(edge, edge.segments[0]))
-    elif shut is None:
-        yield from edges.between
-    else:
-        for part in edges.parts:
-            yield from part.finished([edge for edge in part.rough if is_seen(edge, part.segment)])
+        return
+    for part in edges.parts:
+        yield from part.finished([edge for edge in part.rough if is_seen(edge, part.segment)])
+
+
+def crossing(edges: Sequence[EdgeView]) -> Iterator[tuple[EdgeView, Ends]]:
+    """Yield the edges that are not inside a segment, with the segments at their ends.
+
+    Only these are of this plan; an edge's own ``segments`` may be those of an earlier one.
+    """
+    if isinstance(edges, Parts):
+        return chain.from_iterable([part.crossing for part in edges.parts])
+    return ((edge, edge.segments) for edge in edges if edge.kind != "inside")
 
 
 def nodes_by_segment(nodes: Sequence[NodeView]) -> Mapping[int | None, Part[NodeView]]:

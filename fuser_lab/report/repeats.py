@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fuser_lab.report.parts import edges_but
+from fuser_lab.report.parts import crossing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def blocks(view: ViewModel) -> tuple[Block, ...]:
     Segments are equal if they have the same scheduler and the same ops in the same order. There are no blocks if a
     segment reads what a later one writes, as a run of segments could then not be one box.
     """
-    if any(a is not None and b is not None and a > b for a, b in (edge.segments for edge in edges_but(view.edges))):
+    if any(a is not None and b is not None and a > b for _, (a, b) in crossing(view.edges)):
         return ()
     numbers: dict[object, int] = {}
     signatures = [numbers.setdefault((s.scheduler, s.ops), len(numbers)) for s in view.segments]

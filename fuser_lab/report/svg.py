@@ -145,7 +145,7 @@ class Painter:
 
     def patterns(self, segments: Iterable[SegmentView]) -> str:
         """Return the patterns of the segments' strips, each once."""
-        return "".join({self._pattern_id(segment): self._pattern(segment) for segment in segments}.values())
+        return "".join(map(self._pattern, {self._pattern_id(segment): segment for segment in segments}.values()))
 
     def _pattern_id(self, segment: SegmentView) -> str:
         return f"{self._prefix}-p{theme.look(segment.index)}{'' if segment.ok else 'x'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.events import group_text
@@ -20,7 +21,7 @@ from fuser_lab.report.graph_views import (
     view_verdicts,
     word,
 )
-from fuser_lab.report.parts import found, rough
+from fuser_lab.report.parts import crossing, found, rough
 from fuser_lab.report.passes import PassView, view_passes
 from fuser_lab.report.units import tensor_bytes
 from fuser_lab.segmentation.layouts import order_text
@@ -138,7 +139,8 @@ class ViewModel:
     @property
     def compact(self) -> bool:
         """Whether there are so many ops that each has only one line."""
-        return sum([node.kind == "op" for node in rough(self.nodes)]) > COMPACT_FROM
+        ops = (node for node in rough(self.nodes) if node.kind == "op")
+        return next(islice(ops, COMPACT_FROM, None), None) is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON-ready form, with the version of its schema first."""
@@ -182,6 +184,8 @@ def view_plan(
 
 
 def _annotations(plan: PlanLike, drawing: Drawing) -> tuple[AnnotationView, ...]:
+    if not drawing.hinted:
+        return ()
     found = annotations_of(plan.fusion)
     recorded = {one.hint for one in annotations_of(plan.definition)} if found and hasattr(plan, "definition") else set()
     nodes = {node.tensor: node.id for node in drawing.nodes if node.kind == "op"} if found else {}
@@ -256,7 +260,7 @@ def _header(plan: PlanLike, drawing: Drawing, title: str | None) -> Header:
     fusion = plan.fusion
     ends = {t.name: t for t in fusion.tensor_inputs if t in fusion.users}
     ends |= {t.name: t for t in fusion.outputs if t in fusion.producers}
-    crossing = {e.tensor: e.bytes for e in rough(drawing.edges) if e.kind == "boundary"}
+    passed = {edge.tensor: edge.bytes for edge, _ in crossing(drawing.edges) if edge.kind == "boundary"}
     return Header(
         title=title or plan.name,
         plan=plan.name,
@@ -266,5 +270,5 @@ def _header(plan: PlanLike, drawing: Drawing, title: str | None) -> Header:
         ops=drawing.ops,
         bytes_moved=sum(s.bytes_in + s.bytes_out for s in drawing.segments),
         bytes_ideal=sum(map(tensor_bytes, ends.values())),
-        bytes_crossing=sum(crossing.values()),
+        bytes_crossing=sum(passed.values()),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuser_lab.report.geometry import ROOM
 from fuser_lab.report.layout import lay_out
-from fuser_lab.report.parts import rough
+from fuser_lab.report.parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -28,7 +28,8 @@ class Canvas:
 
     def lay_out(self, view: ViewModel, family: Hashable) -> Layout:
         """Return the layout of a view, which follows the previous one if that had the same ``family``."""
-        key = family, view.header.hash, tuple([node.id for node in rough(view.nodes)])
+        folded = None if isinstance(view.nodes, Parts) else tuple([node.id for node in view.nodes])
+        key = family, view.header.hash, folded
         found = self._known.pop(key, None)
         if found is None:
             before = self._last[1] if self._last is not None and self._last[0] == family else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,7 @@ from fuser_lab.json_text import json_text
 from fuser_lab.plan.code import REWRITINGS
 from fuser_lab.report.collapse import is_large
 from fuser_lab.report.markup import element, to_html
-from fuser_lab.report.parts import edges_but
+from fuser_lab.report.parts import crossing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -86,7 +87,7 @@ def answer_of(preview: EditPreview) -> dict[str, Any]:
 
 def in_batches(plan: EditablePlan, view: ViewModel, stopped: Callable[[], bool]) -> Iterator[dict[str, Hint]]:
     """Yield the previews of a plan's edges, boundaries first; for large fusions only these."""
-    boundaries = [edge for edge in edges_but(view.edges) if edge.kind == "boundary"]
+    boundaries = [replace(edge, segments=ends) for edge, ends in crossing(view.edges) if edge.kind == "boundary"]
     inside = [] if is_large(view) else [edge for edge in view.edges if edge.kind == "inside"]
     batch: dict[str, Hint] = {}
     for edge in (*boundaries, *inside):

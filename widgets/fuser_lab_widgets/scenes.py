@@ -9,7 +9,7 @@ from fuser_lab.report.collapse import collapsed, is_large
 from fuser_lab.report.geometry import ROOM
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.modules import by_modules, has_modules, module_folds
-from fuser_lab.report.parts import edges_but, edges_by_segment, nodes_but, nodes_by_segment
+from fuser_lab.report.parts import crossing, edges_by_segment, nodes_but, nodes_by_segment
 from fuser_lab.report.pieces import box_pieces, inside_pieces, node_piece, painter_of, wire_pieces
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import describe, hints_of
@@ -82,14 +82,14 @@ class Pieces:
         """Return each edge that is not inside a segment: its row, and the segments on both sides."""
         hints, before, drawn = hints_of(view), self._wires, dict[str, _Wire]()
         found: list[list[int | None]] = []
-        for edge in edges_but(view.edges):
+        for edge, ends in crossing(view.edges):
             wire = layout.wires[edge.id]
             look = edge.kind, edge.bytes, edge.tensor in hints, edge.source, edge.target
             known = before.get(edge.id)
             if known is None or known.wire is not wire or known.look != look:
                 known = _Wire(wire, look, self._wire(painter, edge, layout))
             drawn[edge.id] = known
-            found.append([known.row, *edge.segments])
+            found.append([known.row, *ends])
         self._wires = drawn
         return found
 

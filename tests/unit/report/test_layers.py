@@ -2,7 +2,9 @@
 
 import itertools
 import time
+from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from thorough import tries
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
 from fuser_lab.report.geometry import Room
-from fuser_lab.report.layers import Graph, Item, Wire, place
+from fuser_lab.report.layers import Graph, Item, Net, Wire, place, solve
 from fuser_lab.report.layout import lay_out
 from fuser_lab.report.view_model import view_plan
 
@@ -42,14 +44,55 @@ def boxes_of(graph, placed):
     ]
 
 
+def assert_apart(boxes, tolerance=1e-6):
+    for a, b in itertools.combinations(boxes, 2):
+        side_by_side = a[2] <= b[0] - GAP / 2 + tolerance or b[2] <= a[0] - GAP / 2 + tolerance
+        assert side_by_side or a[3] <= b[1] - GAP + 1e-6 or b[3] <= a[1] - GAP + 1e-6
+
+
+@st.composite
+def edits(draw):
+    """A graph, the number of its bands, and another graph, whose items stood where items of the first one did."""
+    before, after = draw(graphs()), draw(graphs())
+    drawn = solve(before)
+    bands = max(drawn.extents(draw(st.integers(1, 3))))
+    placed = drawn.placed(bands)
+    stood = st.sampled_from([*placed.stands, None])
+    items = tuple(item._replace(stood=draw(stood)) for item in after.items)
+    return before, bands, replace(after, items=items, origins=placed.origins)
+
+
+@tries(100, deadline=None)
+@given(edits())
+def test_what_stands_needs_no_links(edit):
+    before, bands, graph = edit
+    bends = solve(before).bends
+    net = solve(graph, bends)
+    with patch.object(Net, "_loose", lambda self: set(range(len(self._rank)))):  # everything is linked
+        whole = solve(graph, bends)
+    bands = max(net.extents(bands, bands))
+    assert net.placed(bands) == whole.placed(bands)
+    assert net.bends == whole.bends
+    assert_apart(boxes_of(graph, net.placed(bands)), tolerance=5e-3)  # places are rounded
+
+
+@tries(60, deadline=None)
+@given(graphs(), st.integers(1, 3))
+def test_an_unchanged_graph_stays_where_it_stood(graph, most):
+    net = solve(graph)
+    bands = max(net.extents(most))
+    placed = net.placed(bands)
+    items = tuple(item._replace(stood=stood) for item, stood in zip(graph.items, placed.stands, strict=True))
+    again = solve(replace(graph, items=items, origins=placed.origins), net.bends).placed(bands)
+    assert (again.centres, again.routes, again.stands) == (placed.centres, placed.routes, placed.stands)
+
+
 @tries(150, deadline=None)
 @given(graphs())
 def test_items_stand_apart_and_wires_run_down(graph):
     placed = place(graph)
     boxes = boxes_of(graph, placed)
-    for a, b in itertools.combinations(boxes, 2):
-        side_by_side = a[2] <= b[0] - GAP / 2 + 1e-6 or b[2] <= a[0] - GAP / 2 + 1e-6
-        assert side_by_side or a[3] <= b[1] - GAP + 1e-6 or b[3] <= a[1] - GAP + 1e-6
+    assert_apart(boxes)
     for left, top, right, bottom in boxes:
         assert left >= -1e-6
         assert top >= -1e-6
