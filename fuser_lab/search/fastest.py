@@ -1,12 +1,13 @@
 """The fastest plan of a fusion: by prediction, or by measuring the plans that are predicted to be fastest."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.api import time
-from fuser_lab.arguments import ANYTHING, instance, listed, number, optional, takes, whole
+from fuser_lab.arguments import ANYTHING, instance, listed, named, number, optional, takes, whole
 from fuser_lab.codegen.one_kernel import OPEN_SCHEDULERS
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.predicted_times import TimeBound
@@ -125,7 +126,8 @@ def fastest(
     """Return the fastest plan of a fusion by prediction, or, with ``measure``, by measuring the best on this machine.
 
     The plans are those of the strategies "fastest", "optimal", "saving", "top_down" and "bottom_up", under nvFuser's
-    rules and without them (`OPEN_SCHEDULERS`). Predictions are for the target, measurements are made on this machine.
+    rules and without them (`OPEN_SCHEDULERS`). The name of a plan is its strategy, with the rules of nvFuser that it
+    breaks, if any. Predictions are for the target, measurements are made on this machine.
     Plans with up to 60 kernels together are compared by `Plan.predicted_time`, larger ones by bytes and arithmetic.
 
     Parameters
@@ -151,12 +153,12 @@ def fastest(
     given = None if inputs is None else flattened(inputs)
     found: dict[str, Plan] = {}
     for asked in ((OPEN_SCHEDULERS, SCHEDULERS) if schedulers is None else (tuple(schedulers),)):
-        mark = " (open)" if asked is OPEN_SCHEDULERS else ""
         for strategy in STRATEGIES:
             chosen = (options or SegmenterOptions()).for_strategy(strategy)
             plan = segment(fd, given, strategy=strategy, target=target, options=chosen, schedulers=asked)
             if all(one.scheduler is not None for one in plan.segments):
-                found.setdefault(_content(plan), plan.renamed(f"{plan.name}{mark}"))
+                name = plan_name(plan, [one.name for one in found.values()])
+                found.setdefault(_content(plan), plan.renamed(name))
     if not found:
         msg = "fastest: no scheduler accepts some expression of the fusion, so no plan of it can run."
         raise InputError(msg)
@@ -169,6 +171,14 @@ def fastest(
     if not measure:
         return Fastest(plan=rows[0].plan, plans=tuple(rows))
     return _measured(rows, list(rows[0].plan.inputs) if given is None else given, measure, seconds)
+
+
+def plan_name(plan: Plan, others: Sequence[str]) -> str:
+    """Return a name that says which of nvFuser's rules a plan breaks, and that no other plan has."""
+    beyond = dict.fromkeys(rule for segment in plan.segments for rule in segment.beyond)
+    name = f"{plan.name}, beyond {named(beyond)}" if beyond else plan.name
+    number = next(n for n in itertools.count(1) if (name if n == 1 else f"{name} ({n})") not in others)
+    return name if number == 1 else f"{name} ({number})"
 
 
 def _content(plan: Plan) -> str:

@@ -8,6 +8,7 @@ and segments that have become neighbours are merged.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from typing import Protocol
 
 from fuser_lab.cost.predicted_times import TimeModel
@@ -47,6 +48,10 @@ MOST_SPLITS = 8  # plans tried that split a slow kernel
 MOST_CHECKED = 2  # plans compared with the bottom-up plan by the times of all their kernels
 DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to save, and
 LEAST_SAVED = 0.5e-6  # seconds beyond it: smaller differences are within the clock's error
+# Errors of two kernels' times are independent, so the error of the difference of two plans grows with the root of the
+# sum of the squares of the times of the kernels that only one of them has. A plan has to save this part of it, or,
+# if it moves more bytes than the bottom-up plan, so that nothing but the clock speaks for it, the larger part.
+ERROR, ERROR_MORE_BYTES = 0.08, 0.22
 TRIES_PER_BOUNDARY = 2  # recomputations tried per tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
 _REORDERING = frozenset({OpKind.COPY, OpKind.RESHAPE, OpKind.RESIZE, OpKind.REDUCTION, OpKind.INDEXING})
@@ -360,10 +365,13 @@ class _Search:
         """
         first, *others = self.known
         best = sorted(others, key=lambda known: known.seconds)[:MOST_CHECKED]
-        exact = [(sum(self.times(known.segmented, limited=False)), known) for known in (first, *best)]
-        seconds, found = min(exact, key=lambda one: one[0])
-        enough = exact[0][0] * (1 - DISTINCT) - LEAST_SAVED if self.clock else exact[0][0]
-        return found if seconds <= enough else first
+        if self.clock is None:
+            return min((first, *best), key=lambda known: known.seconds)
+        first, *best = (
+            replace(known, times=self.times(known.segmented, limited=False)) for known in (first, *best)
+        )
+        best.sort(key=lambda known: known.seconds)
+        return next((known for known in best if _is_faster(known, first)), first)
 
     def _recompute(self, known: _Known) -> None:
         """Recompute boundaries of a plan as long as that is predicted to save time; what comes of it is known then."""
@@ -456,6 +464,25 @@ class _Search:
                 )
                 return merged, after, (union,)
         return now, seconds, ()
+
+
+def _is_faster(known: _Known, first: _Known) -> bool:
+    """Whether a plan saves more of the time of the bottom-up plan than the clock's error."""
+    saved = first.seconds - known.seconds
+    if saved < DISTINCT * first.seconds + LEAST_SAVED:
+        return False
+    theirs = [set(map(_kernel, one.segmented.groups)) for one in (first, known)]
+    squares = sum(
+        seconds**2 for one, other in ((known, theirs[0]), (first, theirs[1]))
+        for group, seconds in zip(one.segmented.groups, one.times, strict=True) if _kernel(group) not in other
+    )
+    more = sum(group.moved for group in known.segmented.groups) > sum(group.moved for group in first.segmented.groups)
+    return saved >= (ERROR_MORE_BYTES if more else ERROR) * sqrt(squares)
+
+
+def _kernel(group: SegmentedGroup) -> tuple[object, ...]:
+    """Return what segments of two plans of one definition share if they are the same kernel."""
+    return group.names, tuple([tensor.name for tensor in group.outputs]), group.scheduler
 
 
 def _neighbours(now: SegmentedFusion, names: Names) -> Iterator[tuple[int, int]]:

@@ -8,6 +8,8 @@ from fuser_lab import DataType, FusionDefinition, SegmenterOptions
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import OpKind
 from fuser_lab.segmentation import replay, segment
+from fuser_lab.segmentation.fastest import fastest
+from fuser_lab.segmentation.replay import Fold
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
 
@@ -111,6 +113,31 @@ def test_no_fusion_of_the_corpus_is_predicted_slower_than_bottom_up(name):
     assert plan.predicted_time().seconds <= fl.segment(fd, inputs).predicted_time().seconds * (1 + 1e-9)
 
 
+class Told:
+    """A clock that knows what the whole fusion takes, and what each part of it takes."""
+
+    def __init__(self, whole, part):
+        self._whole, self._part = whole, part
+
+    def seconds(self, segmented, *, limited=True):
+        parts = len(segmented.groups)
+        return [self._whole if parts == 1 else self._part] * parts
+
+
+@pytest.mark.parametrize(("part", "segments"), [(47e-6, 1), (40e-6, 1), (30e-6, 2)])
+def test_a_kernel_is_divided_only_if_that_saves_more_than_the_error_of_the_times_of_all_three(part, segments):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 4096], contiguity=True)
+        fd.add_output(fd.ops.exp(fd.ops.sum(x, [1])))
+    plan = fl.segment(fd)
+    assert len(plan.segments) == 1
+    made = list(fastest(plan.fusion, plan.oracle, FEW, Told(100e-6, part)))
+    fold = Fold(plan.fusion)
+    for attempt in made:
+        fold.apply(attempt)
+    assert len(fold.groups()) == segments
+
+
 def test_a_slow_kernel_is_split_where_data_change_places():
     fd, inputs = fl.corpus()["convnext_t/forward/18"].load()
     plan = fl.segment(fd, inputs, strategy="fastest")
@@ -200,3 +227,18 @@ def test_the_best_plans_are_measured_and_the_fastest_is_kept():
     assert len(measured) == min(2, len(timed))
     assert timed.plan is min(measured, key=lambda one: one.measured).plan
     assert list(timed.to_pandas()["kept"]).count(True) == 1
+
+
+def test_the_names_of_compared_plans_are_distinct_and_say_which_rules_a_plan_breaks():
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([64, 64], contiguity=True)
+        fd.add_output(fd.ops.neg(fd.ops.slice(fd.ops.sum(x, [1]), [3], [40])))  # index_input: a slice of totals
+    names = {}
+    for one in fl.fastest(fd, options=FEW):
+        beyond = {rule for segment in one.plan.segments for rule in segment.beyond}
+        assert one.plan.name not in names
+        names[one.plan.name] = beyond
+        assert ("beyond" in one.plan.name) == bool(beyond)
+        assert all(rule in one.plan.name for rule in beyond)
+    assert any(names.values())
+    assert not all(names.values())
