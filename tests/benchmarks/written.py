@@ -143,8 +143,9 @@ def error(load: Written, outs: list[Any], expected: list[Any]) -> float:
     """Return the largest deviation as a share of the tolerance; infinite if an element or dtype is not as expected."""
     import torch
 
-    # Relative to the largest magnitude: a few roundings of the output, and another order of summation.
-    allowed = {torch.float32: load.float_error, torch.int8: 1 / 127, torch.float8_e4m3fn: 1 / 14}
+    # Relative to the largest magnitude: a few roundings of the output, and another order of summation. Results of eight
+    # bits may be one step apart: on a GPU, torch divides by a number by multiplying by its reciprocal.
+    allowed = {torch.float32: load.float_error, torch.int8: 1.01 / 127, torch.float8_e4m3fn: 1.01 / 14}
     worst = 0.0
     for out, other in zip(outs, expected, strict=True):
         a, b = out.double(), other.double()
