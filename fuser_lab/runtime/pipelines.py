@@ -20,8 +20,6 @@ from numba.core.untyped_passes import InlineClosureLikes
 
 from fuser_lab.runtime.llvm_process import LLVM, Pipeline, Request
 
-_WIDE_VECTORS = {"icelake-server", "sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"}
-
 
 class Library(JITCodeLibrary):
     """Numba's library of functions, whose module is optimized and compiled by `LLVM`."""
@@ -61,14 +59,12 @@ def request_of(name: str, module: Any, codegen: Any, *, rolled: bool = False) ->
 
 
 def features_of(cpu: str, features: str) -> str:
-    """Return the features of a processor for LLVM, with preferences that LLVM does not derive from its name.
+    """Return the features of a processor for LLVM, without gathers on processors by AMD.
 
-    A gather takes processors by AMD longer than a load per element, but LLVM's cost model assumes less. LLVM uses half
-    of each vector register of Intel's servers, because those of the first generation with AVX-512 reduce their clock
-    rate for whole ones; later generations hardly do.
+    There, a gather takes longer than a load per element, but LLVM's cost model assumes less. LLVM uses half of each
+    vector register of Intel's servers, and with whole ones, most kernels take longer (docs/benchmarks.md).
     """
-    own = "+prefer-no-gather" if cpu.startswith("znver") else "-prefer-256-bit" if cpu in _WIDE_VECTORS else ""
-    return ",".join(filter(None, (features, own)))
+    return ",".join(filter(None, (features, "+prefer-no-gather"))) if cpu.startswith("znver") else features
 
 
 class WorkerLowering(BaseNativeLowering):

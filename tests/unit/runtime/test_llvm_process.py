@@ -3,7 +3,6 @@
 import os
 import pickle
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -130,17 +129,6 @@ def test_processors_by_amd_load_one_by_one_what_lies_apart(start: Start, request
         result = start().compile(replace(asked, machine=machine))
         gathers.append("masked.gather" in str(llvmlite.parse_bitcode(result.bitcode)))
     assert gathers == [True, False]
-
-
-@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="compiles for Intel processors")
-@pytest.mark.parametrize(("cpu", "bits"), [("skylake-avx512", 256), ("sapphirerapids", 512)])
-def test_vectors_of_intel_servers_are_whole_registers_unless_these_slow_the_clock(
-    start: Start, request_: Request, cpu: str, bits: int,
-) -> None:
-    machine = {**request_.machine, "cpu": cpu, "features": pipelines.features_of(cpu, "")}
-    result = start().compile(replace(request_, machine=machine))
-    lanes = re.findall(r"<(\d+) x float>", str(llvmlite.parse_bitcode(result.bitcode)))
-    assert max(32 * int(count) for count in lanes) == bits
 
 
 def test_a_loop_is_vectorized(start: Start, request_: Request) -> None:
