@@ -97,6 +97,14 @@ def check_outs(slots: Sequence[Slot], out: object) -> None:
             check_out(slot, given)
 
 
+def unexpanded(tensor: TensorView, array: Any) -> Any:
+    """Return an array for a tensor without repetitions along expanded axes, which may have the same memory."""
+    axes = tensor.domain.axes
+    if all(axis.expanded is None for axis in axes):
+        return array
+    return array[tuple(slice(None) if axis.expanded is None else slice(1) for axis in axes)]
+
+
 def check_writable(name: str, given: Any) -> None:
     """Raise InputError unless the array given for an input can be written to."""
     if kind_of(given) == "jax":

@@ -22,6 +22,7 @@ from fuser_lab.runtime.binding import (
     checked_scalar,
     itself,
     library_of,
+    unexpanded,
 )
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import Origin, seen
@@ -181,7 +182,7 @@ class RunMemory:
             check_outs(parts.returned, out)
             outputs = list(out)
             given = [(slot, array) for slot, array in zip(parts.returned, out, strict=True) if array is not None]
-            written.update((f"out for {slot.name}", array) for slot, array in given)
+            written.update((f"out for {slot.name}", unexpanded(slot.tensor, array)) for slot, array in given)
             read = [array for slot, array in zip(parts.inputs, arrays, strict=True) if isinstance(slot, Slot)]
             for slot, array in given:
                 self._place(env, slot, array, read, copies)

@@ -123,6 +123,18 @@ def test_an_expanded_output_repeats_in_place() -> None:
     np.testing.assert_allclose(got, np.broadcast_to(np.exp(x), (3, 5)), rtol=1e-6)
 
 
+def test_an_expanded_result_can_be_written_again() -> None:
+    fusion = build(lambda fd, x: (fd.ops.expand(fd.ops.exp(x), [3, 5]), fd.ops.neg(x)), [(3, 1)], D.Float)
+    plan = prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False)
+    first = plan.run([numbers((3, 1), D.Float)])
+    x = np.array([[1.0], [2.0], [3.0]], np.float32)
+    again = plan.run([x], plan.reusable(first))
+    assert again[0] is first[0]
+    np.testing.assert_allclose(again[0], np.broadcast_to(np.exp(x), (3, 5)), rtol=1e-6)
+    with pytest.raises(InputError, match="out for T3 has elements that share memory"):
+        plan.run([x], [first[0], np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (3, 1), (0, 0))])
+
+
 def with_scalars() -> Fusion:
     with FusionBuilder() as fd:
         x = fd.define_tensor([3, 4], contiguity=True)
