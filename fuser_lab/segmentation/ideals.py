@@ -17,6 +17,7 @@ from math import inf
 from fuser_lab.segmentation.bounds import bits
 from fuser_lab.segmentation.contraction import Blocks, bound, union
 
+STATES_PER_QUESTION = 10  # by which a new question to the schedulers counts against the limit of states
 _ENDED: ContextVar[Callable[[], bool]] = ContextVar("_ENDED", default=lambda: False)
 
 
@@ -34,7 +35,8 @@ def ending_when(ended: Callable[[], bool]) -> Iterator[None]:
 class Budget:
     """The limits of a search: the number of partial segments to examine, and seconds; None for no limit.
 
-    Only the first limit gives the same result on every machine. ``ended`` says whether the search was cancelled.
+    A new question to the schedulers, which takes longer, counts as ten partial segments. Only the first limit gives the
+    same result on every machine. ``ended`` says whether the search was cancelled.
     """
 
     states: int = 400_000
@@ -153,7 +155,10 @@ class _Search:
             units = self._blocks.units(segment)
             ways = self._space.ways(units)
             extra, copies = ways[way]
-            if not self._space.is_legal(units, copies):
+            asked = self._space.asked
+            is_legal = self._space.is_legal(units, copies)
+            self._budget.used += STATES_PER_QUESTION * (self._space.asked - asked)
+            if not is_legal:
                 if way + 1 < len(ways) and (more := least - extra + ways[way + 1][0]) < self._limit:
                     heappush(heap, (more, -(done | segment).bit_count(), next(number), state, segment, way + 1))
                 continue

@@ -145,8 +145,8 @@ class SegmenterOptions:
         inputs, as in nvFuser), ``"propagate"`` (also tensors between segments), or ``"negotiate"`` (the layouts with
         the lowest cost for producer and consumers).
     search_states
-        Maximum number of partial segments that ``strategy="optimal"`` and certificates examine. The answer is the same
-        on every machine.
+        Maximum number of partial segments that ``strategy="optimal"`` and certificates examine; a question to the
+        schedulers counts as ten. The answer is the same on every machine.
     search_seconds
         Maximum number of seconds that they search; None for no limit. With a limit in seconds, the answer depends on
         the speed and load of the machine.

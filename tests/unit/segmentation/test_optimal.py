@@ -148,7 +148,7 @@ def test_segments_that_would_rather_be_one_are_not_searched_on():
     plan = fl.segment(irregular(5, 14))
     budget = Budget()
     assert certify(plan.segmented, plan.oracle, plan.options, budget).cost > plan.certificate().bound
-    assert budget.used < 5000  # a third more without it
+    assert budget.used < 6500  # states, and ten for each question: a third more without it
 
 
 def test_a_search_without_time_still_gives_a_plan_and_a_bound():
