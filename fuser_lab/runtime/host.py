@@ -15,7 +15,7 @@ from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
 from fuser_lab.host_memory import check_fits, free_bytes
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
-from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy
+from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy, torch_module
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.host_ready import HostRuns, can_repoint
 from fuser_lab.runtime.interrupts import interrupts_deferred
@@ -23,6 +23,9 @@ from fuser_lab.runtime.launcher import HostCall, host_calls
 from fuser_lab.runtime.ptx import refused
 from fuser_lab.runtime.storage import ALIGNMENT
 from fuser_lab.targets import CPU
+
+_MANY = 1 << 14  # elements, for which calling torch is worthwhile
+_SAME_SIZE: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 class HostMemory:
@@ -78,7 +81,7 @@ class HostMemory:
     def copy(self, target: Array, source: Any) -> None:
         """Copy elements, to an array of any library."""
         if isinstance(target, np.ndarray):
-            np.copyto(target, to_numpy(source), casting="unsafe")
+            _copy(target, to_numpy(source))
         elif is_torch(target):
             array = to_numpy(source)
             target.copy_(from_numpy_as("torch", array if _is_shareable(array) else np.array(array, order="C")))
@@ -159,6 +162,17 @@ def host_memory(number: None = None) -> HostMemory:
     """Return the memory of the only CPU, which has no number."""
     del number
     return HostMemory()
+
+
+def _copy(target: Array, source: Array) -> None:
+    """Copy elements; torch, if it is loaded, copies in parallel, and from another order of axes by tiles."""
+    kind = _SAME_SIZE.get(target.itemsize)
+    equal = source.dtype == target.dtype and source.shape == target.shape and not np.may_share_memory(source, target)
+    shareable = _is_shareable(source) and _is_shareable(target)
+    if kind is not None and torch_module() is not None and source.size >= _MANY and equal and shareable:
+        from_numpy_as("torch", target.view(kind)).copy_(from_numpy_as("torch", source.view(kind)))
+    else:
+        np.copyto(target, source, casting="unsafe")
 
 
 def _is_shareable(array: Array) -> bool:

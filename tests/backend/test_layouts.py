@@ -107,3 +107,16 @@ def test_a_requirement_holds_for_given_arrays_and_sizes():
         (out,) = fd.execute([x])
         np.testing.assert_allclose(out, np.exp(x), rtol=1e-6)
         assert out.T.flags.c_contiguous
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int16", "float32", "float64", "complex128"])
+def test_results_are_copied_between_any_layouts(dtype):
+    needs("torch")
+    memory, x = HostMemory(), np.arange(150 * 120).reshape(150, 120).astype(dtype)
+    for source in (x, x[:, ::-1], x[::2], x.T, x[:1, :1]):
+        for target in (np.empty_like(source, order="C"), np.empty_like(source, order="F")):
+            memory.copy(target, source)
+            np.testing.assert_array_equal(target, source)
+    expected = x[::-1].copy()
+    memory.copy(x, x[::-1])
+    np.testing.assert_array_equal(x, expected)
