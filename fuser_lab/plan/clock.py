@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.codegen.host_features import host_features
@@ -16,9 +17,10 @@ from fuser_lab.cost.host_time import HostFeatures
 from fuser_lab.cost.kernel_time import KernelFeatures, Prediction, kernel_model
 from fuser_lab.cost.plan_time import KernelInPlan, plan_seconds
 from fuser_lab.cost.predicted_times import TimeModel
+from fuser_lab.cost.work import product_flops
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.runtime.aliased_buffers import input_views
 from fuser_lab.runtime.parts import parts_of
 from fuser_lab.runtime.storage import Lifetime, plan_storage
@@ -188,9 +190,17 @@ class ScheduledClock:
         return self._known[key]
 
     def _evaluated(self, group: SegmentedGroup) -> float:
-        """Return the time of a segment that the array library computes, from its bytes and arithmetic."""
+        """Return the time of a segment that the array library computes, from its bytes and arithmetic.
+
+        On a CPU, the library uses one core unless it multiplies matrices, and finds indexed elements one by one.
+        """
         moved = sum(tensor.nbytes for tensor in (*group.tensor_inputs, *group.outputs))
-        return TimeModel.of(self._device).kernel(group.exprs, moved)
+        seconds, rates = TimeModel.of(self._device).kernel(group.exprs, moved), self._device.host
+        if rates is None or product_flops(group.exprs):
+            return seconds
+        indexed = (expr for expr in group.exprs if expr.kind in {OpKind.INDEXING, OpKind.SCATTER})
+        elements = sum(prod(tensor.shape) for expr in indexed for tensor in expr.tensor_outputs)
+        return max(seconds, rates.loaded * moved) + rates.jump * elements
 
 
 __all__ = [

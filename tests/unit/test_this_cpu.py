@@ -13,8 +13,10 @@ from fuser_lab.cost.host_fitting import FEWEST, TYPICAL, HostSample, fitted_host
 from fuser_lab.cost.host_plan import begun_phases
 from fuser_lab.cost.host_time import COUNTS, HostCaches, HostPhase, HostRates, Moved, host_columns, phase_seconds
 from fuser_lab.cost.predicted_times import TimeModel
+from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.cost.work import repeated_work, work_of
 from fuser_lab.errors import InputError
+from fuser_lab.plan.clock import ScheduledClock, given_strides
 from fuser_lab.runtime import this_cpu
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
@@ -211,3 +213,18 @@ def test_a_gpu_is_still_described_by_its_data_sheet():
     assert TimeModel.of(DEFAULT).bandwidth == DEFAULT.bandwidth * 1e9
     assert not TimeModel.of(DEFAULT).repeats
     assert TimeModel.of(host_device(PLANTED)).repeats
+
+
+def test_the_array_library_finds_indexed_elements_one_by_one_so_the_fastest_plan_has_them_in_a_kernel():
+    rows, columns = 4096, 1024
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([rows, columns], contiguity=True)
+        places = fd.define_tensor([rows, columns], contiguity=True, dtype=fl.DataType.Int)
+        fd.add_output(fd.ops.mul(fd.ops.gather(x, places, 1), 2.0))
+    device = host_device(PLANTED)
+    plan = fl.segment(fd, target=device)
+    assert [segment.scheduler for segment in plan.segments] == [SchedulerType.EXPR_EVAL, SchedulerType.POINTWISE]
+    evaluated, kernel = ScheduledClock(device, 9, given_strides(plan.inputs)).seconds(plan.segmented)
+    assert evaluated == pytest.approx(rows * columns * (PLANTED.jump + (8 + 2 * 4) * PLANTED.loaded))
+    assert evaluated > 2 * kernel
+    assert len(fl.segment(fd, strategy="fastest", target=device).segments) == 1
