@@ -7,13 +7,14 @@ segments shows few of them, so the rest are not made.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Generic, TypeVar, overload
 
 from fuser_lab.report.graph_views import EdgeView, NodeView
+from fuser_lab.report.identity_cache import kept
 
 T = TypeVar("T", NodeView, EdgeView)
 Ends = tuple[int | None, int | None]  # the segments of an edge's source and target
@@ -81,15 +82,25 @@ def rough(items: Sequence[T]) -> Iterator[T]:
     return chain.from_iterable(part.rough for part in items.parts) if isinstance(items, Parts) else iter(items)
 
 
-def found(items: Sequence[T], test: Callable[[T], bool]) -> Iterator[T]:
-    """Yield the items that pass a test, which must not depend on segment numbers or sources of edges."""
+def found(items: Sequence[T], test: Callable[[T], bool], of: Collection[str] | None = None) -> Iterator[T]:
+    """Yield the items that pass a test, which must not depend on segment numbers or sources of edges.
+
+    All items that pass are ``of`` these tensors, if it is given: others are not tested.
+    """
     if not isinstance(items, Parts):
         yield from filter(test, items)
         return
     for part in items.parts:
+        if of is not None and _tensors(part.rough).isdisjoint(of):
+            continue
         passed = list(filter(test, part.rough))
         if passed:
             yield from part.finished(passed)
+
+
+@kept
+def _tensors(items: tuple[NodeView | EdgeView, ...]) -> frozenset[str]:
+    return frozenset([item.tensor for item in items])
 
 
 def nodes_but(nodes: Sequence[NodeView], closed: Iterable[int]) -> Iterator[NodeView]:

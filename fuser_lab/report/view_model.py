@@ -129,12 +129,13 @@ class ViewModel:
 
     def edge(self, ident: str) -> EdgeView | None:
         """Return the edge with an id."""
-        near = found(self.edges, lambda e: ident.startswith(f"{e.tensor}|") and ident.endswith(f"|{e.target}"))
+        starts = {ident[:n] for n, letter in enumerate(ident) if letter == "|"}
+        near = found(self.edges, lambda e: e.tensor in starts and ident.endswith(f"|{e.target}"), starts)
         return next((edge for edge in near if edge.id == ident), None)
 
     def edges_of(self, tensor: str) -> tuple[EdgeView, ...]:
         """Return the edges of a tensor."""
-        return tuple(found(self.edges, lambda edge: edge.tensor == tensor))
+        return tuple(found(self.edges, lambda edge: edge.tensor == tensor, (tensor,)))
 
     @property
     def compact(self) -> bool:

@@ -150,10 +150,11 @@ class Stage:
             return
         if isinstance(key, set) and "scene" in key:
             self.python_seconds = time.thread_time() - self._begun
-        self.page.evaluate("(text) => window.model.take(JSON.parse(text))", self._news())
+        self.page.evaluate("(text) => window.model.take(JSON.parse(text))", self._news(key))
 
-    def _news(self) -> str:
-        state = self.explorer.get_state()
+    def _news(self, key: object = None) -> str:
+        """Return what has changed since it was sent, of the traits that ``key`` names or (None) of all."""
+        state = self.explorer.get_state(key)
         news = {
             name: value for name, value in state.items()
             if not name.startswith("_") and name not in {"layout", "tabbable", "tooltip"}

@@ -48,7 +48,7 @@ class _Node(NamedTuple):
 class Pieces:
     """The pieces of one page's pictures, with those of the last picture, most of which are in the next one, too.
 
-    A row ends with the classes of the drawn thing and the number of its shape. A row of a box has its size and corner,
+    A drawn thing's row ends with its classes and the number of its shape. A row of a box has its size and corner,
     then classes and shapes of box and header. A row of a node has its id, kind, the names of its tensors, its search
     text, its size and middle; one of an edge its id, ends, tensor, its extent around its tip (left, top, right,
     bottom), its kind, and its tip; and then, after the shape, None or the middle of its label and that one's shape. A
@@ -122,6 +122,16 @@ class Pieces:
             *self._looks(drawn),
         )
 
+    def patterns(self, painter: Painter, view: ViewModel, layout: Layout) -> int:
+        """Return the shape with the patterns of the boxes."""
+        return self.stock.number("shapes", painter.patterns(s for s in view.segments if s.index in layout.segments))
+
+    def table(self, view: ViewModel) -> dict[str, Any]:
+        """Return the table of the segments, each as the row with its cells without its number."""
+        table = segment_table(view.segments)
+        rows = [self.stock.number("rows", row[1:]) for row in table.rows]
+        return {**table.to_dict(), "rows": rows}
+
     def _looks(self, drawn: Piece) -> tuple[str, int]:
         return drawn.css, self.stock.number("shapes", drawn.markup)
 
@@ -175,6 +185,8 @@ def scene(
         "boxes": pieces.boxes(painter, shown, layout),
         "wires": pieces.wires(painter, shown, layout),
         "nodes": pieces.nodes(painter, shown, layout),
+        "patterns": pieces.patterns(painter, shown, layout),
+        "segments": pieces.table(view),
     }
     pieces.stock.shut()
     return {
@@ -182,13 +194,11 @@ def scene(
         "title": view.header.title,
         "about": describe(view),
         "size": [round(layout.width), round(layout.height)],
-        "patterns": painter.patterns(s for s in shown.segments if s.index in layout.segments),
         "hues": len(theme.HUES_LIGHT),
         "room": [room.width, room.height],
         "chunks": [pieces.stock.first, pieces.stock.end],
         **drawn,
         "facts": facts(view),
-        "segments": segment_table(view.segments).to_dict(),
         "detail": detail,
         "repeats": bool(found),
         "modules": has_modules(view),

@@ -89,8 +89,8 @@ export class Graph {
     const anchor = before && this.locate(selected);
     const focused = this.canvas.contains(document.activeElement) ? document.activeElement.dataset.id : null;
     this.picture ??= new Picture(this.canvas);
-    this.picture.draw(scene);
     this.stock.take(scene.chunks);
+    this.picture.draw(scene, this.stock.shapes[scene.patterns]);
     this.drawn = new Drawn(scene, this.stock);
     this.marks = Object.entries(scene.marks || {});
     this.viewport.look(this.svg, scene.size);

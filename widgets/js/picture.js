@@ -13,7 +13,7 @@ export class Picture {
     this.placed = LAYERS.map(() => new Map());
   }
 
-  draw({ title, about, patterns }) {
+  draw({ title, about }, patterns) {
     this.title.textContent = title;
     this.about.textContent = about;
     if (this.patterns === patterns) return;

@@ -39,6 +39,11 @@ def shapes(explorer, scene=None):
     return made | {node[-1] for node in nodes(explorer, scene)} | {edge[-2] for edge in edges(explorer, scene)}
 
 
+def patterns(explorer):
+    """Return the markup of the patterns of boxes."""
+    return [shape for chunk in explorer._pieces.stock.chunks for shape in chunk["shapes"]][explorer.scene["patterns"]]
+
+
 def _of(explorer, scene):
     scene = explorer.scene if scene is None else scene
     chunks = explorer._pieces.stock.chunks[: scene["chunks"][1] - scene["chunks"][0]]

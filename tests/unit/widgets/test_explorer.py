@@ -415,7 +415,7 @@ def test_large_fusions_begin_with_one_box_a_segment_and_open_one_by_one(stubs):
     kinds = [n[1] for n in drawn.nodes(explorer)]
     assert kinds.count("segment") == 8
     assert kinds.count("op") == len(explorer.plan.groups[4])
-    assert explorer.scene["patterns"].count("<pattern") == 1  # of the open box
+    assert drawn.patterns(explorer).count("<pattern") == 1  # of the open box
     boundary = next(e[0] for e in drawn.edges(explorer) if e[1] == "boundary")
     assert page.send("act", id=boundary).startswith("Glued S")
     page.send("detail", detail="ops")

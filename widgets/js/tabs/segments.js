@@ -8,9 +8,10 @@ export class SegmentsTab {
   }
 
   draw() {
-    const { channel, selected, segment } = this.explorer;
+    const { channel, graph, selected, segment } = this.explorer;
     const data = channel.get("scene").segments;
     if (!data) return [];
-    return [table(data, (n) => ({ tabindex: 0, "data-segment": n, "data-id": `segment:${n}`, class: selected && n === segment ? "fx-row fx-tab-segment" : "fx-row" }))];
+    const rows = data.rows.map((row, n) => [`S${n}`, ...graph.stock.rows[row]]);
+    return [table({ ...data, rows }, (n) => ({ tabindex: 0, "data-segment": n, "data-id": `segment:${n}`, class: selected && n === segment ? "fx-row fx-tab-segment" : "fx-row" }))];
   }
 }
