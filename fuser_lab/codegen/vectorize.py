@@ -188,11 +188,13 @@ class _Vectorizer:
                 case If(condition=condition, then=then, otherwise=otherwise) if self._is_outside(condition, around):
                     branches = []
                     sides = (_Moves(), _Moves())
-                    first = len(self._allocs)
+                    first, spare, left = len(self._allocs), self._spare, []
                     for side, inner in zip(sides, (then, otherwise), strict=True):
-                        branches.append(self._moved(inner, around, side))
                         # Only one branch runs, so both may use the same words.
-                        self._spare = [a.buffer for a in self._allocs[first:]] if side is sides[0] else []
+                        self._spare = [*spare, *(a.buffer for a in self._allocs[first:])]
+                        branches.append(self._moved(inner, around, side))
+                        left.append(self._spare)
+                    self._spare = [words for words in spare if all(words in unused for unused in left)]
                     result.append(replace(statement, then=branches[0], otherwise=branches[1]))
                     for target, (a, b) in (
                         (moves.before, (sides[0].before, sides[1].before)),
