@@ -27,7 +27,8 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.nest_lowering import Fold, NestLowering, Places, base_name
 from fuser_lab.codegen.nests import Axis, flattened, trial
 from fuser_lab.codegen.persistence import Saved, bytes_kept, inputs_needed, rows_kept
-from fuser_lab.codegen.vectorize import ACCESS_BYTES, access_of, accesses
+from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
+from fuser_lab.codegen.vectorize import accesses
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, TensorView, Val
 from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index

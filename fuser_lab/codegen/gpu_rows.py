@@ -34,7 +34,8 @@ from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
 from fuser_lab.codegen.nests import Axis, at_one_point, trial
 from fuser_lab.codegen.online import finite, online_pair, scale, whole_sum
 from fuser_lab.codegen.persistence import inputs_needed
-from fuser_lab.codegen.vectorize import ACCESS_BYTES, SMALL, access_of, accesses
+from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
+from fuser_lab.codegen.vectorize import SMALL, accesses
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView, Val
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index

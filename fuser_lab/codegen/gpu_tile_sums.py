@@ -21,8 +21,9 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorLoad
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.progressions import ACCESS_BYTES
 from fuser_lab.codegen.transposed import LEAST, MOST_TILES, TiledAxes
-from fuser_lab.codegen.vectorize import ACCESS_BYTES, SMALL
+from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, index
 from fuser_lab.ir.transform import ParallelType

@@ -15,8 +15,8 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, Barrier, Buffer, Launch, Load, Role, Store, VectorLoad
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.progressions import ACCESS_BYTES, Access
 from fuser_lab.codegen.transposed import TiledAxes, TransposingNest
-from fuser_lab.codegen.vectorize import ACCESS_BYTES, Access
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Term, apply, index

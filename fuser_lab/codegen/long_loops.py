@@ -39,7 +39,7 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
-from fuser_lab.codegen.vectorize import access_of
+from fuser_lab.codegen.progressions import access_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import MATH, Apply, Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType

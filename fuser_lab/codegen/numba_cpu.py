@@ -28,7 +28,7 @@ from fuser_lab.codegen.kernel_ir import (
     accesses_of,
     walk,
 )
-from fuser_lab.codegen.vectorize import access_of
+from fuser_lab.codegen.progressions import access_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index

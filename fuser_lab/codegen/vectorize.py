@@ -6,13 +6,13 @@
                                                 store_vector(T1, 8 * c, T1_v, 0, 8, 8)
 
 An access is combined if its position is a term without v, divisible by the number of elements, plus v. Accesses at
-other positions, under conditions on v, and at data-dependent positions are unchanged. In an enclosing UNROLL loop, the
+other positions, under conditions on v, and at data-dependent positions are unchanged, unless their elements are next to
+each other in another order: such a `Window` is loaded as a whole. In an enclosing UNROLL loop, the
 loads of all iterations come first, so that several are in flight before any is used.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from math import gcd
 
 from fuser_lab.codegen.index_math import Linear, linear, simplify, substitute, to_term, variables
 from fuser_lab.codegen.kernel_ir import (
@@ -33,12 +33,13 @@ from fuser_lab.codegen.kernel_ir import (
     terms_of,
     walk,
 )
+from fuser_lab.codegen.progressions import ACCESS_BYTES, Access, access_of, divisor, resolved
 from fuser_lab.codegen.unconditional import depends_on, made_of_data
+from fuser_lab.codegen.windows import Loops, Window, holds_for, place_of, windows_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
 
-ACCESS_BYTES = 16  # of the widest memory access of a thread
 SMALL = 16  # buffers this many times smaller than the largest do not affect the width
 _OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
 
@@ -50,61 +51,6 @@ def vectorized(body: Block) -> Block:
     return _Vectorizer(body).run()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """The progression of a load or store through memory with a loop's variable.
-
-    ``step`` is the number of elements between iterations, None if it varies; ``divisor`` divides the position of the
-    first iteration.
-    """
-
-    buffer: Buffer
-    step: int | None
-    divisor: int
-
-    def width(self, count: int) -> int:
-        """Return how many of ``count`` adjacent elements one memory access may move; 0 if they are not adjacent."""
-        if self.step != 1:
-            return 0
-        size = self.buffer.dtype.itemsize
-        width = gcd(count, self.divisor, max(ACCESS_BYTES // size, 1))
-        while width > 1 and self.buffer.alignment % (width * size):
-            width //= 2
-        return width
-
-
-def access_of(buffer: Buffer, position: Term, name: str, known: Mapping[str, Term] | None = None) -> Access:
-    """Return the progression of an access with variable ``name``; ``known`` has values of other index variables."""
-    form = linear(_resolved(position, known or {}), {})
-    step: int | None = 0
-    parts = []
-    for atom, coefficient in form.parts:
-        if isinstance(atom, Var) and atom.name == name:
-            step = coefficient
-        elif name in variables(atom):
-            return Access(buffer=buffer, step=None, divisor=1)
-        else:
-            parts.append((atom, coefficient))
-    return Access(buffer=buffer, step=step, divisor=_divisor(Linear(form.constant, tuple(parts))))
-
-
-def _resolved(position: Term, known: Mapping[str, Term]) -> Term:
-    return simplify(substitute(position, known), {})
-
-
-def _divisor(form: Linear) -> int:
-    """Return a number that divides every value of a form; 0 for the form 0."""
-    return gcd(form.constant, *(c * _atom_divisor(atom) for atom, c in form.parts))
-
-
-def _atom_divisor(atom: Term) -> int:
-    match atom:
-        case Apply(_, "mod", (x, Const(_, size))):
-            return gcd(_divisor(linear(x, {})), int(size.real))
-        case _:
-            return 1
-
-
 @dataclass(slots=True)
 class _Moves:
     """The accesses that move out of one VECTORIZE loop."""
@@ -112,6 +58,7 @@ class _Moves:
     before: list[Statement] = field(default_factory=list)
     after: list[Statement] = field(default_factory=list)
     drawn: dict[tuple[Term, ...], tuple[Buffer, Term]] = field(default_factory=dict)
+    windows: dict[tuple[Buffer, Term], tuple[Window, Buffer, Term]] = field(default_factory=dict)  # words, slot
 
 
 class _Vectorizer:
@@ -127,7 +74,7 @@ class _Vectorizer:
 
     def _learn(self, name: str, value: Term) -> None:
         """Record the definition of an index variable, because names may be reused in the next block."""
-        self._known[name] = _resolved(value, self._known)
+        self._known[name] = resolved(value, self._known)
 
     def run(self) -> Block:
         """Return the new body, allocations first."""
@@ -174,6 +121,7 @@ class _Vectorizer:
 
     def _moved(self, statements: Block, around: "_Around", moves: _Moves) -> Block:
         """Return the statements with words instead of memory; collect the moves in the order of the statements."""
+        self._load_windows(statements, around, moves)
         result: list[Statement] = []
         for statement in statements:
             match statement:
@@ -203,13 +151,68 @@ class _Vectorizer:
                         if a or b:
                             least = 1 if depends_on(condition, self._data) else 2
                             target.extend(_moves_of(condition, tuple(a), tuple(b), least))
+                case If():
+                    result.append(self._windowed(statement, tuple(range(around.count)), around, moves))
                 case _:
                     result.append(statement)
         return tuple(result)
 
+    # Windows
+
+    def _loops(self, around: "_Around") -> Loops:
+        return Loops(name=around.loop.var, inside=around.inside, known=self._known, written=around.written)
+
+    def _load_windows(self, statements: Block, around: "_Around", moves: _Moves) -> None:
+        """Load the windows of a block before its loop."""
+        for key, window in windows_of(statements, around.count, self._loops(around)).items():
+            words, slot = self._words(window.buffer, window.count)
+            moves.before.append(VectorLoad(
+                buffer=window.buffer, position=simplify(window.base + window.low, {}), words=words, slot=slot,
+                count=window.count, width=window.width,
+            ))
+            moves.windows[key] = window, words, slot
+
+    def _windowed(self, statement: Statement, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Statement:
+        """Return a statement that may not run for all elements, and reads windows where it does."""
+        match statement:
+            case If(condition=condition, then=then, otherwise=otherwise):
+                chosen = holds_for(condition, values, self._loops(around))
+                if chosen is None:
+                    return statement
+                others = tuple(value for value in values if value not in chosen)
+                sides = ((then, chosen), (otherwise, others))
+                first, second = (tuple(self._windowed(s, v, around, moves) for s in b) if v else b for b, v in sides)
+                return replace(statement, then=first, otherwise=second)
+            case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
+                self._learn(name, value)
+                return statement
+            case Let(value=value) | Store(value=value):
+                return replace(statement, value=self._from_windows(value, around, moves))
+            case _:
+                return statement
+
+    def _from_windows(self, value: Term, around: "_Around", moves: _Moves) -> Term:
+        match value:
+            case Load():
+                return self._in_window(value, around, moves)
+            case Apply(dtype, "select", (condition, *sides)):
+                return Apply(dtype, "select", (self._from_windows(condition, around, moves), *sides))
+            case Apply(dtype, fn, args):
+                return Apply(dtype, fn, tuple(self._from_windows(arg, around, moves) for arg in args))
+            case _:
+                return value
+
+    def _in_window(self, load: Load, around: "_Around", moves: _Moves) -> Load:
+        """Return a load from a window's words, the load itself if no window has its element."""
+        place = place_of(load, self._loops(around))
+        if place is None or (load.buffer, place[0]) not in moves.windows:
+            return load
+        window, words, slot = moves.windows[load.buffer, place[0]]
+        return Load(load.dtype, words, simplify(slot + (place[1] - window.low), {}))
+
     def _is_outside(self, condition: Term, around: "_Around") -> bool:
         """Whether a condition is loop-invariant and known before the loop."""
-        names = variables(_resolved(condition, self._known)) | {t.name for t in condition.walk() if isinstance(t, Var)}
+        names = variables(resolved(condition, self._known)) | {t.name for t in condition.walk() if isinstance(t, Var)}
         return not _loads(condition) and names.isdisjoint(around.inside)
 
     def _read(self, value: Term, around: "_Around", moves: _Moves, origin: str | None) -> Term:
@@ -219,9 +222,9 @@ class _Vectorizer:
                 access = self._access(buffer, position, around)
                 width = access.width(around.count) if access else 0
                 if width < 2:
-                    return value
+                    return self._in_window(value, around, moves)
                 words, slot = self._words(buffer, around.count)
-                start = substitute(_resolved(position, self._inner(around)), {around.loop.var: index(0)})
+                start = substitute(resolved(position, self._inner(around)), {around.loop.var: index(0)})
                 moves.before.append(VectorLoad(
                     buffer=buffer, position=simplify(start, {}), words=words, slot=slot, count=around.count,
                     width=width, origin=origin,
@@ -242,11 +245,11 @@ class _Vectorizer:
     ) -> Term | None:
         """Return a random number from those drawn together before the loop; None if they are not consecutive."""
         outside = {t.name for term in (seed, offset) for t in term.walk() if isinstance(t, Var)}
-        form = linear(_resolved(position, self._inner(around)), {})
+        form = linear(resolved(position, self._inner(around)), {})
         inside = [part for part in form.parts if around.loop.var in variables(part[0])]
         base = to_term(Linear(form.constant // 4 * 4, tuple(part for part in form.parts if part not in inside)))
         place = to_term(Linear(form.constant % 4, tuple(inside)))
-        whole = _divisor(linear(_resolved(base, self._known), {})) % 4 == 0 and around.count % 4 == 0
+        whole = divisor(linear(resolved(base, self._known), {})) % 4 == 0 and around.count % 4 == 0
         rounds = [simplify(substitute(place, {around.loop.var: index(v)}), {}) for v in range(around.count)]
         within = all(isinstance(r, Const) and 0 <= r.value.real < around.count for r in rounds)
         if not whole or not within or not (variables(base) | outside).isdisjoint(around.inside):
@@ -274,7 +277,7 @@ class _Vectorizer:
         if width < 2:
             return store
         words, _ = self._words(store.buffer, around.count, rounds=1)
-        start = substitute(_resolved(store.position, self._inner(around)), {around.loop.var: index(0)})
+        start = substitute(resolved(store.position, self._inner(around)), {around.loop.var: index(0)})
         moves.after.append(VectorStore(
             buffer=store.buffer, position=simplify(start, {}), words=words, slot=index(0), count=around.count,
             width=width, origin=store.origin,
@@ -287,7 +290,7 @@ class _Vectorizer:
 
     def _access(self, buffer: Buffer, position: Term, around: "_Around") -> Access | None:
         """Return the progression of an access with the loop; None if its position is unknown before the loop."""
-        names = variables(_resolved(position, self._inner(around)))
+        names = variables(resolved(position, self._inner(around)))
         if _loads(position) or not (names - {around.loop.var}).isdisjoint(around.inside):
             return None
         return access_of(buffer, position, around.loop.var, self._known)
@@ -494,13 +497,19 @@ def accesses(statements: Block, name: str, among: frozenset[str] | None = None) 
 
     ``among`` excludes accesses whose position depends on variables other than these.
     """
+    for buffer, position, _ in _found(statements):
+        if among is None or variables(position) <= among:
+            yield access_of(buffer, position, name)
+
+
+def _found(statements: Block) -> Iterator[tuple[Buffer, Term, Load | None]]:
+    """Yield the accesses to tensors: buffer, position, and the load if it is one."""
     for statement in walk(statements):
-        found = [(statement.buffer, statement.position)] if isinstance(statement, Store) else []
-        terms = (term for root in terms_of(statement) for term in root.walk())
-        found += [(term.buffer, term.position) for term in terms if isinstance(term, Load)]
-        for buffer, position in found:
-            if buffer.role in _OUTSIDE and (among is None or variables(position) <= among):
-                yield access_of(buffer, position, name)
+        if isinstance(statement, Store) and statement.buffer.role in _OUTSIDE:
+            yield statement.buffer, statement.position, None
+        for root in terms_of(statement):
+            loads = (t for t in root.walk() if isinstance(t, Load) and t.buffer.role in _OUTSIDE)
+            yield from ((load.buffer, load.position, load) for load in loads)
 
 
 def best_width(trial: Callable[[int], Block], name: str) -> int:
@@ -515,14 +524,26 @@ def best_width(trial: Callable[[int], Block], name: str) -> int:
     widest = max((a.buffer.dtype.itemsize for a in found if _bytes(a.buffer) * SMALL >= largest), default=ACCESS_BYTES)
     best, least, size = 1, float("inf"), 1
     while size * widest <= ACCESS_BYTES:
-        cost = 0.0
-        for access in accesses(trial(size), name) if size > 1 else found:
-            number = 1 if access.step == 0 else size // max(access.width(size), 1)
-            cost += _bytes(access.buffer) * number / size
+        cost = _cost(trial(size), name, size)
         if cost <= least:
             best, least = size, cost
         size *= 2
     return best
+
+
+def _cost(statements: Block, name: str, size: int) -> float:
+    """Return the memory accesses for each element, weighted by the bytes of their buffers."""
+    lets = frozenset(s.name for s in walk(statements) if isinstance(s, Let))
+    loops = Loops(name=name, inside=lets, known={})
+    windows = windows_of(statements, size, loops)
+    cost = float(sum(_bytes(window.buffer) * window.accesses for window in windows.values()))
+    for buffer, position, load in _found(statements):
+        place = place_of(load, loops) if windows and load is not None else None
+        if place is not None and (buffer, place[0]) in windows:
+            continue
+        access = access_of(buffer, position, name)
+        cost += _bytes(buffer) * (1 if access.step == 0 else size // max(access.width(size), 1))
+    return cost / size
 
 
 def _bytes(buffer: Buffer) -> int:

@@ -23,8 +23,9 @@ from fuser_lab.codegen.kernel_ir import (
     VectorStore,
     walk,
 )
+from fuser_lab.codegen.progressions import access_of
 from fuser_lab.codegen.rewrites import rewritten
-from fuser_lab.codegen.vectorize import access_of, best_width, vectorized
+from fuser_lab.codegen.vectorize import best_width, vectorized
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
