@@ -7,8 +7,8 @@
 
 An access is combined if its position is a term without v, divisible by the number of elements, plus v. Accesses at
 other positions, under conditions on v, and at data-dependent positions are unchanged, unless their elements are next to
-each other in another order: such a `Window` is loaded as a whole. In an enclosing UNROLL loop, the
-loads of all iterations come first, so that several are in flight before any is used.
+each other in another order: such a `Window` is loaded as a whole. In an enclosing UNROLL loop, the loads of all
+iterations come first, so that several are in flight before any is used.
 """
 
 from collections.abc import Callable, Iterator

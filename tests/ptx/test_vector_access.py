@@ -48,6 +48,30 @@ def test_booleans_sixteen_at_a_time() -> None:
     assert sorted(accesses(ptx)) == ["ld.global.v4.u32"] * 2 + ["st.global.v4.u32"]
 
 
+def test_pairs_of_neighbours_are_read_sixteen_bytes_at_a_time() -> None:
+    def products(fd: Any, x: Any) -> Any:
+        pairs = fd.ops.reshape(x, [1 << 12, 64, 2])
+        first, second = (fd.ops.slice(pairs, [0, 0, n], [1 << 12, 64, n + 1]) for n in range(2))
+        return fd.ops.mul(first, second)
+
+    found = accesses(ptx_of(build(products, [(1 << 12, 128)], D.Float)))
+    assert sorted(found) == ["ld.global.v4.f32"] * 2 + ["st.global.v4.f32"]
+
+
+def test_a_roll_along_two_axes_needs_no_local_memory() -> None:
+    def roll(fd: Any, x: Any) -> Any:
+        for axis in range(2):
+            start = [3 if n == axis else 0 for n in range(3)]
+            first = fd.ops.slice(x, start, x.shape())
+            end = [size if n != axis else 3 for n, size in enumerate(x.shape())]
+            x = fd.ops.cat([first, fd.ops.slice(x, [0, 0, 0], end)], axis)
+        return fd.ops.neg(x)
+
+    (phase,) = compile_phases(generate(build(roll, [(64, 56, 64)], D.Float), S.RESIZE, "cuda"))
+    assert ".local" not in phase.ptx
+    assert accesses(phase.ptx) == ["ld.global.v4.f32", "st.global.v4.f32"]
+
+
 @pytest.mark.parametrize("alignment", [8, 4])
 def test_less_where_an_address_does_not_allow_it(alignment: int) -> None:
     fusion = build(add, [(1 << 12, 64)] * 2, D.Float)

@@ -85,7 +85,7 @@ X = np.arange(64, dtype=np.float32)
     ("position", "widths"),
     [
         (c * 4 + v, [4]), (c * 4 + v + 32, [4]), (c * 4 + v + 2, [2]), (c * 4 + v + 1, []), (c * 2 + v, [2]),
-        (c + v, []), (c * 4 + v * 2, []), (c * 4 + 3 - v, []), (c * 4, []),
+        (c + v, []), (c * 4 + v * 2, []), (c * 4 + 3 - v, [4]), (c * 4, []),
         (apply("mod", c * 4, 8) + v, [4]), (apply("mod", c * 4 + v, 6), []), (apply("floordiv", c * 8, 2) + v, [4]),
     ],
 )
@@ -135,6 +135,63 @@ def test_two_sides_that_read_as_much_are_one_read_from_here_or_there() -> None:
     assert isinstance(load.position, Apply)
     assert load.position.fn == "select"
     np.testing.assert_array_equal(results(wide, X, 64)[:32], np.concatenate([X[16:32], X[:16]]))
+
+
+def test_nested_branches_use_the_same_words() -> None:
+    def choice(condition: Term, then: Statement, otherwise: Statement) -> If:
+        return If(condition=condition, then=(then,), otherwise=(otherwise,))
+
+    places = [Let(name="t0", value=Load(F, T0, c * 4 + v + distance)) for distance in (0, 4, 8, 16)]
+    halves = [choice(c < 2, *places[:2]), choice(c < 6, *places[2:])]
+    store = Store(buffer=T1, position=c * 4 + v, value=Var(F, "t0"))
+    body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, choice(c < 4, *halves), store)),)
+    wide = vectorized(body)
+    assert len(of_kind(wide, VectorLoad)) == 1
+    assert {s.buffer.name for s in of_kind(wide, Alloc)} == {"T0_v", "T1_v"}
+    np.testing.assert_array_equal(results(wide, X, 64), results(body, X, 64))
+
+
+HALF = apply("floordiv", v, 2)
+
+
+@pytest.mark.parametrize(("positions", "widths"), [
+    ([c * 8 + v * 2, c * 8 + v * 2 + 1], [4]),  # neighbours
+    ([c * 2 + HALF], [2]),  # repeated
+    ([c * 8 + HALF * 2 + 1, c * 8 + HALF * 2], [4]),
+    ([c * 4 + 3 - v, c * 4 + v], [4, 4]),  # reversed beside straight
+    ([c * 8 + v * 2], []),  # every other
+    ([c + v * 8], []),
+    ([c * 3 + HALF], []),
+])
+def test_neighbours_in_another_order_are_loaded_together(positions: list[Term], widths: list[int]) -> None:
+    read = [Let(name=f"t{n}", value=Load(F, T0, position)) for n, position in enumerate(positions)]
+    total = apply("sub", *(Var(F, let.name) for let in read)) if len(read) == 2 else Var(F, "t0")
+    store = Store(buffer=T1, position=c * 4 + v, value=total)
+    body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, *read, store)),)
+    wide = vectorized(body)
+    assert [s.width for s in of_kind(wide, VectorLoad)] == widths
+    np.testing.assert_array_equal(results(wide, X, 64), results(body, X, 64))
+
+
+def test_elements_that_only_some_iterations_read_have_windows_of_their_own() -> None:
+    last = buffer("T0", 16)  # iterations 2 and 3 of c = 7 would read beyond it
+    chosen = If(
+        condition=v < 2, then=(Let(name="t0", value=Load(F, last, c * 2 + v)),),
+        otherwise=(Let(name="t0", value=Const(F, 5.0)),),
+    )
+    store = Store(buffer=T1, position=c * 4 + v, value=Var(F, "t0"))
+    body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, chosen, store)),)
+    wide = vectorized(body)
+    assert [(s.width, s.count) for s in of_kind(wide, VectorLoad)] == [(2, 2)]
+    np.testing.assert_array_equal(results(wide, X[:16], 64), results(body, X[:16], 64))
+
+
+def test_loads_that_may_not_run_are_left_alone() -> None:
+    for position in (HALF, v * 2):
+        value = apply("select", v < 2, Load(F, T0, c * 2 + position), Const(F, 5.0))
+        store = Store(buffer=T1, position=c * 4 + v, value=value)
+        body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, store)),)
+        assert not of_kind(vectorized(body), VectorLoad)
 
 
 def test_a_buffer_that_the_loop_writes_is_not_read_ahead() -> None:
