@@ -102,6 +102,7 @@ class Drawn:
     def __init__(self) -> None:
         self._before: dict[int, tuple[_Ops, _Edges, _Row]] = {}
         self._now: dict[int, tuple[_Ops, _Edges, _Row]] = {}
+        self._inputs: dict[str, tuple[TensorView, NodeView]] = {}
 
     def begin(self) -> None:
         """Drop the entries that the last drawing did not use."""
@@ -111,6 +112,13 @@ class Drawn:
         """Return the entry of a segment with the same expressions, by identity."""
         found = self._before.get(id(segment.exprs))
         return found if found is not None and found[0].of[1] is segment.exprs else None
+
+    def input(self, node: str, tensor: TensorView, called: tuple[str, ...]) -> NodeView:
+        """Return the node of a fusion input, the same one as before if it is the same tensor."""
+        found = self._inputs.get(node)
+        if found is None or found[0] is not tensor or found[1].called != called:
+            found = self._inputs[node] = tensor, _tensor_node(node, "input", tensor, called)
+        return found[1]
 
     def keep(self, ops: _Ops, edges: _Edges, row: _Row) -> None:
         """Keep a segment for the next drawing."""
@@ -195,12 +203,12 @@ class Drawing:
         """
         if len(readers) <= 1:
             self._made[tensor.name] = None, f"in:{tensor.name}"
-            return [_tensor_node(f"in:{tensor.name}", "input", tensor, self._called.get(tensor.name, ()))]
+            return [self._drawn.input(f"in:{tensor.name}", tensor, self._called.get(tensor.name, ()))]
         nodes = {reader: f"in:{tensor.name}@{first}" for reader, first in readers.items()}
         self._read |= {(tensor.name, reader): (None, node) for reader, node in nodes.items()}
         self._made[tensor.name] = None, next(iter(nodes.values()))
         called = self._called.get(tensor.name, ())
-        return [_tensor_node(node, "input", tensor, called) for node in nodes.values()]
+        return [self._drawn.input(node, tensor, called) for node in nodes.values()]
 
     def _ops(self, segment: SegmentLike, known: _Ops | None) -> _Ops:
         index = segment.index

@@ -163,6 +163,10 @@ class Memory:
         found = self.boxes.get(nodes)
         return found or next(filter(None, map(self._homes.get, nodes)), None)
 
+    def prepare(self) -> None:
+        """Find now what the next layout needs, so that an edit does not wait for it."""
+        _ = self._homes, self.inner
+
     @cached_property
     def _homes(self) -> Mapping[str, Stand]:
         """The stands of segments by the id of each of their nodes."""

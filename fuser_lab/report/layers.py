@@ -659,7 +659,7 @@ def _ranks(graph: Graph) -> list[int]:
     items = graph.items
     after: list[list[int]] = [[] for _ in items]
     above: list[list[int]] = [[] for _ in items]
-    for source, target, *_ in graph.wires:
+    for source, target, _, _, _ in graph.wires:
         after[source].append(target)
         above[target].append(source)
     waiting = list(map(len, above))

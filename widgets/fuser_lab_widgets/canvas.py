@@ -40,6 +40,11 @@ class Canvas:
         self._last = family, found
         return found
 
+    def prepare(self) -> None:
+        """Prepare the layout that follows the last one."""
+        if self._last is not None:
+            self._last[1].memory.prepare()
+
     def resize(self, room: Room) -> None:
         """Lay out for a canvas of another size from now on."""
         self.room = room

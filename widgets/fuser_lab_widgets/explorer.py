@@ -408,6 +408,7 @@ class Explorer(anywidget.AnyWidget):
     def _work_on(self) -> None:
         """Start idle computations, not before the picture is sent, because threads share the interpreter."""
         with self._lock:
+            self._canvas.prepare()
             self._colour()
             self._foresee()
             self._look_beside()

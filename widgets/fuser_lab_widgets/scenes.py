@@ -59,6 +59,7 @@ class Pieces:
         self.stock = Stock(first)
         self._wires: dict[str, _Wire] = {}
         self._nodes: dict[str, _Node] = {}
+        self._boxes: dict[Hashable, int] = {}  # rows by all that decides how a box is drawn
         self._insides: dict[Hashable, tuple[Inside, int]] = {}
 
     def boxes(self, painter: Painter, view: ViewModel, layout: Layout) -> list[list[int | None]]:
@@ -73,10 +74,17 @@ class Pieces:
         ]
 
     def _box(self, painter: Painter, segment: SegmentView, box: Box) -> int:
-        drawn, header = box_pieces(painter, segment, box)
-        return self.stock.number("rows", (
-            round(box.width), round(box.height), drawn.x, drawn.y, *self._looks(drawn), *self._looks(header),
-        ))
+        key = (
+            segment.scheduler, segment.ok, len(segment.ops), segment.bytes_in, segment.bytes_out,
+            len(str(segment.index)), box.x, box.y, box.width, box.height,
+        )
+        row = self._boxes.get(key)
+        if row is None:
+            drawn, header = box_pieces(painter, segment, box)
+            row = self._boxes[key] = self.stock.number("rows", (
+                round(box.width), round(box.height), drawn.x, drawn.y, *self._looks(drawn), *self._looks(header),
+            ))
+        return row
 
     def wires(self, painter: Painter, view: ViewModel, layout: Layout) -> list[list[int | None]]:
         """Return each edge that is not inside a segment: its row, and the segments on both sides."""
@@ -107,7 +115,7 @@ class Pieces:
         found: list[list[int | None]] = []
         for node in nodes_but(view.nodes, layout.insides):
             box, known = layout.free[node.id], before.get(node.id)
-            if known is None or known.box != box or known.node != node:
+            if known is None or known.box != box or (known.node is not node and known.node != node):
                 row = self._node(node, box, node_piece(painter, node, box))
                 known = _Node(node, box, self.stock.number("rows", row))
             drawn[node.id] = known
