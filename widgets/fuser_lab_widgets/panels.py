@@ -177,15 +177,15 @@ def comparison(
     ``plans`` are key, label and view of the others; a view is None if the plan is not made yet. ``amounts`` are the
     times. ``fixed`` omits the choice and the button that times all of them.
     """
-    rows = [("this plan", view), *((words, other) for _, words, other in plans)]
+    rows = _distinct([("this plan", view), *((words, other) for _, words, other in plans)])
     peers = [(row.plan, "", "", "", *amounts.peer_cells(row), "not a plan") for row in amounts.peers]
     table = Table(
         columns=("plan", "segments", "moved", "crossing", *amounts.columns, "schedulers"),
-        rows=(*(_numbers(words, one, amounts) for words, one in rows), *peers),
+        rows=(*(_numbers(_named(words), one, amounts) for words, one in rows), *peers),
         numeric=frozenset({"segments", "moved", "crossing", *amounts.columns}),
         strong=frozenset({0}),
     )
-    known = [(words, one.header) for words, one in rows if one is not None]
+    known = [(words[0], one.header) for words, one in rows if one is not None]
     about = [to_html(_note(text)) for text in amounts.sentences(known)]
     buttons = [
         element(
@@ -216,6 +216,20 @@ def comparison(
         return "".join(map(to_html, parts)) + beside
     parts.append(_table(table, caption="All plans"))
     return "".join((*map(to_html, parts), *about))
+
+
+def _distinct(rows: Iterable[tuple[str, ViewModel | None]]) -> list[tuple[list[str], ViewModel | None]]:
+    """Return each plan once, with all its names; plans that are not made yet may be any."""
+    found: dict[tuple[str, str], tuple[list[str], ViewModel | None]] = {}
+    for words, view in rows:
+        key = ("not made", words) if view is None else ("made", view.header.hash)
+        found.setdefault(key, ([], view))[0].append(words)
+    return list(found.values())
+
+
+def _named(names: Sequence[str]) -> str:
+    first, *others = names
+    return f"{first} (also {', '.join(others)})" if others else first
 
 
 def _numbers(words: str, view: ViewModel | None, amounts: Amounts) -> tuple[str, ...]:

@@ -55,6 +55,17 @@ def test_the_table_of_all_plans_has_times_by_device_and_says_what_they_assume():
     assert amounts.facts(view.header)[1][0] == "401 µs"  # 4.004 MB at 10 GB/s, and one launch
 
 
+def test_a_plan_with_several_names_is_one_row():
+    one, two = plans()
+    view, other = view_plan(one), view_plan(two)
+    named = [("start", "the plan before the edits", view), ("optimal", "the optimal plan", None)]
+    html = panels.comparison([*named, ("unfused", "b", other)], "", None, view, Amounts(target=CostModel()))
+    body = html[html.index("<tbody") :]
+    assert re.findall(r"<tr[^>]*><td[^>]*>([^<]*)</td>", body) == [
+        "this plan (also the plan before the edits)", "the optimal plan", "b",
+    ]
+
+
 def test_the_target_that_ran_has_one_prediction():
     amounts = Amounts(target=CostModel(), machine=CostModel())
     assert [name for _, name, _ in amounts.facts(view_plan(plans()[0]).header)] == ["predicted (H200)"]
