@@ -10,7 +10,7 @@ from fuser_lab.codegen.index_math import Ranges, simplify, thresholds, variables
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Statement, Store, terms_of, walk
 from fuser_lab.codegen.nest_lowering import Fold, Places, extent_of
 from fuser_lab.codegen.nests import flattened, trial
-from fuser_lab.codegen.persistence import calls_functions, shared_along
+from fuser_lab.codegen.persistence import calls_functions, constant_along, shared_along
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
@@ -229,6 +229,7 @@ class CpuNest(CpuBands):
             totals = self._sums(tile, "sums")
             partials = self._sums(tile, "block_sums") if blocked else {}
             done: dict[Expr, Buffer] = {}
+            held: dict[TensorView, Buffer] = {}
             start, stop = self._chunk(group, grain, units)
             if grain == 1:
                 unit: Term = group
@@ -250,6 +251,7 @@ class CpuNest(CpuBands):
                 stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
                 if not sums and not stored:
                     continue
+                self._hold(held, number, done, places, (first, last))
                 if sums:
                     self._each_column(sums, first, last, self._clear)
                 if blocked and sums:
@@ -259,13 +261,13 @@ class CpuNest(CpuBands):
                         self._each_column(blocks, first, last, self._clear)
                         low = self._named("low", simplify(begin + block * size, values.scope.ranges))
                         around = (low, apply("min", low + size, end))
-                        self._row_pass(places, blocks, done, stored, (first, last), around)
+                        self._row_pass(places, blocks, done, held, stored, (first, last), around)
                         self._each_column(
                             sums, first, last,
                             lambda fold, slot: self._update(fold, Load(fold.total.dtype, partials[fold.expr], slot)),
                         )
                 else:
-                    self._row_pass(places, sums, done, stored, (first, last), (begin, end))
+                    self._row_pass(places, sums, done, held, stored, (first, last), (begin, end))
                 done.update(sums)
             with values.loop("c", last, ParallelType.vectorize, start=first, largest=run, pinned=True) as c:
                 folds = self._cells(totals, simplify(c - first, values.scope.ranges))
@@ -278,11 +280,35 @@ class CpuNest(CpuBands):
                     self._row_stores(nest.rows, inner)
         return Launch()
 
-    def _row_pass(
-        self, places: Places, sums: Mapping[Expr, Buffer], done: Mapping[Expr, Buffer], stored: Sequence[TensorView],
-        columns: tuple[Term, Term], rows: tuple[Term, Term],
+    def _hold(
+        self, held: dict[TensorView, Buffer], number: int, done: Mapping[Expr, Buffer], places: Places,
+        columns: tuple[Term, Term],
     ) -> None:
-        """Write one pass over the rows, given the sums to update, the known sums, and the tensors to store."""
+        """Compute what all rows share in a pass, and is expensive, once for each column."""
+        values, nest, run, (first, last) = self._values, self._nest, extent_of(self._kept_run), columns
+        shared = constant_along(self._fusion, nest, self._buffers, self._layouts, self._levels, number)
+        new = {
+            tv: Buffer(name=f"{tv.name}_columns", dtype=tv.dtype.compute, size=self.schedule.tile, role=Role.SCRATCH)
+            for tv in shared if tv not in held
+        }
+        if not new:
+            return
+        for buffer in new.values():
+            values.emit(Alloc(buffer=buffer))
+        with values.loop("c", last, ParallelType.vectorize, start=first, largest=run) as c:
+            slot, inner = simplify(c - first, values.scope.ranges), {**places, **self._flat(self._kept_run, c)}
+            self._close(self._cells(done, slot), inner)
+            for tensor, buffer in new.items():
+                value = values.value(tensor, values.simplified(nest.at(tensor, inner)))
+                values.emit(Store(buffer=buffer, position=slot, value=value))
+        held |= new
+
+    def _row_pass(
+        self, places: Places, sums: Mapping[Expr, Buffer], done: Mapping[Expr, Buffer],
+        held: Mapping[TensorView, Buffer], stored: Sequence[TensorView], columns: tuple[Term, Term],
+        rows: tuple[Term, Term],
+    ) -> None:
+        """Write one pass over the rows, given the sums to update, values of columns, and the tensors to store."""
         values, nest, run = self._values, self._nest, extent_of(self._kept_run)
         (first, last), (begin, end) = columns, rows
         with values.loop("q", end, ParallelType.serial, start=begin, largest=self.space.depth) as q:
@@ -291,6 +317,9 @@ class CpuNest(CpuBands):
                 slot = simplify(c - first, values.scope.ranges)
                 inner = self._flat(self._kept_run, c)
                 self._close(self._cells(done, slot), {**places, **inner})
+                for tensor, buffer in held.items():
+                    at = values.simplified(nest.at(tensor, {**places, **inner}))
+                    values.given[tensor.name, at] = Load(tensor.dtype, buffer, slot)
                 self._point({**around, **inner}, self._cells(sums, slot), stored, (), index(0))
 
     def _each_column(

@@ -121,6 +121,28 @@ def shared_along(
     return tuple(sorted(found, key=lambda tv: tv not in fusion.producers))
 
 
+def constant_along(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    levels: Mapping[Val, int], number: int,
+) -> tuple[TensorView, ...]:
+    """Return the expensive values that all elements of a reduction share and that each of them needs in a pass.
+
+    A mean that is a sum divided by a number is one, and so is a reciprocal standard deviation.
+    """
+    needed = _needed(fusion, nest, buffers, layouts, levels, number)
+    reduced = {axis.name for axis in nest.reduced}
+
+    def varies(tensor: TensorView) -> bool:
+        return bool(reduced & set().union(*(variables(i) for i in nest.index.get(tensor, ()))))
+
+    return tuple(
+        tv for tv in sorted(needed, key=lambda tv: tv.name)
+        if not varies(tv) and tv in fusion.producers
+        and any(out in needed and varies(out) for user in fusion.users.get(tv, ()) for out in user.tensor_outputs)
+        and _costly(fusion, nest, buffers, layouts, tv)
+    )
+
+
 def calls_functions(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
     tensor: TensorView,

@@ -266,3 +266,16 @@ def test_a_value_moved_out_of_a_loop_has_a_name_of_its_own(target: str) -> None:
     evaluate_kernel(lower(fusion, S.REDUCTION, target, "kernel", {}), memory)
     repeated, _ = fusion.outputs
     np.testing.assert_array_equal(memory[repeated.name].reshape(13, 2, 2), np.broadcast_to(x, (13, 2, 2)))
+
+
+def test_what_the_rows_of_a_column_share_is_computed_once_for_each_column() -> None:
+    def norm(fd: Any, x: Any) -> Any:
+        o = fd.ops
+        variance, mean = o.var_mean(x, [0], 0, keepdim=True)
+        return o.mul(o.sub(x, mean), o.rsqrt(o.add(variance, 1e-5)))
+
+    source = generate(build(norm, [(300, 700)], D.Float), S.OUTER_PERSISTENT, "cpu").source
+    last_pass = source.rindex("for q in range")
+    assert source.count("math.sqrt") == 1
+    assert "math.sqrt" in source[:last_pass]
+    assert "/" not in source[last_pass:], "the mean is also divided only once"
