@@ -23,7 +23,7 @@ MOST: Final = 12  # edits in the ranked list
 SECONDS: Final = 3.0  # after which the list is truncated
 _STEPS: Final = (0.0, 0.05, 0.2)  # shares of the predicted time above which an edge has the next colour
 _LONGEST: Final = 220  # characters of a refusal at the pointer; the inspector has all of it
-_BATCH: Final = 40  # edges that are sent together
+_BATCH: Final = 40  # edges that are sent together at first
 Hint = list[Any]
 
 
@@ -86,19 +86,24 @@ def answer_of(preview: EditPreview) -> dict[str, Any]:
 
 
 def in_batches(plan: EditablePlan, view: ViewModel, stopped: Callable[[], bool]) -> Iterator[dict[str, Hint]]:
-    """Yield the previews of a plan's edges, boundaries first; for large fusions only these."""
+    """Yield the previews of a plan's edges, boundaries first; for large fusions only these.
+
+    Each batch is as large as all before it, because the page gets all that are known with each.
+    """
     boundaries = [replace(edge, segments=ends) for edge, ends in crossing(view.edges) if edge.kind == "boundary"]
     inside = [] if is_large(view) else [edge for edge in view.edges if edge.kind == "inside"]
     batch: dict[str, Hint] = {}
+    size, sent = _BATCH, 0
     for edge in (*boundaries, *inside):
         if stopped():
             return
         preview = of_edge(plan, view, edge)
         if preview is not None:
             batch[edge.id] = hint_of(preview)
-        if len(batch) == _BATCH:
+        if len(batch) == size:
             yield batch
-            batch = {}
+            sent += size
+            batch, size = {}, sent
     yield batch
 
 
