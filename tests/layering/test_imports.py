@@ -1,10 +1,11 @@
 """Imports have one direction: a module imports its own rank or a lower one, and low ranks need no Numba."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,32 +75,39 @@ def modules_under(root: Path) -> tuple[Module, ...]:
     )
 
 
-def imports_of(module: Module) -> Iterator[Imported]:
+def imports_of(module: Module) -> tuple[Imported, ...]:
     """Each import statement, each importlib.import_module("..."), and each use of Numba's ``cuda`` as an attribute."""
+    return _imports(module.package, module.path.read_text(encoding="utf-8"))
 
-    def visit(node: ast.AST, *, lazy: bool) -> Iterator[Imported]:
+
+@functools.cache
+def _imports(package: str, text: str) -> tuple[Imported, ...]:
+    found: list[Imported] = []
+    left: list[tuple[ast.AST, bool]] = [(ast.parse(text), False)]
+    while left:
+        node, lazy = left.pop()
+        names: list[tuple[str, int]] = []
         match node:
-            case ast.Import(names=names):
-                yield from (Imported(name=alias.name, line=node.lineno, lazy=lazy) for alias in names)
-            case ast.ImportFrom(module=source, names=names, level=level):
-                parts = module.package.split(".")
+            case ast.Import():
+                names = [(alias.name, node.lineno) for alias in node.names]
+            case ast.ImportFrom(module=source, level=level):
+                parts = package.split(".")
                 above = parts[: len(parts) + 1 - level] if level else []
                 origin = ".".join([*above, *([source] if source else [])])
-                yield from (Imported(name=f"{origin}.{alias.name}", line=node.lineno, lazy=lazy) for alias in names)
+                names = [(f"{origin}.{alias.name}", node.lineno) for alias in node.names]
             case ast.Call(
                 func=ast.Attribute(attr="import_module") | ast.Name(id="import_module" | "__import__"),
                 args=[ast.Constant(value=str(name)), *_],
             ):
-                yield Imported(name=name, line=node.lineno, lazy=lazy)
+                names = [(name, node.lineno)]
             case ast.Attribute(value=ast.Name(id="numba"), attr="cuda"):
-                yield Imported(name="numba.cuda", line=node.lineno, lazy=lazy)
+                names = [("numba.cuda", node.lineno)]
+        found += [Imported(name=name, line=line, lazy=lazy) for name, line in names]
         # Imports for annotations only are never loaded.
         for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         inside = lazy or for_types or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, lazy=inside)
-
-    yield from visit(ast.parse(module.path.read_text(encoding="utf-8")), lazy=False)
+        left += [(child, inside) for child in ast.iter_child_nodes(node)]
+    return tuple(sorted(found, key=lambda imported: imported.line))
 
 
 def rank_of(name: str, *, root: Path) -> int | None:
@@ -127,7 +135,8 @@ def names_compilers(root: Path) -> list[str]:
         f"{module.name}:{node.lineno}: names {named.group()}"
         for module in modules_under(root)
         if module.name != PRINTS_COMPILERS and not is_below(module.name, KNOWS_COMPILERS)
-        for node in ast.walk(ast.parse(module.path.read_text(encoding="utf-8")))
+        if "numba" in (text := module.path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and (named := COMPILERS.search(node.value))
     ]
 

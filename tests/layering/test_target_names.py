@@ -46,9 +46,9 @@ ALLOWED = {
 
 def named_in(module: Module) -> Iterator[tuple[int, str]]:
     """The lines of a module that name a target, and how; docstrings are not counted."""
-    tree = ast.parse(module.path.read_text(encoding="utf-8"))
-    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(module.path.read_text(encoding="utf-8"))))
+    texts = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         match node:
             case ast.Constant(value=str(text)) if id(node) not in texts:
                 if text.partition(":")[0] in RECORDS.values() and " " not in text:
