@@ -57,8 +57,9 @@ FAULTS = """(root) => {
     if (parseFloat(fontSize) * scale < 10.95) faults.push(`${t.textContent} is ${parseFloat(fontSize) * scale} px`);
     if (fill === getComputedStyle(root).backgroundColor) faults.push(`${t.textContent} is not seen`);
   }
-  words.forEach((a, n) => words.slice(n + 1).forEach((b) => {
-    if (meet(box(a), box(b))) faults.push(`${a.textContent} meets ${b.textContent}`);
+  const boxes = words.map(box);
+  boxes.forEach((a, n) => boxes.slice(n + 1).forEach((b, m) => {
+    if (meet(a, b)) faults.push(`${words[n].textContent} meets ${words[n + 1 + m].textContent}`);
   }));
   const [picture, side] = [".fm-picture", ".fm-side"].map((part) => box(root.querySelector(part)));
   const isBeside = !meet(picture, side) && Math.abs(picture.top - side.top) <= 1;

@@ -60,7 +60,7 @@ def has_segments(page, count):
     expect(page.locator(".fx-facts")).to_have_text(re.compile(rf"^{count} segment"))
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
 def test_one_selection_is_shared_by_graph_inspector_code_and_tables(open_report, shots, plans, theme):
     page, asked, errors = open_report(*plans, theme=theme, title="sums both ways")
     page.locator(".fx-tab").first.wait_for()
