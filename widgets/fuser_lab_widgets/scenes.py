@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Sequence
 
     from fuser_lab.report.diff import PlanDiff
-    from fuser_lab.report.geometry import Box, Inside, Layout, Room
+    from fuser_lab.report.geometry import Box, Curve, Inside, Layout, Room
+    from fuser_lab.report.layers import Point
     from fuser_lab.report.pieces import Piece
     from fuser_lab.report.svg import Painter
     from fuser_lab.report.view_model import EdgeView, NodeView, SegmentView, ViewModel
@@ -30,10 +31,11 @@ Detail = Literal["ops", "segments", "blocks", "modules"]
 
 
 class _Wire(NamedTuple):
-    """An edge as it was drawn last: its tip and curve, what else decides its looks, and the number of its row."""
+    """An edge as it was drawn last: its tip and curve, what else decides its looks, its row, and that one's number."""
 
-    wire: object
+    wire: tuple[Point, Curve]
     look: tuple[object, ...]
+    cells: tuple[Any, ...]
     row: int
 
 
@@ -95,19 +97,20 @@ class Pieces:
             look = edge.kind, edge.bytes, edge.tensor in hints, edge.source, edge.target
             known = before.get(edge.id)
             if known is None or known.wire is not wire or known.look != look:
-                known = _Wire(wire, look, self._wire(painter, edge, layout))
+                is_moved = known is not None and known.wire[1] is wire[1] and known.look == look
+                cells = _moved(known.cells, *wire) if known and is_moved else self._wire(painter, edge, *wire)
+                known = _Wire(wire, look, cells, self.stock.number("rows", cells))
             drawn[edge.id] = known
             found.append([known.row, *ends])
         self._wires = drawn
         return found
 
-    def _wire(self, painter: Painter, edge: EdgeView, layout: Layout) -> int:
-        tip, curve = layout.wires[edge.id]
+    def _wire(self, painter: Painter, edge: EdgeView, tip: Point, curve: Curve) -> tuple[Any, ...]:
         drawn, label = wire_pieces(painter, edge, tip, curve)
-        return self.stock.number("rows", (
+        return (
             edge.id, edge.source, edge.target, edge.tensor, *curve.extent, edge.kind, drawn.x, drawn.y,
             *self._looks(drawn), label and (label.x, label.y, *self._looks(label)),
-        ))
+        )
 
     def nodes(self, painter: Painter, view: ViewModel, layout: Layout) -> list[list[int | None]]:
         """Return each node that is not inside a segment's box: its row, and the segment that it stands for."""
@@ -168,6 +171,15 @@ class Pieces:
             for e in edges
         ])
         return self.stock.number("parts", (ops, wires))
+
+
+def _moved(cells: tuple[Any, ...], tip: Point, curve: Curve) -> tuple[Any, ...]:
+    """Return the row of an edge that runs as before, with its tip elsewhere."""
+    *start, _, _, css, shape, label = cells
+    (x, y), middle = tip, curve.label
+    if middle is not None:
+        label = round(x + middle[0], 1), round(y + middle[1], 1), *label[2:]
+    return (*start, round(x, 1), round(y, 1), css, shape, label)
 
 
 def scene(
