@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from fuser_lab.codegen.index_map import index_var
-from fuser_lab.codegen.index_math import Ranges, simplify, substitute
+from fuser_lab.codegen.index_math import Ranges, simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Buffer,
@@ -31,7 +31,7 @@ from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of
 from fuser_lab.codegen.vectorize import accesses
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Fusion, TensorView, Val
-from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, index
+from fuser_lab.ir.term import COMPARISONS, Apply, Term, Var, cast, index, select
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_loops import MANY, SHORT
 from fuser_lab.schedule.state import Evict, Space, Style
@@ -48,6 +48,7 @@ class GpuReductions(NestLowering):
     _place: Term | None = None  # number of the thread in its cluster
     _lead: TensorView | None = None  # its rows begin anywhere in an access and are divided at accesses
     _begin: tuple[Term, Term] | None = None  # the access in which such a row begins, and the position of its beginning
+    _inside: Term | None = None  # whether values are folded; None if all are
     _early = True  # whether inputs of later passes may be loaded with the first pass
 
     def _vector(self) -> int:
@@ -113,11 +114,14 @@ class GpuReductions(NestLowering):
         kept = [rows_kept(*given, self._passes, values=values) for values in (True, False)]
         values, inputs = (bytes_kept(saved, self._fusion) for saved in kept)
         first = set(inputs_needed(*given, 0, ()))
-        later = {tv for number in range(1, self._passes) for tv in inputs_needed(*given, number, kept[1])}
+        later = {tv for number in range(1, self._passes) for tv in inputs_needed(*given, number, kept[1])} - first
+        fast = {axis.name for axis in self._nest.reduced[-1:]}
+        varying = [tv for tv in later if any(fast & variables(term) for term in self._nest.index[tv])]
         return replace(
             space, streams=max(len(first), 1), read_bytes=sum(tv.dtype.itemsize for tv in first), input_bytes=inputs,
             value_bytes=values,
-            constant_bytes=sum(tv.dtype.itemsize for tv in later - first),
+            constant_bytes=sum(tv.dtype.itemsize for tv in later),
+            varying_bytes=sum(tv.dtype.itemsize for tv in varying),
             sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in self._nest.reductions),
             widest_sum=max(expr.out.dtype.compute.itemsize for expr in self._nest.reductions),
         )
@@ -155,6 +159,44 @@ class GpuReductions(NestLowering):
         if reach > count:
             stack.enter_context(values.guard(variable < count))
         return variable
+
+    def _loaded(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
+        """Name an index of loads: 0 in place of any that may reach ``count``.
+
+        Loads under a condition would wait for one another: ptxas unpacks the words of each in the branch that loads
+        them.
+        """
+        return self._held_back(stack, name, position, count, reach)[0]
+
+    def _masked(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
+        """Name an index of values that are only folded: 0 in place of any that may reach ``count``, not folded there.
+
+        ptxas would move the loads of values that only one branch uses into that branch.
+        """
+        found, inside = self._held_back(stack, name, position, count, reach)
+        before, self._inside = self._inside, inside
+
+        def restore() -> None:
+            self._inside = before
+
+        stack.callback(restore)
+        return found
+
+    def _held_back(
+        self, stack: ExitStack, name: str, position: Term, count: int, reach: int,
+    ) -> tuple[Var, Term | None]:
+        """Name an index that stays below ``count``; also return whether it is the given position, None if always."""
+        if reach <= count or not count:
+            return self._bound(stack, name, position, count, reach), None
+        reached = self._bound(stack, "reached", position, reach, reach)
+        inside = reached < count
+        place = Apply(DataType.Index, "select", (inside, reached, index(0)))
+        return self._bound(stack, name, place, count, count), inside
+
+    def _update(self, fold: Fold, value: Term, *, replacing: bool = False) -> None:
+        if self._inside is not None and not replacing:
+            value = select(self._inside, cast(value, fold.running.dtype), fold.identity)
+        super()._update(fold, value, replacing=replacing)
 
     def _round(self, stack: ExitStack, name: str, count: int) -> Term:
         """Open a loop with a known number of iterations, or none for a single one."""

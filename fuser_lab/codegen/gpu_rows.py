@@ -49,6 +49,9 @@ _SHIFTED_BYTES = (2, 4)  # of elements that are combined from two accesses
 _WIDE_ENOUGH = 8  # bytes of an access that begins with the row's first element
 
 
+Named = Callable[[ExitStack, str, Term, int, int], Var]  # names an index that may reach a count
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSection:
     """Steps of a row that are kept in the same memory; ``place`` is None for steps that every pass reads again."""
@@ -508,6 +511,10 @@ class RowNest(GpuReductions):
         else:
             at_hand, shared = {}, old
         size = self._steps_ahead(section, bool(fetched or shared))
+        # What several passes read again is so long that its last step is a small part.
+        again = section.place is None and self._passes > 1
+        named = self._bound if again or stored or self._begin is not None else self._masked
+        loaded = self._bound if again else self._loaded
         words = {tv: self._words(tv, size * self.schedule.vector, "next") for tv in (*fetched, *shared)}
         joined = {tv: self._words(tv, self.schedule.vector, "joined") for tv in moved}
         for first, rounds, plain in self._spans(section, size):
@@ -517,14 +524,16 @@ class RowNest(GpuReductions):
                 if section.place is None and number % 2:
                     start = index((rounds - 1) * size) - start
 
-                def visit(steps: ExitStack, part: tuple[int, int, bool], start: Term = start) -> tuple[Term, Term]:
+                def visit(
+                    steps: ExitStack, part: tuple[int, int, bool], start: Term = start, named: Named = named,
+                ) -> tuple[Term, Term]:
                     u = self._round(steps, "u", part[1]) + part[0]
-                    return self._group(steps, section, start + u, plain=part[2]), u
+                    return self._group(steps, section, start + u, plain=part[2], named=named), u
 
                 if words:
                     for part in parts:
                         with ExitStack() as inner:
-                            group, u = visit(inner, part)
+                            group, u = visit(inner, part, named=loaded)
                             slot = u * self.schedule.vector
                             for tensor, width in fetched.items():
                                 self._fetch_group(tensor, width, words[tensor], places, group, slot, plain=part[2])
@@ -591,7 +600,7 @@ class RowNest(GpuReductions):
         for first, count, plain in self._parts_of(section.count, self._plain_steps(section)):
             with ExitStack() as stack:
                 step = self._round(stack, "step", count) + first
-                group = self._group(stack, section, step, plain=plain)
+                group = self._group(stack, section, step, plain=plain, named=self._loaded)
                 for tensor, (width, buffer) in loads.items():
                     slot = step * self.schedule.vector
                     self._fetch_group(tensor, width, buffer, places, group, slot, plain=plain)
@@ -620,19 +629,24 @@ class RowNest(GpuReductions):
             ),
         )
 
-    def _group(self, stack: ExitStack, section: RowSection, step: Term, *, plain: bool = False) -> Var:
-        """Name the group of a thread in a step of a section; ``plain`` groups are entirely in the row."""
-        lanes = self._row_lanes
+    def _group(
+        self, stack: ExitStack, section: RowSection, step: Term, *, plain: bool = False, named: Named | None = None,
+    ) -> Var:
+        """Name the group of a thread in a step of a section; ``plain`` groups are entirely in the row.
+
+        ``named`` says what happens beyond the row; by default nothing is executed there.
+        """
+        lanes, named = self._row_lanes, named or self._bound
         assert self._place is not None
         reach = (section.first + section.count) * lanes
         position = (step + section.first) * lanes + self._place
         if self._leading is None:
-            return self._bound(stack, "g", position, self._row_groups, reach)
+            return named(stack, "g", position, self._row_groups, self._row_groups if plain else reach)
         whole = self._row_steps * lanes
         with self._inlined({t.name: (1, self._groups_of_line) for t in (self._leading,) if isinstance(t, Var)}):
             position = simplify(position + self._leading, self._values.scope.ranges)
             position = position if plain else self._remainder(position, whole)
-        return self._bound(stack, "g", position, self._row_groups, self._row_groups if plain else whole)
+        return named(stack, "g", position, self._row_groups, self._row_groups if plain else whole)
 
     def _plain_steps(self, section: RowSection) -> int:
         """Return the number of leading steps of a section in which all groups are whole and in the row.
@@ -640,7 +654,8 @@ class RowNest(GpuReductions):
         Lanes that begin at a line process the first and the last groups of a row in its last steps.
         """
         if self._leading is None:
-            return 0
+            whole = 0 if self._is_divided else self._row_groups // self._row_lanes
+            return min(max(whole - section.first, 0), section.count)
         most = (self.space.depth // self.schedule.vector - self._groups_of_line) // self._row_lanes
         return min(max(most - section.first, 0), section.count)
 
@@ -739,7 +754,7 @@ class RowNest(GpuReductions):
         if words:
             with ExitStack() as stack:
                 u = self._round(stack, "u", steps)
-                g = self._bound(stack, "g", start + u * lanes + self._lane, self._row_groups, reach)
+                g = self._loaded(stack, "g", start + u * lanes + self._lane, self._row_groups, reach)
                 first = {**places, **self._neighbours(self._nest.reduced, g, index(0))}
                 for tensor, width in fetched.items():
                     self._fetch(tensor, width, words[tensor], first, u * self.schedule.vector)

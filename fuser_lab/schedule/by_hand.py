@@ -145,10 +145,15 @@ def _parallel(hand: HandSchedule, name: str, types: Mapping[int, ParallelType]) 
 
 
 def _vectorized(hand: HandSchedule, reference: str, names: Sequence[str]) -> None:
-    """Vectorize the innermost loops of copies that are mapped to the reference's innermost loop, if legal."""
+    """Vectorize the innermost loops of copies that are mapped to the reference's innermost loop, if legal.
+
+    Results of whole rows have a broadcast axis in its place, which has nothing to vectorize.
+    """
     matched = mapped_positions(hand.scheduled, reference, RULES)
     innermost = len(hand.scheduled.tensors[reference].loop) - 1
     for name in names:
+        if any(axis.is_broadcast for axis in hand.scheduled.tensors[name].tensor.domain.axes[-1:]):
+            continue
         if matched.get(name, {}).get(len(hand.scheduled.tensors[name].loop) - 1) != innermost:
             continue
         try:

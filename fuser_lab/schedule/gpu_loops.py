@@ -24,6 +24,14 @@ WARP_ELEMENTS = 32  # elements of a row per lane if a warp has a row to itself
 ELEMENTS = 32  # elements of a row per thread, all in flight at once
 IN_FLIGHT = 8  # loads of a thread that are in flight at once
 COLUMN_WORDS = 40  # registers of a thread for loads of columns in flight and for running sums
+# Least steps of a lane over a row that a warp or part of one processes, by bytes of an access, if some lanes are idle.
+SHORT_STEPS = {16: 2.5, 8: 3.5}
+SHORT_STEPS_OF_NARROW = 4.0
+SHIFTED_STEPS = 8  # of a thread over a row that begins anywhere in an access and is read in several passes
+LEAST_ACCESS = 4  # bytes, of such rows
+NEAR_BYTES = 8  # of an access, up to which one lane may read a whole row
+LATER_BYTES = 16  # per group of inputs of later passes, from the third pass on; twice as many in the second
+LATER_ELEMENTS = 24  # of such inputs that a thread has in flight: the L1 cache has most of them
 CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
 RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions and the system need
 CLUSTER_RESIDENT = 2  # blocks per multiprocessor for which clusters share rows
@@ -45,13 +53,27 @@ SMALL = 1 << 22  # elements up to which one more launch costs more than idle mem
 def row_loops(space: Space) -> LoopSchedule:
     """Return the loops of a nest whose reduced axis is the fastest in memory; correct for any extents."""
     if space.shifted:
-        found = _row_loops(space)
+        found = _shifted_rows(space)
         if found.split == 1:
             reason = f"rows of {space.depth} begin anywhere in an access: their first and last accesses are partial"
             return replace(found, reasons=(*found.reasons, reason))
         # Blocks that share a row access single elements.
         space = replace(space, vector=1, shifted=False)
     return _row_loops(space)
+
+
+def _shifted_rows(space: Space) -> LoopSchedule:
+    """Return the loops of rows that begin anywhere in an access.
+
+    The last two steps of a row have conditions for each element: accesses are so narrow that they are a small part.
+    """
+    width, item = space.vector, max(space.read_bytes // space.streams, 1)
+    while True:
+        found = _row_loops(replace(space, vector=width))
+        steps = -(-space.groups(width) // min(found.threads[0] * found.cluster, MOST_THREADS))
+        if space.passes == 1 or found.split > 1 or steps >= SHIFTED_STEPS or width == 2 or width * item <= LEAST_ACCESS:
+            return found
+        width //= 2
 
 
 def _row_loops(space: Space) -> LoopSchedule:
@@ -66,20 +88,7 @@ def _row_loops(space: Space) -> LoopSchedule:
         busy = space.rows * found.cluster >= BUSY * space.device.sms
         return found if found.cluster > 1 and busy else _parts(space, groups)
     if depth <= WARP * WARP_ELEMENTS and space.rows > 1:
-        lanes = _power_of_two(min(WARP, groups))
-        steps = -(-groups // lanes)
-        together = _rows_of_block(lanes, depth * space.read_bytes + space.stored_bytes // space.rows)
-        reasons = [f"{depth} elements fit {lanes} lanes, which need no barrier"]
-        if together * lanes > LEAST_THREADS:
-            reasons.append(f"{together} rows per block: with fewer, blocks would end faster than others start")
-        return LoopSchedule(
-            style=Style.ROWS, threads=(lanes, together), vector=width, unroll=min(steps, IN_FLIGHT),
-            persistent=space.passes > 1, registers=steps, evict=eviction(space), reasons=tuple(reasons),
-            resident=(
-                SHORT_THREADS // (lanes * together) if steps == 1 < space.passes
-                else ALL_THREADS // (lanes * together) if space.shifted else 0
-            ),
-        )
+        return _short_rows(space)
     if space.passes == 1:
         few = max(2 // space.streams, 1)
         # A single block is as fast with some lanes idle, and many lengths of its row then share a kernel.
@@ -92,11 +101,73 @@ def _row_loops(space: Space) -> LoopSchedule:
             style=Style.ROWS, threads=(lanes, 1), vector=width, unroll=unroll, evict=eviction(space),
             reasons=(reason,),
         )
-    if _fits_registers(space, groups):
-        return _in_registers(space, groups)
-    if space.online and space.passes == 2 and not space.stored_bytes:
+    if space.online and space.passes == 2 and not space.stored_bytes and not _fits_registers(space, groups):
         return _streamed_rows(space, groups)
-    return _long_rows(space)
+    space = _with_later_inputs(space)
+    groups = max(space.groups(space.vector), 1)
+    return _in_registers(space, groups) if _fits_registers(space, groups) else _long_rows(space)
+
+
+def _short_rows(space: Space) -> LoopSchedule:
+    """Return the loops of rows that a warp or part of one processes."""
+    depth, item = max(space.depth, 1), max(space.read_bytes // space.streams, 1)
+    groups = max(space.groups(space.vector), 1)
+    lanes = _lanes_of_short_row(space, groups, space.vector * item)
+    if lanes == 1 < min(groups, space.vector) and space.vector * item > NEAR_BYTES:
+        # A lane alone would read accesses that are far from those of the next lane.
+        space, lanes = replace(space, vector=space.vector // 2), 2
+    elif depth >= 4 * WARP and (later := _with_later_inputs(space)) is not space:
+        # With one group per lane, half of the lanes have several loads in flight.
+        space, lanes = later, lanes // 2 if lanes == groups else lanes
+    groups = max(space.groups(space.vector), 1)
+    steps = -(-groups // lanes)
+    together = _rows_of_block(lanes, depth * space.read_bytes + space.stored_bytes // space.rows)
+    reasons = [f"{depth} elements fit {lanes} lanes, which need no barrier"]
+    if together * lanes > LEAST_THREADS:
+        reasons.append(f"{together} rows per block: with fewer, blocks would end faster than others start")
+    return LoopSchedule(
+        style=Style.ROWS, threads=(lanes, together), vector=space.vector,
+        unroll=_steps_together(space, steps, IN_FLIGHT), persistent=space.passes > 1, registers=steps,
+        evict=eviction(space), reasons=tuple(reasons),
+        resident=(
+            SHORT_THREADS // (lanes * together) if steps == 1 < space.passes
+            else ALL_THREADS // (lanes * together) if space.shifted else 0
+        ),
+    )
+
+
+def _with_later_inputs(space: Space) -> Space:
+    """Return a space with narrower accesses if later passes load much beside a row that stays in registers."""
+    item = max(space.read_bytes // space.streams, 1)
+    most = LATER_BYTES if space.passes > 2 else 2 * LATER_BYTES
+    wide = space.vector > 1 and space.vector * item > NEAR_BYTES
+    if space.passes == 1 or space.vector * space.varying_bytes <= most or not wide:
+        return space
+    return replace(space, vector=space.vector // 2)
+
+
+def _lanes_of_short_row(space: Space, groups: int, nbytes: int) -> int:
+    """Return how many lanes share a row of some groups of ``nbytes``.
+
+    One group per lane if none is idle; otherwise so few lanes that idle ones in the last step are a small part, and
+    that each has several loads in flight.
+    """
+    if groups & (groups - 1) == 0 or (space.shifted and space.passes > 1):
+        return _power_of_two(min(WARP, groups))
+    steps = SHORT_STEPS.get(min(nbytes, max(SHORT_STEPS)), SHORT_STEPS_OF_NARROW * (2 if space.passes == 1 else 1))
+    lanes = WARP
+    while lanes > 1 and lanes * steps > groups:
+        lanes //= 2
+    return lanes
+
+
+def _steps_together(space: Space, steps: int, most: int) -> int:
+    """Return how many steps of a row that stays in registers load inputs of later passes at the same time, if any."""
+    elements = space.vector * space.varying_bytes // max(space.read_bytes // space.streams, 1)
+    if space.passes > 1 and elements and space.value_bytes <= space.input_bytes:
+        most = min(max(LATER_ELEMENTS // elements, 1), most)
+        return next(count for count in range(min(most, steps), 0, -1) if steps % count == 0)
+    return min(steps, most)
 
 
 def _steps_in_registers(space: Space) -> int:
@@ -201,8 +272,9 @@ def _in_registers(space: Space, groups: int) -> LoopSchedule:
     early = constants > 0 and inputs + constants <= CONSTANT_WORDS and evict is not Evict.LAST
     reason = f"the row stays in registers: {steps * space.vector} elements for each of {lanes} threads"
     return LoopSchedule(
-        style=Style.ROWS, threads=(lanes, 1), vector=space.vector, unroll=steps, persistent=True, registers=steps,
-        constants=early, evict=evict, resident=0 if early else max(space.device.registers // (64 * lanes), 1),
+        style=Style.ROWS, threads=(lanes, 1), vector=space.vector, unroll=_steps_together(space, steps, steps),
+        persistent=True, registers=steps, constants=early, evict=evict,
+        resident=0 if early else max(space.device.registers // (64 * lanes), 1),
         reasons=(reason, *(("values that all rows share are loaded with the row",) if early else ())),
     )
 

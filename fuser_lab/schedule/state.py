@@ -49,7 +49,8 @@ class Space:
     GPU, with reductions: ``streams`` is how many inputs are read element by element, ``read_bytes`` the bytes per
     element of all of them. ``input_bytes`` is the bytes per element of a row that stay on chip between passes if inputs
     are kept, ``value_bytes`` the same if values that are expensive to recompute are kept as well, ``constant_bytes``
-    the bytes that only later passes read, ``sum_bytes`` the running values of one result, ``widest_sum`` the widest of
+    the bytes that only later passes read, ``varying_bytes`` those of them that differ along the fastest axis,
+    ``sum_bytes`` the running values of one result, ``widest_sum`` the widest of
     them. ``online`` says whether the first two passes compute only a maximum and the sum of exponentials relative to
     it. ``column_sums`` has the bytes of one column's running value for each column sum that rows add to; empty if there
     are none. ``window`` is how many elements of a result are adjacent in memory, followed by those of the next result,
@@ -74,6 +75,7 @@ class Space:
     read_bytes: int = 0
     input_bytes: int = 0
     constant_bytes: int = 0
+    varying_bytes: int = 0
     online: bool = False
     value_bytes: int = 0
     sum_bytes: int = 0

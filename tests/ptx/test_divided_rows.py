@@ -1,4 +1,4 @@
-"""Accesses of machine code to rows with any alignment: 16 bytes at a time except at the ends."""
+"""Accesses of machine code to rows with any alignment: whole ones except at the ends, of 16 bytes if rows are long."""
 
 import re
 from typing import Any
@@ -17,13 +17,22 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("length", [1021, 4099, 32_003, 50_257])
+# 8, 4 and 16 bytes, as words or as half words.
+_LONG = r"v4\.[bu]32", r"v4\.u32"
+WIDTHS = {
+    1021: (r"v2\.[bu]32|v4\.u16", r"v2\.u32|v4\.u16"), 4099: (r"[bu]32|v2\.u16", r"u32|v2\.u16"), 32_003: _LONG,
+    50_257: _LONG,
+}
+
+
+@pytest.mark.parametrize("length", WIDTHS)
 @pytest.mark.parametrize("record", [softmax, add_norm], ids=["softmax", "add_norm"])
 def test_whole_accesses(length: int, record: Any) -> None:
     shapes = [(4096, length)] if record is softmax else [(4096, length), (4096, length), (length,)]
     (phase,) = compile_phases(generate(build(record, shapes, D.BFloat16), S.INNER_PERSISTENT, "cuda"))
-    assert re.search(r"ld\.global\S*\.v4", phase.ptx)
-    assert "st.global.v4.u32" in phase.ptx
+    loaded, stored = WIDTHS[length]
+    assert re.search(rf"ld\.global\S*\.({loaded})\b", phase.ptx)
+    assert re.search(rf"st\.global\.({stored})\b", phase.ptx)
     assert ".local" not in phase.ptx
     _, log = machine_code(phase.ptx, (9, 0))
     assert "0 bytes spill stores, 0 bytes spill loads" in log

@@ -57,7 +57,7 @@ PROMISED = [
         "softmax in all there is", softmax, S.INNER_PERSISTENT, 131_072, D.BFloat16, 1,
         [(LOADED, STORED, r"ld\.shared\.v4", r"st\.shared\.v4")],
     ),
-    ("softmax of odd rows", softmax, S.INNER_PERSISTENT, 5001, D.BFloat16, 1, [(LOADED, STORED)]),
+    ("softmax of odd rows", softmax, S.INNER_PERSISTENT, 50_001, D.BFloat16, 1, [(LOADED, STORED)]),
     ("softmax of half a vector", softmax, S.INNER_PERSISTENT, 5004, D.BFloat16, 1, [(r"ld\.global\S*\.v2",)]),
     ("sum and norm", add_norm, S.INNER_PERSISTENT, 8192, D.BFloat16, 3, [(LOADED, STORED)]),
     ("row sums", totals(1), S.REDUCTION, 8192, D.BFloat16, 1, [(LOADED,)]),

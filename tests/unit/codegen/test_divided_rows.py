@@ -22,6 +22,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ScheduleError
 from fuser_lab.ir.term import Const, Var
 from fuser_lab.runtime.ptx import kernel_key
+from fuser_lab.schedule import gpu_loops
 from fuser_lab.schedule.gpu_loops import row_loops
 from fuser_lab.schedule.state import Space
 
@@ -41,8 +42,10 @@ class TestLengths:
     def test_softmax(self, length: int, dtype: DataType) -> None:
         x = numbers((9, length), dtype)
         kernel = check(build(softmax, [x.shape], dtype), S.INNER_PERSISTENT, [x])
-        assert widths(kernel, VectorLoad, Role.INPUT) == {VECTOR[dtype]}
-        assert widths(kernel, VectorStore, Role.OUTPUT) == {VECTOR[dtype]}
+        (nest,) = kernel.nests
+        assert 2 <= nest.schedule.vector <= VECTOR[dtype]
+        assert widths(kernel, VectorLoad, Role.INPUT) == {nest.schedule.vector}
+        assert widths(kernel, VectorStore, Role.OUTPUT) == {nest.schedule.vector}
 
     def test_sums(self, length: int, dtype: DataType) -> None:
         x = numbers((300, length if length < 5000 else 2051), dtype)  # a few rows are split into parts
@@ -52,7 +55,10 @@ class TestLengths:
 
 @pytest.mark.parametrize(("length", "shifted"), [(251, False), (1021, True), (1023, True)])
 @pytest.mark.parametrize("dtype", [D.BFloat16, D.Half], ids=lambda d: d.name)
-def test_what_all_rows_share_is_put_together_from_whole_accesses(length: int, dtype: DataType, shifted: bool) -> None:
+def test_what_all_rows_share_is_put_together_from_whole_accesses(
+    monkeypatch: pytest.MonkeyPatch, length: int, dtype: DataType, shifted: bool,
+) -> None:
+    monkeypatch.setattr(gpu_loops, "SHIFTED_STEPS", 0)  # accesses as wide as those of long rows
     shapes = [(40, length), (40, length), (length,)]
     inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
     kernel = check(build(add_norm, shapes, dtype), S.INNER_PERSISTENT, inputs)
@@ -69,7 +75,7 @@ def test_dtypes_of_two_sizes() -> None:
     shape = (7, 1999)
     inputs = [numbers(shape, D.BFloat16), numbers(shape, D.Bool, 1)]
     kernel = check(build(masked, [shape, shape], [D.BFloat16, D.Bool]), S.INNER_PERSISTENT, inputs)
-    assert widths(kernel, VectorLoad, Role.INPUT) == {8}
+    assert widths(kernel, VectorLoad, Role.INPUT) == {4}
 
 
 @pytest.mark.parametrize(("length", "weight"), [(1018, D.Float), (250, D.BFloat16), (1022, D.Float)])
@@ -80,14 +86,15 @@ def test_what_all_rows_share_has_nothing_before_it(length: int, weight: DataType
 
     inputs = [numbers((40, length), D.BFloat16), numbers((length,), weight, 1)]
     kernel = check(build(record, [(40, length), (length,)], [D.BFloat16, weight]), S.INNER_PERSISTENT, inputs)
-    assert 8 in widths(kernel, VectorLoad, Role.INPUT)
+    (nest,) = kernel.nests
+    assert nest.schedule.vector in widths(kernel, VectorLoad, Role.INPUT) - {1}
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 515), (1, 515), (515,)], ids=str)
 def test_rows_of_batches_and_single_ones(shape: tuple[int, ...]) -> None:
     x = numbers(shape, D.Float)
     fusion = build(lambda fd, x: fd.ops.softmax(x, -1), [x.shape], D.Float)
-    assert widths(check(fusion, S.INNER_PERSISTENT, [x]), VectorStore, Role.OUTPUT) == {4}
+    assert widths(check(fusion, S.INNER_PERSISTENT, [x]), VectorStore, Role.OUTPUT) == {2}
 
 
 def test_numbers_of_rows_share_kernels() -> None:
@@ -98,7 +105,7 @@ def test_numbers_of_rows_share_kernels() -> None:
 
 def test_rows_apart_in_memory() -> None:
     """Rows of 515 with strides 515 and 523 have the same alignment, 8 elements apart; 515 and 522 have not."""
-    for line, expected in ((523, {4}), (522, set())):
+    for line, expected in ((523, {2}), (522, set())):
         x = numbers((6, line), D.Float)[:, :515]
         kernel = check(build(softmax, [x.shape], D.Float), S.INNER_PERSISTENT, [x])
         assert widths(kernel, VectorStore, Role.OUTPUT) == expected
@@ -187,8 +194,10 @@ def test_lanes_begin_with_lines_of_memory_wherever_a_row_begins(length: int) -> 
     Watched.stores.clear()
     evaluate_kernel(kernel, memory, Watched)
     assert Watched.stores
+    (nest,) = kernel.nests
+    width, groups = nest.schedule.vector, 64 // nest.schedule.vector  # in a line of 128 bytes
     for lane, at in Watched.stores:
-        assert ((at // 8) % 8 == lane % 8).all()
+        assert ((at // width) % groups == lane % groups).all()
 
 
 def unguarded(body: tuple[Statement, ...]) -> Iterator[Statement]:
@@ -201,7 +210,7 @@ def unguarded(body: tuple[Statement, ...]) -> Iterator[Statement]:
             yield from unguarded(statement.then)
 
 
-@pytest.mark.parametrize(("length", "plain"), [(1000, 3), (1021, 3), (701, 2)])
+@pytest.mark.parametrize(("length", "plain"), [(1000, 3), (1021, 7), (701, 9)])
 def test_steps_in_the_middle_of_a_row_have_no_conditions(length: int, plain: int) -> None:
     x = numbers((300, length), D.BFloat16)
     (phase,) = check(build(softmax, [x.shape], D.BFloat16), S.INNER_PERSISTENT, [x]).phases

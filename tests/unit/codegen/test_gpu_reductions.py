@@ -509,3 +509,10 @@ def test_columns_read_through_a_permutation_are_loaded_ahead() -> None:
 
 def reads_input(statement: Statement) -> bool:
     return any(isinstance(t, Load) and t.buffer.role is Role.INPUT for root in terms_of(statement) for t in root.walk())
+
+
+@pytest.mark.parametrize("columns", [3, 5, 6, 7, 12, 24, 40, 67])
+@pytest.mark.parametrize("dtype", [D.BFloat16, D.Double, D.ComplexDouble], ids=lambda d: d.name)
+def test_short_rows_whose_groups_leave_lanes_idle(columns: int, dtype: DataType) -> None:
+    x = numbers((5, columns), dtype)
+    check(build(totals(1), [x.shape], dtype), S.REDUCTION, [x])

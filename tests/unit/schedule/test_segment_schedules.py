@@ -11,7 +11,7 @@ from fuser_lab.interpreter import evaluate
 from fuser_lab.ir.transform import ParallelType as P
 from fuser_lab.plan.schedules import SegmentSchedule
 
-X = np.random.default_rng(0).standard_normal((6, 100)).astype(np.float32)
+X = np.random.default_rng(0).standard_normal((6, 128)).astype(np.float32)
 
 
 def softmax_plan(strategy: str = "bottom_up") -> fl.Plan:
@@ -30,7 +30,7 @@ def test_the_schedule_prints_as_python_that_gives_the_same_schedule() -> None:
     plan = softmax_plan()
     schedule = plan.segments[0].schedule
     text = str(schedule)
-    assert text.startswith("# 100 elements fit 32 lanes")
+    assert text.startswith("# 128 elements fit 32 lanes")
     assert "T0.cache_after(" in text
     assert "factor=32" in text, "the threads of the automatic kernel"
     assert "factor=32, inner_split=True)  # threads of a block, in x" in text
@@ -286,7 +286,7 @@ def test_what_is_no_schedule() -> None:
         plan.with_schedule(0, "")
     with pytest.raises(InputError, match="segment must be from 0 to 0, given 4"):
         plan.with_schedule(4, "")
-    with pytest.raises(ScheduleError, match="8192 threads per block"):
+    with pytest.raises(ScheduleError, match="4096 threads per block"):
         plan.with_schedule(0, str(plan.segments[0].schedule).replace("factor=32", "factor=1024"))
     with pytest.raises(CodegenError, match="it is lowered for GPUs, and the CPU evaluates that kernel in lock step"):
         lowered_loop_by_loop(plan).segments[0].source("cpu")
@@ -328,9 +328,9 @@ def test_the_loop_nest_after_each_step() -> None:
     schedule = plan.with_schedule(0, by_hand).segments[0].schedule
     assert isinstance(schedule, SegmentSchedule)
     assert schedule.nests() == (
-        "for S in 6:\n  for S in 100:\n    T1 += sum(T0)\n  T1 is complete  # global",
-        "for S in 6:\n  for S in 13:\n    for S in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
-        "for blockIdx.x in 6:\n  for S in 13:\n    for S in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
+        "for S in 6:\n  for S in 128:\n    T1 += sum(T0)\n  T1 is complete  # global",
+        "for S in 6:\n  for S in 16:\n    for S in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
+        "for blockIdx.x in 6:\n  for S in 16:\n    for S in 8:\n      T1 += sum(T0)\n  T1 is complete  # global",
     )
 
 
