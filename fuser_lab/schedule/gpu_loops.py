@@ -141,9 +141,17 @@ def _with_later_inputs(space: Space) -> Space:
     item = max(space.read_bytes // space.streams, 1)
     most = LATER_BYTES if space.passes > 2 else 2 * LATER_BYTES
     wide = space.vector > 1 and space.vector * item > NEAR_BYTES
-    if space.passes == 1 or space.vector * space.varying_bytes <= most or not wide:
+    if not _registers_are_scarce(space) or space.vector * space.varying_bytes <= most or not wide:
         return space
     return replace(space, vector=space.vector // 2)
+
+
+def _registers_are_scarce(space: Space) -> bool:
+    """Whether rows of several passes are so many that registers decide how many of them are processed at a time.
+
+    Few rows wait for their loads instead, so all of these are in flight together.
+    """
+    return space.passes > 1 and space.rows * WARP > ALL_THREADS * space.device.sms
 
 
 def _lanes_of_short_row(space: Space, groups: int, nbytes: int) -> int:
@@ -164,7 +172,7 @@ def _lanes_of_short_row(space: Space, groups: int, nbytes: int) -> int:
 def _steps_together(space: Space, steps: int, most: int) -> int:
     """Return how many steps of a row that stays in registers load inputs of later passes at the same time, if any."""
     elements = space.vector * space.varying_bytes // max(space.read_bytes // space.streams, 1)
-    if space.passes > 1 and elements and space.value_bytes <= space.input_bytes:
+    if _registers_are_scarce(space) and elements and space.value_bytes <= space.input_bytes:
         most = min(max(LATER_ELEMENTS // elements, 1), most)
         return next(count for count in range(min(most, steps), 0, -1) if steps % count == 0)
     return min(steps, most)
