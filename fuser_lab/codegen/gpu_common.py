@@ -166,14 +166,14 @@ class GpuReductions(NestLowering):
         Loads under a condition would wait for one another: ptxas unpacks the words of each in the branch that loads
         them.
         """
-        return self._held_back(stack, name, position, count, reach)[0]
+        return self._clamped(stack, name, position, count, reach)[0]
 
     def _masked(self, stack: ExitStack, name: str, position: Term, count: int, reach: int) -> Var:
         """Name an index of values that are only folded: 0 in place of any that may reach ``count``, not folded there.
 
         ptxas would move the loads of values that only one branch uses into that branch.
         """
-        found, inside = self._held_back(stack, name, position, count, reach)
+        found, inside = self._clamped(stack, name, position, count, reach)
         before, self._inside = self._inside, inside
 
         def restore() -> None:
@@ -182,10 +182,13 @@ class GpuReductions(NestLowering):
         stack.callback(restore)
         return found
 
-    def _held_back(
+    def _clamped(
         self, stack: ExitStack, name: str, position: Term, count: int, reach: int,
     ) -> tuple[Var, Term | None]:
-        """Name an index that stays below ``count``; also return whether it is the given position, None if always."""
+        """Name a position, or 0 where it reaches ``count``; also return the condition that it does not.
+
+        The condition is None if the position never reaches it.
+        """
         if reach <= count or not count:
             return self._bound(stack, name, position, count, reach), None
         reached = self._bound(stack, "reached", position, reach, reach)

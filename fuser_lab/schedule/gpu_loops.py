@@ -67,7 +67,7 @@ def _shifted_rows(space: Space) -> LoopSchedule:
 
     The last two steps of a row have conditions for each element: accesses are so narrow that they are a small part.
     """
-    width, item = space.vector, max(space.read_bytes // space.streams, 1)
+    width, item = space.vector, _item_bytes(space)
     while True:
         found = _row_loops(replace(space, vector=width))
         steps = -(-space.groups(width) // min(found.threads[0] * found.cluster, MOST_THREADS))
@@ -110,7 +110,7 @@ def _row_loops(space: Space) -> LoopSchedule:
 
 def _short_rows(space: Space) -> LoopSchedule:
     """Return the loops of rows that a warp or part of one processes."""
-    depth, item = max(space.depth, 1), max(space.read_bytes // space.streams, 1)
+    depth, item = max(space.depth, 1), _item_bytes(space)
     groups = max(space.groups(space.vector), 1)
     lanes = _lanes_of_short_row(space, groups, space.vector * item)
     if lanes == 1 < min(groups, space.vector) and space.vector * item > NEAR_BYTES:
@@ -138,12 +138,17 @@ def _short_rows(space: Space) -> LoopSchedule:
 
 def _with_later_inputs(space: Space) -> Space:
     """Return a space with narrower accesses if later passes load much beside a row that stays in registers."""
-    item = max(space.read_bytes // space.streams, 1)
+    item = _item_bytes(space)
     most = LATER_BYTES if space.passes > 2 else 2 * LATER_BYTES
     wide = space.vector > 1 and space.vector * item > NEAR_BYTES
     if not _registers_are_scarce(space) or space.vector * space.varying_bytes <= most or not wide:
         return space
     return replace(space, vector=space.vector // 2)
+
+
+def _item_bytes(space: Space) -> int:
+    """Return the mean size of an element that the first pass reads."""
+    return max(space.read_bytes // space.streams, 1)
 
 
 def _registers_are_scarce(space: Space) -> bool:
@@ -171,7 +176,7 @@ def _lanes_of_short_row(space: Space, groups: int, nbytes: int) -> int:
 
 def _steps_together(space: Space, steps: int, most: int) -> int:
     """Return how many steps of a row that stays in registers load inputs of later passes at the same time, if any."""
-    elements = space.vector * space.varying_bytes // max(space.read_bytes // space.streams, 1)
+    elements = space.vector * space.varying_bytes // _item_bytes(space)
     if _registers_are_scarce(space) and elements and space.value_bytes <= space.input_bytes:
         most = min(max(LATER_ELEMENTS // elements, 1), most)
         return next(count for count in range(min(most, steps), 0, -1) if steps % count == 0)
