@@ -14,7 +14,7 @@ import numpy as np
 from fuser_lab.api import FusionDefinition
 from fuser_lab.codegen import kernel_eval
 from fuser_lab.codegen.generate import GeneratedKernel, generate_scheduled
-from fuser_lab.codegen.kernel_ir import Barrier, Kernel, Load, Role, Statement, Store
+from fuser_lab.codegen.kernel_ir import Barrier, Kernel, Load, Reduce, Role, Scope, Statement, Store
 from fuser_lab.codegen.layout import layout_of
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType
@@ -35,12 +35,22 @@ class WatchedThreads(kernel_eval.Lanes):
         self.time = 0
         self.seen: dict[str, np.ndarray] = {}
         self.writers: dict[str, np.ndarray] = {}
+        self.exchanged: dict[str, int] = {}
 
     def _statement(self, statement: Statement) -> None:
         if isinstance(statement, Barrier):
             self.time += 1
             assert self._mask.all(), "a barrier that some threads do not reach"
         super()._statement(statement)
+
+    def _reduce(self, statement: Reduce) -> None:
+        if statement.scope is Scope.BLOCK:
+            assert self._mask.all(), "a reduction over a block that some threads do not reach"
+            before = self.exchanged.get(statement.name)
+            assert before != self.time, f"{statement.name} exchanges its warps' results again while others read them"
+            self.time += 1
+            self.exchanged[statement.name] = self.time
+        super()._reduce(statement)
 
     def _assign(self, name: str, value: Any, *, update: bool) -> None:
         known = name in self._env and np.shape(self._env[name]) == self._mask.shape

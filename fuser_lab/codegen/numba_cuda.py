@@ -151,6 +151,12 @@ def _small_integers(phase: Phase) -> frozenset[str]:
     return frozenset(small - others)
 
 
+def _name_of_lane(phase: Phase) -> str:
+    """Return the variable that is the number of a thread in its row."""
+    loops = (s for s in walk(phase.body) if isinstance(s, Loop))
+    return next((loop.var for loop in loops if loop.parallel is ParallelType.block_x), "cuda.threadIdx.x")
+
+
 def _awaited(phase: Phase) -> dict[str, tuple[int, int]]:
     """Return the data that each block of a cluster waits for, numbered, with bytes: reduction results and buffers."""
     warps = phase.launch.threads[0] // WARP * phase.launch.cluster
@@ -379,11 +385,11 @@ class CudaEmitter(Emitter):
             self._reduce_cluster(statement, shared, warps)
             return
         self._line(f"{shared} = cuda.shared.array({warps}, {TYPE_NAMES[dtype]})", origin)
-        self._line(f"if lane % {WARP} == 0:", origin)
-        self._line(f"    {shared}[lane // {WARP}] = {name}", origin)
+        self._line(f"if {self._lane} % {WARP} == 0:", origin)
+        self._line(f"    {shared}[{self._lane} // {WARP}] = {name}", origin)
         self._line("cuda.syncthreads()", origin)
         if warps & (warps - 1) == 0:
-            self._line(f"{name} = {shared}[lane % {warps}]", origin)
+            self._line(f"{name} = {shared}[{self._lane} % {warps}]", origin)
             self._shuffled(statement, warps, FULL_MASK)
             return
         self._line(f"{name} = {self.constant(dtype, statement.identity)}", origin)
@@ -402,18 +408,18 @@ class CudaEmitter(Emitter):
             raise CodegenError(msg)
         total, kept = warps * self._cluster, DataType.Int32 if dtype is DataType.Bool else dtype
         self._line(f"{shared} = cuda.shared.array({total}, {TYPE_NAMES[kept]})", origin)
-        self._line(f"if lane % {WARP} < {self._cluster}:", origin)
+        self._line(f"if {self._lane} % {WARP} < {self._cluster}:", origin)
         with self._indented():
-            place = f"cluster_rank() * {warps} + lane // {WARP}"
-            self._sent_to(name, (shared, TYPE_NAMES[kept]), place, name, f"lane % {WARP}", origin)
+            place = f"cluster_rank() * {warps} + {self._lane} // {WARP}"
+            self._sent_to(name, (shared, TYPE_NAMES[kept]), place, name, f"{self._lane} % {WARP}", origin)
         self._wait_for(name, origin)
         ending = "" if kept is dtype else " != 0"
         if total < WARP and total & (total - 1) == 0:
-            self._line(f"{name} = {shared}[lane % {total}]{ending}", origin)
+            self._line(f"{name} = {shared}[{self._lane} % {total}]{ending}", origin)
             self._shuffled(statement, total, FULL_MASK)
             return
         self._line(f"{name} = {self.constant(dtype, statement.identity)}", origin)
-        self._line(f"for warp in range(lane % {WARP}, {total}, {WARP}):", origin)
+        self._line(f"for warp in range({self._lane} % {WARP}, {total}, {WARP}):", origin)
         with self._indented():
             self._combined(statement, f"{name}_other", f"{shared}[warp]{ending}")
         self._shuffled(statement, WARP, FULL_MASK)
@@ -534,6 +540,7 @@ class CudaEmitter(Emitter):
     def prologue(self, phase: Phase) -> None:
         """Record the shape of a block, and clear the known indices."""
         self._threads_x, self._cluster = phase.launch.threads[0], phase.launch.cluster
+        self._lane = _name_of_lane(phase)
         self._around = 0  # number of loops around the statement that is printed
         self._awaited = _awaited(phase)
         self._small = _small_integers(phase)

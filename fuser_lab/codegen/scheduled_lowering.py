@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from fuser_lab.codegen.gpu_common import WARP
 from fuser_lab.codegen.index_map import ZERO, Read, ReadScalar, element_term, operand_index
 from fuser_lab.codegen.index_math import is_index, linear, simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import (
@@ -23,7 +24,9 @@ from fuser_lab.codegen.kernel_ir import (
     Load,
     Loop,
     Phase,
+    Reduce,
     Role,
+    Scope,
     Statement,
     Store,
     VectorLoad,
@@ -390,7 +393,8 @@ class _Lowering:
         value = self._value(expr, known, at)
         if self._scheduled.tensors[name].memory is GLOBAL:
             index_ = [known[axis.id] for axis in expr.out.domain.axes]
-            return [self._guarded([*conditions, *self._alone(name)], self._stored(expr, index_, value, note))]
+            conditions += [*self._alone(name), *self._first(name)]
+            return [self._guarded(conditions, self._stored(expr, index_, value, note))]
         if self._scheduled.tensors[name].memory is MemoryType.shared:
             conditions += self._alone(name)
         return [self._guarded(conditions, self._written(name, self._place(name, at), value, expr, note))]
@@ -428,6 +432,35 @@ class _Lowering:
         return [*statements, self._guarded(conditions, store)]
 
     def _combined(self, expr: Expr, total: Term, kind: ParallelType) -> list[Statement]:
+        """Return the statements that combine the values of the threads along one direction."""
+        scope = self._scope(kind)
+        if scope is None:
+            return self._tree(expr, total, kind)
+        combine, note = _combine(expr), f"{expr.name} over the {self._sizes[kind]} threads of {kind.value}"
+        among = Var(total.dtype, self._fresh(f"{expr.name}_all"))
+        reduce = Reduce(
+            name=among.name, fn=combine.fn, value=total, identity=combine.identity(expr.out.dtype), scope=scope,
+            origin=expr.name, note=note,
+        )
+        # A block's warps exchange their results through memory that the next iteration of a loop writes again.
+        waits = (Barrier(origin=expr.name),) if scope is Scope.BLOCK and self._is_repeated() else ()
+        return [reduce, self._written(expr.name, total, among, expr, "", update=True), *waits]
+
+    def _scope(self, kind: ParallelType) -> Scope | None:
+        """Return the scope of a `Reduce` over the threads of one direction; None if only a tree combines them."""
+        count = self._sizes[kind]
+        if kind is not ParallelType.block_x:
+            return None
+        if count <= WARP:
+            return Scope.WARP if count & (count - 1) == 0 else None
+        alone = all(self._sizes.get(other, 1) == 1 for other in _THREADS if other is not kind)
+        return Scope.BLOCK if alone and count % WARP == 0 else None
+
+    def _is_repeated(self) -> bool:
+        """Whether a loop of the thread is open."""
+        return any(isinstance(term, Var) and term.name not in _NAMES.values() for term in self._vars.values())
+
+    def _tree(self, expr: Expr, total: Term, kind: ParallelType) -> list[Statement]:
         """Return the tree that combines the values of the threads along one direction, through shared memory."""
         dtype, fn = expr.out.dtype.compute, _combine(expr).fn
         threads = prod(self._sizes.get(k, 1) for k in _THREADS)
@@ -493,6 +526,16 @@ class _Lowering:
             apply("eq", index_of(_NAMES[kind]), 0)
             for kind in kinds if self._sizes.get(kind, 1) > 1 and kind not in own
         ]
+
+    def _first(self, name: str) -> list[Term]:
+        """Return the condition that this is the first of the iterations in which a thread has an equal element."""
+        found = []
+        for position in sorted(self._loops.single(name)):
+            kind = self._loops.kind((name, position))
+            term = self._vars.get(self._loops.class_of((name, position)), ZERO)
+            if term != ZERO and not (kind.is_block or kind.is_thread):
+                found.append(apply("eq", term, 0))
+        return found
 
     def _guarded(self, conditions: Sequence[Term], statement: Statement) -> Statement:
         condition: Term = _TRUE
@@ -784,7 +827,7 @@ def _used(body: tuple[Statement, ...]) -> set[str]:
 
 
 def _scalars(body: tuple[Statement, ...]) -> tuple[Var, ...]:
-    defined = {s.name for s in walk(body) if isinstance(s, Let)}
+    defined = {s.name for s in walk(body) if isinstance(s, Let | Reduce)}
     found: dict[Var, None] = {}
     for statement in walk(body):
         for root in terms_of(statement):

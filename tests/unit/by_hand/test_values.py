@@ -1,11 +1,26 @@
 """Schedules by hand give float64's values without races, on odd sizes and strided inputs too."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hand_schedules import CASES, Case, arrays, bound, check, kernel_of, pointwise, row_sum, run, softmax, transpose
+from hand_schedules import (
+    CASES,
+    Case,
+    arrays,
+    bound,
+    check,
+    kernel_of,
+    pointwise,
+    row_sum,
+    run,
+    run_kernel,
+    softmax,
+    transpose,
+)
 
 from fuser_lab.api import FusionDefinition
-from fuser_lab.codegen.kernel_ir import Barrier, VectorLoad, VectorStore, walk
+from fuser_lab.codegen.kernel_ir import Barrier, Loop, Reduce, Role, Scope, Store, VectorLoad, VectorStore, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.transform import MemoryType
 from fuser_lab.ir.transform import ParallelType as P
@@ -71,6 +86,64 @@ def test_an_expanded_axis_that_a_reshape_reads_has_one_element():
     out.split(0, 4)
     out.transform_like()
     check(fd, arrays([(6, 6)]))
+
+
+@pytest.mark.parametrize(
+    ("threads", "scope"), [(8, Scope.WARP), (32, Scope.WARP), (96, Scope.BLOCK), (24, None), (40, None)],
+)
+def test_threads_of_a_row_exchange_registers_where_warps_are_whole(threads, scope):
+    fd = row_sum(threads=threads)
+    inputs = arrays([(5, 700)])
+    check(fd, inputs)
+    statements = [s for phase in kernel_of(fd, inputs).kernel_ir.phases for s in walk(phase.body)]
+    assert [s.scope for s in statements if isinstance(s, Reduce)] == [scope] * (scope is not None)
+    tree = [s for s in statements if isinstance(s, Store) and s.buffer.role is Role.SHARED]
+    assert bool(tree) == (scope is None)
+
+
+def test_warps_of_a_repeated_reduction_wait_before_they_exchange_again():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        out = fd.ops.sum(x, [1])
+        fd.add_output(out)
+    out.split(0, 4)
+    out.split(2, 64)
+    partial = out.rfactor([2])
+    partial.parallelize(0, P.grid_x)
+    partial.parallelize(3, P.block_x)
+    partial.transform_like()
+    partial.parallelize_like()
+    fd.sched.inline_most()
+    inputs = arrays([(9, 200)])
+    check(fd, inputs)
+    kernel = kernel_of(fd, inputs).kernel_ir
+
+    def without(statements):
+        kept = [s for s in statements if not isinstance(s, Barrier)]
+        return tuple(replace(s, body=without(s.body)) if isinstance(s, Loop) else s for s in kept)
+
+    (phase,) = kernel.phases
+    broken = replace(kernel, phases=(replace(phase, body=without(phase.body)),))
+    with pytest.raises(AssertionError, match="exchanges its warps' results again"):
+        run_kernel(broken, bound(fd, inputs), inputs)
+
+
+def test_a_result_of_a_row_is_stored_once():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True)
+        total = fd.ops.broadcast(fd.ops.sum(x, [1]), [False, True])
+        root = fd.ops.tanh(total)
+        out = fd.ops.mul(x, root)
+        fd.add_output(root)
+        fd.add_output(out)
+    root.cache_fork()
+    out.split(1, 32)
+    out.transform_like()
+    out.parallelize(0, P.grid_x)
+    out.parallelize(2, P.block_x)
+    out.parallelize_like()
+    fd.sched.inline_most()
+    check(fd, arrays([(3, 160)]))
 
 
 def test_no_elements():
