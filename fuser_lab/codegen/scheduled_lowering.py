@@ -1,16 +1,15 @@
 """Lowering of a fusion scheduled by hand to Kernel IR: the loops, predicates, buffers and barriers of its schedule.
 
 Each tensor is computed by its own loops; loops that several tensors share (`Loops.class_of`) are opened once. Loops
-over blocks and threads are bound to their indices. A value that every reader uses in the same iteration is a variable;
-other values are in an array of the thread (local) or of the block (shared, with a barrier between writes and reads). A
-reader that needs an element in another thread's local array is refused.
+over blocks and threads are bound to their indices. Values are in variables and arrays (`scheduled_memory`), with a
+barrier between writes to and reads from an array of the block. A reader that needs an element in another thread's local
+array is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from fuser_lab.codegen.gpu_common import WARP
 from fuser_lab.codegen.index_map import ZERO, Read, ReadScalar, element_term, operand_index
 from fuser_lab.codegen.index_math import is_index, linear, simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import (
@@ -26,7 +25,6 @@ from fuser_lab.codegen.kernel_ir import (
     Phase,
     Reduce,
     Role,
-    Scope,
     Statement,
     Store,
     VectorLoad,
@@ -37,7 +35,9 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.kernel_passes import with_passes
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.scheduled_loops import Loops, index_of, operand_of
+from fuser_lab.codegen.scheduled_memory import Memory, written
 from fuser_lab.codegen.sizes import with_sizes
+from fuser_lab.codegen.thread_reductions import Direction, over_threads
 from fuser_lab.codegen.values import applied, call_text
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
@@ -122,8 +122,10 @@ class _Lowering:
         self._vars: dict[object, Term] = {}
         self._counts: dict[object, int] = {}
         self._names: dict[str, int] = {}
-        self._local = self._allocated()
-        self._arrays: dict[str, Buffer] = {}
+        self._memory = Memory(self._loops, self._ranges)
+        self._block = tuple(
+            Direction(kind=kind, threads=self._sizes.get(kind, 1), number=index_of(_NAMES[kind])) for kind in _THREADS
+        )
 
     def kernel(self) -> Kernel:
         """Return the kernel; it has no phase if there is nothing to write."""
@@ -194,52 +196,6 @@ class _Lowering:
             msg = f"the schedule needs {blocks} blocks; at most {MOST_BLOCKS} are allowed."
             raise ScheduleError(msg)
 
-    # The memory of values
-
-    def _allocated(self) -> dict[str, tuple[Buffer, tuple[int, ...]]]:
-        """Return the array of each intermediate tensor, with the loops that index its elements."""
-        found = {}
-        for name, tensor in self._scheduled.tensors.items():
-            if self._scheduled.producer(name) is None:
-                continue
-            expr = self._scheduled.producer(name)
-            outside = tensor.memory is GLOBAL
-            if outside and (expr is None or expr.kind is not OpKind.REDUCTION):
-                continue
-            first = self._held(name)
-            shared = tensor.memory is MemoryType.shared
-            single = self._loops.single(name)
-            # The threads of a block also share an array in the enclosing loops.
-            kept = tuple(
-                position for position, axis in enumerate(tensor.loop)
-                if (position >= first or (shared and self._loops.kind((name, position)).is_thread))
-                and not axis.is_reduction and position not in single and not self._is_private_round(name, position)
-            )
-            size = prod(self._loops.extent((name, position)) for position in kept)
-            buffer = Buffer(
-                name=f"{name}_{'shared' if shared else 'local'}", size=max(size, 1),
-                dtype=tensor.tensor.dtype if shared else tensor.tensor.dtype.compute,
-                role=Role.SHARED if shared else Role.SCRATCH,
-            )
-            found[name] = (buffer, kept)
-        return found
-
-    def _held(self, name: str) -> int:
-        """Return the number of outer loops inside which a tensor's array or running value is live."""
-        tensor = self._scheduled.tensors[name]
-        if tensor.memory is not GLOBAL:
-            return tensor.compute_at
-        return next((i for i, axis in enumerate(tensor.loop) if axis.is_reduction), len(tensor.loop))
-
-    def _is_private_round(self, name: str, position: int) -> bool:
-        """Whether each thread that can access an array of a tensor runs only one iteration of a loop."""
-        kind = self._loops.kind((name, position))
-        return kind.is_block or (kind.is_thread and self._scheduled.tensors[name].memory is not MemoryType.shared)
-
-    def _is_variable(self, name: str) -> bool:
-        buffer, _ = self._local[name]
-        return buffer.role is Role.SCRATCH and buffer.size == 1
-
     # The order of statements
 
     def _items(self) -> list[Item]:
@@ -254,7 +210,7 @@ class _Lowering:
             if expr.kind is not OpKind.REDUCTION:
                 items.append(Item(expr=expr, part="all", path=path, order=len(items)))
                 continue
-            held = self._held(name)
+            held = self._memory.held(name)
             around = self._loops.around(name, held)
             kept = [i for i in range(held, len(tensor.loop)) if not tensor.loop[i].is_reduction]
             for part in ("begin", "update", "end"):
@@ -262,13 +218,6 @@ class _Lowering:
                 whole = path if part == "update" else (*around, *own)
                 items.append(Item(expr=expr, part=part, path=whole, order=len(items)))
         return items
-
-    def _reduced_threads(self, name: str) -> list[ParallelType]:
-        tensor = self._scheduled.tensors[name]
-        single = self._loops.single(name)
-        over = [i for i, axis in enumerate(tensor.loop) if axis.is_reduction and i not in single]
-        kinds = [self._loops.kind((name, position)) for position in over]
-        return [kind for kind in _THREADS if kind in kinds]
 
     def _register(self, name: str) -> None:
         """Record the terms of a tensor's loops over blocks and threads, and the extents of the others."""
@@ -386,10 +335,10 @@ class _Lowering:
             source = expr.tensor_inputs[0]
             value = self._read(source, operand_of(expr, expr.out, source, known), expr, at)
             combine = _combine(expr)
-            place = self._place(name, at)
+            place = self._memory.place(name, at)
             dtype = expr.out.dtype.compute
             total = Apply(dtype, combine.fn, (place, cast(value, dtype)))
-            return [self._guarded(conditions, self._written(name, place, total, expr, note, update=True))]
+            return [self._guarded(conditions, written(place, total, expr, note, update=True))]
         value = self._value(expr, known, at)
         if self._scheduled.tensors[name].memory is GLOBAL:
             index_ = [known[axis.id] for axis in expr.out.domain.axes]
@@ -397,24 +346,28 @@ class _Lowering:
             return [self._guarded(conditions, self._stored(expr, index_, value, note))]
         if self._scheduled.tensors[name].memory is MemoryType.shared:
             conditions += self._alone(name)
-        return [self._guarded(conditions, self._written(name, self._place(name, at), value, expr, note))]
+        return [self._guarded(conditions, written(self._memory.place(name, at), value, expr, note))]
 
     def _begin(self, expr: Expr, at: Sequence[Term]) -> list[Statement]:
         dtype = expr.out.dtype.compute
         identity = Const(dtype, _combine(expr).identity(expr.out.dtype))
-        return [self._written(expr.out.name, self._running(expr.out.name, at), identity, expr, call_text(expr))]
+        return [written(self._memory.running(expr.out.name, at), identity, expr, call_text(expr))]
 
     def _end(self, expr: Expr, at: Sequence[Term]) -> list[Statement]:
         name = expr.out.name
         tensor = self._scheduled.tensors[name]
-        total = self._running(name, at)
+        total = self._memory.running(name, at)
         statements: list[Statement] = []
-        for kind in self._reduced_threads(name):
-            statements += self._combined(expr, total, kind)
+        among = self._reduced_threads(name)
+        if among:
+            statements += over_threads(
+                expr, _combine(expr), total, among, self._block, self._memory, self._ranges,
+                name=self._fresh(f"{name}_all"), repeated=self._is_repeated(),
+            )
         result = cast(total, expr.out.dtype)
         if tensor.memory is MemoryType.local:
             if result != total:
-                statements.append(self._written(name, total, result, expr, "", update=True))
+                statements.append(written(total, result, expr, "", update=True))
             return statements
         ranges = self._ranges
         known = self._loops.logical(name, at, ranges)
@@ -428,76 +381,21 @@ class _Lowering:
         if tensor.memory is GLOBAL:
             store = self._stored(expr, [known[axis.id] for axis in expr.out.domain.axes], result, "")
         else:
-            store = Store(buffer=self._shared(name), position=self._slot(name, at), value=result, origin=expr.name)
+            buffer, position = self._memory.shared(name, at)
+            store = Store(buffer=buffer, position=position, value=result, origin=expr.name)
         return [*statements, self._guarded(conditions, store)]
 
-    def _combined(self, expr: Expr, total: Term, kind: ParallelType) -> list[Statement]:
-        """Return the statements that combine the values of the threads along one direction."""
-        scope = self._scope(kind)
-        if scope is None:
-            return self._tree(expr, total, kind)
-        combine, note = _combine(expr), f"{expr.name} over the {self._sizes[kind]} threads of {kind.value}"
-        among = Var(total.dtype, self._fresh(f"{expr.name}_all"))
-        reduce = Reduce(
-            name=among.name, fn=combine.fn, value=total, identity=combine.identity(expr.out.dtype), scope=scope,
-            origin=expr.name, note=note,
-        )
-        # A block's warps exchange their results through memory that the next iteration of a loop writes again.
-        waits = (Barrier(origin=expr.name),) if scope is Scope.BLOCK and self._is_repeated() else ()
-        return [reduce, self._written(expr.name, total, among, expr, "", update=True), *waits]
-
-    def _scope(self, kind: ParallelType) -> Scope | None:
-        """Return the scope of a `Reduce` over the threads of one direction; None if only a tree combines them."""
-        count = self._sizes[kind]
-        if kind is not ParallelType.block_x:
-            return None
-        if count <= WARP:
-            return Scope.WARP if count & (count - 1) == 0 else None
-        alone = all(self._sizes.get(other, 1) == 1 for other in _THREADS if other is not kind)
-        return Scope.BLOCK if alone and count % WARP == 0 else None
+    def _reduced_threads(self, name: str) -> list[Direction]:
+        """Return the directions of the block whose threads a reduction combines."""
+        tensor = self._scheduled.tensors[name]
+        single = self._loops.single(name)
+        over = [i for i, axis in enumerate(tensor.loop) if axis.is_reduction and i not in single]
+        kinds = {self._loops.kind((name, position)) for position in over}
+        return [direction for direction in self._block if direction.kind in kinds]
 
     def _is_repeated(self) -> bool:
         """Whether a loop of the thread is open."""
         return any(isinstance(term, Var) and term.name not in _NAMES.values() for term in self._vars.values())
-
-    def _tree(self, expr: Expr, total: Term, kind: ParallelType) -> list[Statement]:
-        """Return the tree that combines the values of the threads along one direction, through shared memory."""
-        dtype, fn = expr.out.dtype.compute, _combine(expr).fn
-        threads = prod(self._sizes.get(k, 1) for k in _THREADS)
-        tree = Buffer(name=f"{expr.name}_threads", dtype=dtype, size=threads, role=Role.SHARED)
-        self._arrays[tree.name] = tree
-        count, step, place = self._sizes[kind], 1, index(0)
-        for direction in _THREADS:
-            size = self._sizes.get(direction, 1)
-            if direction is kind:
-                distance = step
-            if size > 1:
-                place = place + index_of(_NAMES[direction]) * step
-            step *= size
-        place = simplify(place, self._ranges)
-        lane = index_of(_NAMES[kind])
-        note = f"{expr.name} over the {count} threads of {kind.value}, halving their number each time"
-        statements: list[Statement] = [Store(buffer=tree, position=place, value=total, origin=expr.name, note=note)]
-        half = 1
-        while half < count:
-            half *= 2
-        while half > 1:
-            half //= 2
-            statements.append(Barrier(origin=expr.name))
-            other = simplify(place + index(half * distance), self._ranges)
-            sums = Apply(dtype, fn, (Load(dtype, tree, place), Load(dtype, tree, other)))
-            limit = min(half, count - half)
-            statements.append(
-                If(
-                    condition=apply("lt", lane, limit), origin=expr.name,
-                    then=(Store(buffer=tree, position=place, value=sums, origin=expr.name),),
-                ),
-            )
-        first = simplify(place - lane * distance, self._ranges)
-        statements.append(Barrier(origin=expr.name))
-        statements.append(self._written(expr.name, total, Load(dtype, tree, first), expr, "", update=True))
-        statements.append(Barrier(origin=expr.name))
-        return statements
 
     def _within(self, name: str, *, kept_only: bool = False) -> list[Term]:
         """Return the condition that the thread and block have an iteration of the tensor's loops."""
@@ -548,52 +446,6 @@ class _Lowering:
         name = expr.out.name
         position = simplify(self._layouts[name].position(at), self._ranges)
         return Store(buffer=self._buffers[name], position=position, value=value, origin=expr.name, note=note)
-
-    def _written(
-        self, name: str, place: Term, value: Term, expr: Expr, note: str, *, update: bool = False,
-    ) -> Statement:
-        if isinstance(place, Load):
-            return Store(buffer=place.buffer, position=place.position, value=value, origin=expr.name, note=note)
-        return Let(name=_variable(name), value=value, origin=expr.name, note="" if update else note, update=update)
-
-    def _running(self, name: str, at: Sequence[Term]) -> Term:
-        """Return the location of a reduction's running value: its own array, or one that is copied to it."""
-        buffer, kept = self._local[name]
-        if buffer.role is Role.SHARED:
-            buffer = replace(buffer, name=f"{name}_local", role=Role.SCRATCH, dtype=buffer.dtype.compute)
-            kept = tuple(p for p in kept if not self._loops.kind((name, p)).is_thread)
-            buffer = replace(buffer, size=max(prod(self._loops.extent((name, p)) for p in kept), 1))
-        dtype = buffer.dtype
-        if buffer.size == 1:
-            return Var(dtype, _variable(name))
-        self._arrays.setdefault(buffer.name, buffer)
-        return Load(dtype, buffer, self._numbered(name, kept, at))
-
-    def _place(self, name: str, at: Sequence[Term]) -> Term:
-        """Return the location of an element of a tensor: a variable, or an element of an array."""
-        expr = self._scheduled.producer(name)
-        if expr is not None and expr.kind is OpKind.REDUCTION:
-            return self._running(name, at)
-        buffer, kept = self._local[name]
-        dtype = self._scheduled.tensors[name].tensor.dtype
-        if self._is_variable(name):
-            return Var(dtype, _variable(name))
-        self._arrays.setdefault(buffer.name, buffer)
-        return Load(dtype, buffer, self._numbered(name, kept, at))
-
-    def _shared(self, name: str) -> Buffer:
-        buffer, _ = self._local[name]
-        self._arrays.setdefault(buffer.name, buffer)
-        return buffer
-
-    def _slot(self, name: str, at: Sequence[Term]) -> Term:
-        return self._numbered(name, self._local[name][1], at)
-
-    def _numbered(self, name: str, kept: Sequence[int], at: Sequence[Term]) -> Term:
-        position: Term = index(0)
-        for place in kept:
-            position = position * self._loops.extent((name, place)) + at[place]
-        return simplify(position, self._ranges)
 
     # Values
 
@@ -653,8 +505,8 @@ class _Lowering:
             return Load(tensor.dtype, self._buffers[name], simplify(self._layouts[name].position(place), ranges))
         terms = self._check_reader(tensor, place, reader, at)
         if self._scheduled.tensors[name].memory is MemoryType.shared:
-            return Load(tensor.dtype, self._shared(name), self._slot(name, terms))
-        found = self._place(name, terms)
+            return Load(tensor.dtype, *self._memory.shared(name, terms))
+        found = self._memory.place(name, terms)
         # A running value has the compute type; a read value has the tensor's dtype.
         return Var(tensor.dtype, found.name) if isinstance(found, Var) else found
 
@@ -706,7 +558,7 @@ class _Lowering:
 
     def _phase(self) -> Phase:
         body = self._body(self._items(), 0)
-        shared = [b for b in self._arrays.values() if b.role is Role.SHARED]
+        shared = [b for b in self._memory.arrays.values() if b.role is Role.SHARED]
         nbytes = sum(b.size * b.dtype.itemsize for b in shared)
         if nbytes > MOST_SHARED:
             parts = ", ".join(f"{b.name} {b.size * b.dtype.itemsize}" for b in shared)
@@ -714,7 +566,7 @@ class _Lowering:
             raise ScheduleError(msg)
         body = with_passes(body, self._target)
         body = (*_begun(body), *body)
-        local = tuple(Alloc(buffer=b) for b in self._arrays.values() if b.role is not Role.SHARED)
+        local = tuple(Alloc(buffer=b) for b in self._memory.arrays.values() if b.role is not Role.SHARED)
         body = self._bound((*local, *body), tuple(Alloc(buffer=b) for b in shared))
         threads = [self._sizes.get(kind, 1) for kind in _THREADS]
         return Phase(
@@ -761,10 +613,6 @@ def _combine(expr: Expr) -> Combine:
     combine = OPS[expr.op.name].combine
     assert combine is not None
     return combine
-
-
-def _variable(name: str) -> str:
-    return name.lower()
 
 
 def _parameter(value: Scalar) -> Var:
