@@ -45,6 +45,7 @@ class StandIn(device.DeviceMemory):
             device.DeviceCall(
                 function=SimpleNamespace(
                     handle=self._launched.handle(phase) if self._launched else 0, context=0, device=-1,
+                    reserve=lambda _: None,
                 ),
                 phase=phase,
                 parameters=(

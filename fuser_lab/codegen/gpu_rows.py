@@ -40,7 +40,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView, Val
 from fuser_lab.ir.term import Apply, Const, Term, Var, apply, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.gpu_loops import LINE_BYTES
+from fuser_lab.schedule.gpu_loops import LINE_BYTES, common_plain_steps
 from fuser_lab.schedule.state import Space
 
 _DIVIDED_FROM = 128  # elements of a row from which its first and last accesses may be partial
@@ -476,7 +476,17 @@ class RowNest(GpuReductions):
 
     @property
     def _row_steps(self) -> int:
-        return -(-self._row_groups // self._row_lanes)
+        """Number of steps over a row; without need, at least those that are kept, and whole rounds of the others."""
+        steps = -(-self._row_groups // self._row_lanes)
+        kept = self.schedule.registers + self.schedule.shared
+        if not self._is_general:
+            return steps
+        return kept + -(-max(steps - kept, 0) // self.schedule.unroll) * self.schedule.unroll
+
+    @property
+    def _is_general(self) -> bool:
+        """Whether one kernel is for many lengths of rows, because these grow with the outermost extent."""
+        return self.space.reduces_outermost and not self.schedule.specialized
 
     @property
     def _row_lanes(self) -> int:
@@ -655,7 +665,12 @@ class RowNest(GpuReductions):
         """
         if self._leading is None:
             whole = 0 if self._is_divided else self._row_groups // self._row_lanes
-            return min(max(whole - section.first, 0), section.count)
+            plain = min(max(whole - section.first, 0), section.count)
+            if not self._is_general or plain == section.count:
+                return plain
+            # Few kernels for all lengths: more steps than necessary have conditions.
+            alone = section.place is Role.WORDS and not section.first
+            return common_plain_steps(plain) if alone else plain - plain % self.schedule.unroll
         most = (self.space.depth // self.schedule.vector - self._groups_of_line) // self._row_lanes
         return min(max(most - section.first, 0), section.count)
 
@@ -719,13 +734,16 @@ class RowNest(GpuReductions):
             def take_turn(start: Term, reach: int) -> None:
                 self._write_steps(places, start, ahead, reach, (folds, stored), fetched, words)
 
+            # As for columns, kernels do not depend on whether rounds and parts divide the length of a row.
+            general = self._is_general
             if whole:
+                rounds = -(-whole // split)
                 with ExitStack() as inner:
-                    turns = self._round(inner, "turn", -(-whole // split)) * split + part
-                    turns = self._bound(inner, "number", turns, whole, -(-whole // split) * split)
+                    turns = self._loop(inner, "turn", rounds, ParallelType.serial) * split + part
+                    turns = self._bound(inner, "number", turns, whole, (rounds + general) * split)
                     take_turn(turns * turn, whole * turn)
             rest = self._row_groups - whole * turn
-            if rest:
+            if rest or general:
                 with values.guard(apply("eq", part, whole % split)):
                     # As many steps as in other rounds, guarded, so that kernels for other depths are the same.
                     take_turn(index(whole * turn), (whole + 1) * turn)

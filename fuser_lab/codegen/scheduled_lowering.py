@@ -585,10 +585,11 @@ class _Lowering:
         x, y, z = (self._sizes.get(kind, 1) for kind in _THREADS)
         lets, rows = self._unfolded("row", (ParallelType.block_y, ParallelType.block_z))
         body = (*lets, *body)
-        if y * z > 1:
-            body = (Loop(var=rows, start=index(0), stop=index(y * z), parallel=ParallelType.block_y, body=body),)
+        # Threads that are adjacent in x are adjacent lanes.
         if x > 1:
             body = (Loop(var="tidx", start=index(0), stop=index(x), parallel=ParallelType.block_x, body=body),)
+        if y * z > 1:
+            body = (Loop(var=rows, start=index(0), stop=index(y * z), parallel=ParallelType.block_y, body=body),)
         lets, block = self._unfolded("block", _BLOCKS)
         body = (*lets, *shared, *body)
         count = prod(self._sizes.get(kind, 1) for kind in _BLOCKS)

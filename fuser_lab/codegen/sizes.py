@@ -8,12 +8,14 @@ each parameter is passed the constant that it replaces.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from fuser_lab.codegen.index_math import is_index
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
+    Buffer,
     If,
     Kernel,
     Let,
@@ -38,6 +40,8 @@ from fuser_lab.schedule.state import Style
 from fuser_lab.targets import target_of
 
 LEAST = 2  # index arithmetic with 0 and 1 is simpler, so these extents have separate kernels
+FAR = 64  # elements from which the offset of a position may depend on the outermost extent, as where inputs are joined
+MOST_PARTS = 8  # of a tensor, equal ones whose elements at the same place are processed together
 SHORT = 64  # trip count of an inner loop up to which it stays constant, for LLVM to unroll or vectorize the whole loop
 _COMPARED = frozenset({"lt", "le", "gt", "ge"})
 _SAME = frozenset({"eq", "ne"})
@@ -87,13 +91,33 @@ def _writer(kernel: Kernel, phase: Phase) -> "type[_Sizes]":
     return _ColumnSizes if columns and all(n.space.reduces_outermost for n in kernel.nests) else _CpuSizes
 
 
-def _counts(kernel: Kernel) -> frozenset[int]:
-    """Return the numbers of elements of means, if the outermost axis in memory is reduced.
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """The numbers of elements whose mean a kernel may compute over the outermost axis.
 
-    Each number minus one is the divisor of an unbiased variance.
+    ``reduced`` has those of the kernel's reductions, and these minus one, the divisors of unbiased variances. If
+    another kernel has added them up, the number divides ``elements``, those of the largest output; 0 if this kernel has
+    reductions itself.
     """
+
+    reduced: frozenset[int]
+    elements: int
+
+    def is_divisor(self, value: float) -> bool:
+        """Whether a division by a number may be that of a mean."""
+        if value in self.reduced:
+            return True
+        # A division by a power of two is a product, which a division by an argument is not.
+        whole = int(value) if self.elements and value >= FAR and float(value).is_integer() else 1
+        return whole & (whole - 1) != 0 and self.elements % whole == 0
+
+
+def _counts(kernel: Kernel) -> _Counts:
     depths = {nest.space.depth for nest in kernel.nests if nest.space.reduces_outermost}
-    return frozenset(n for depth in depths for n in (depth, depth - 1) if n >= LEAST)
+    reduced = frozenset(n for depth in depths for n in (depth, depth - 1) if n >= LEAST)
+    reduces = any(nest.space.reduced for nest in kernel.nests)
+    elements = 0 if reduces else max((output.size for output in kernel.outputs), default=0)
+    return _Counts(reduced=reduced, elements=elements)
 
 
 @dataclass(slots=True)
@@ -121,7 +145,9 @@ class _Sizes:
     ``moving`` contains the names of variables that depend on the outermost loop.
     """
 
-    def __init__(self, taken: _Parameters, counts: frozenset[int]) -> None:
+    _chosen = False  # whether the statement or value runs only for some of the outermost indices
+
+    def __init__(self, taken: _Parameters, counts: _Counts) -> None:
         self._taken, self._counts = taken, counts
 
     def phase(self, phase: Phase) -> Phase:
@@ -146,11 +172,11 @@ class _Sizes:
                     result.append(self.choice(statement, moving, outermost=outermost))
                 case Store(position=position, value=value):
                     result.append(replace(
-                        statement, position=self.compared(self.position(position), moving),
+                        statement, position=self.placed(self.position(position, statement.buffer), moving),
                         value=self.compared(value, moving),
                     ))
-                case VectorLoad(position=position) | VectorStore(position=position):
-                    result.append(replace(statement, position=self.compared(self.position(position), moving)))
+                case VectorLoad(position=position, buffer=buffer) | VectorStore(position=position, buffer=buffer):
+                    result.append(replace(statement, position=self.placed(self.position(position, buffer), moving)))
                 case _:
                     result.append(statement)
         return tuple(result)
@@ -169,13 +195,52 @@ class _Sizes:
 
     def choice(self, statement: If, moving: Names, *, outermost: bool) -> If:
         """Return a conditional with parameters."""
-        return replace(
-            statement, condition=self.compared(statement.condition, moving),
-            then=self.block(statement.then, moving, outermost=outermost),
-            otherwise=self.block(statement.otherwise, moving, outermost=outermost),
-        )
+        with self._among(statement.condition, moving, is_guard=not statement.otherwise):
+            return replace(
+                statement, condition=self.compared(statement.condition, moving),
+                then=self.block(statement.then, moving, outermost=outermost),
+                otherwise=self.block(statement.otherwise, moving, outermost=outermost),
+            )
 
-    def position(self, position: Term) -> Term:
+    @contextmanager
+    def _among(self, condition: Term, moving: Names, *, is_guard: bool = False) -> Iterator[None]:
+        """Within it, positions belong to the outermost indices that a condition selects.
+
+        A guard that compares an index itself does not select: it bounds the iterations.
+        """
+        before = self._chosen
+        self._chosen = before or any(
+            isinstance(term, Apply) and term.fn in _COMPARED and _mentions(term.args[0], moving)
+            and not (is_guard and isinstance(term.args[0], Var))
+            for term in condition.walk()
+        )
+        yield
+        self._chosen = before
+
+    def placed(self, position: Term, moving: Names) -> Term:
+        """Return a position in memory, with a parameter for the distance to the first of the selected indices."""
+        match position:
+            case Apply(dtype, "select", (condition, *sides)):
+                with self._among(condition, moving):
+                    sides = [self.placed(side, moving) for side in sides]
+                return Apply(dtype, "select", (self.compared(condition, moving), *sides))
+            case Apply(dtype, "add" | "sub" as fn, (a, b)) if self._is_apart(position, moving):
+                return Apply(dtype, fn, (self.placed(a, moving), self._distance(b, moving)))
+            case _:
+                return self.compared(position, moving)
+
+    def _is_apart(self, position: Term, moving: Names) -> bool:
+        """Whether the offset of a position may depend on the outermost extent."""
+        return self._chosen and _mentions(position, moving)
+
+    def _distance(self, term: Term, moving: Names) -> Term:
+        match term:
+            case Const(DataType.Index, value) if abs(value.real) >= FAR:
+                return self.steps(term)
+            case _:
+                return self.placed(term, moving)
+
+    def position(self, position: Term, buffer: Buffer) -> Term:
         """Return a position in memory with parameters."""
         return position
 
@@ -208,12 +273,21 @@ class _Sizes:
         match term:
             case Apply(dtype, fn, (a, Const(DataType.Index, _) as limit)) if fn in _COMPARED | _SAME and is_index(a):
                 return Apply(dtype, fn, (a, self.bound(limit, _variables(a)))) if _mentions(a, moving) else term
+            case Apply(dtype, "select", (condition, *sides)):
+                with self._among(condition, moving):
+                    chosen = tuple(self.compared(side, moving) for side in sides)
+                return Apply(dtype, "select", (self.compared(condition, moving), *chosen))
+            case Apply(dtype, "div" | "quotient" as fn, (a, Const(kind, value))) if (
+                kind.is_float and self._counts.is_divisor(value.real)
+            ):
+                count = self._taken.take("count", kind, int(value.real))
+                return Apply(dtype, fn, (self.compared(a, moving), count))
             case Apply(dtype, fn, args):
                 found = tuple(self.compared(arg, moving) for arg in args)
                 return term if found == args else Apply(dtype, fn, found)
             case Load(dtype, buffer, position):
-                return Load(dtype, buffer, self.compared(position, moving))
-            case Const(DataType.Float | DataType.Double as dtype, value) if self._counts and value in self._counts:
+                return Load(dtype, buffer, self.placed(position, moving))
+            case Const(DataType.Float | DataType.Double as dtype, value) if value.real in self._counts.reduced:
                 return self._taken.take("count", dtype, int(value.real))
             case _:
                 return term
@@ -230,7 +304,7 @@ class _CpuSizes(_Sizes):
         if moves:
             least = LEAST if nested else SHORT + 1
             start, stop = self.steps(start, least), self.bound(stop, frozenset({loop.var}), least)
-        elif outermost or (nested and self._counts and not _is_short(loop)):
+        elif outermost or (nested and self._counts.reduced and not _is_short(loop)):
             stop = self.bound(stop, frozenset({loop.var}))
         inner = moving | {loop.var} if outermost or moves or stop != loop.stop else moving
         return replace(loop, start=start, stop=stop, body=self.block(loop.body, inner, outermost=False))
@@ -280,7 +354,7 @@ class _GpuSizes(_Sizes):
         shared = (s for s in walk(phase.body) if isinstance(s, Loop) and self._is_divided(s))
         values = (s.value for loop in shared for s in loop.body if isinstance(s, Let))
         self._distances = frozenset(n for value in values for n in _factors(value, self._block) if n >= LEAST)
-        self._rest = bool(self._counts)
+        self._rest = bool(self._counts.reduced)
         return super().phase(phase)
 
     def loop(self, loop: Loop, moving: Names, *, outermost: bool) -> Loop:
@@ -312,7 +386,11 @@ class _GpuSizes(_Sizes):
                 names.add(statement.name)
                 placed |= statement.value.dtype is DataType.Index
                 turns |= statement in loop.body and _mentions(statement.value, {self._block})
-        return turns or parts or (placed and bool(self._counts))
+        return turns or parts or (placed and bool(self._counts.reduced))
+
+    def _is_apart(self, position: Term, moving: Names) -> bool:
+        """Whether the offset of a position may depend on the outermost extent; if this is reduced, all may."""
+        return self._rest or super()._is_apart(position, moving)
 
     def moves(self, value: Term, moving: Names) -> bool:
         """Whether a value depends on the outermost extent."""
@@ -332,7 +410,7 @@ class _GpuSizes(_Sizes):
             case Apply(dtype, "add" | "sub" as fn, args):
                 return Apply(dtype, fn, tuple(map(self._placed, args)))
             case Apply(dtype, "mul", (Var(_, name) as a, Const() as factor)):
-                own = name == self._block and bool(self._rounds)
+                own = name == self._block and (bool(self._rounds) or int(factor.value.real) in self._distances)
                 return Apply(dtype, "mul", (a, self.steps(factor))) if own or name in self._rounds else term
             case _:
                 return term
@@ -340,7 +418,7 @@ class _GpuSizes(_Sizes):
     def choice(self, statement: If, moving: Names, *, outermost: bool) -> If:
         """Return a conditional with parameters."""
         match statement.condition:
-            case Apply(dtype, "eq", (a, Const() as block)) if _mentions(a, moving):
+            case Apply(dtype, "eq", (a, Const() as block)) if _variables(a) & moving:
                 condition = Apply(dtype, "eq", (a, self.bound(block, _variables(a), 0)))
                 before, self._rest = self._rest, True
                 then = self.block(statement.then, moving, outermost=outermost)
@@ -350,15 +428,20 @@ class _GpuSizes(_Sizes):
             case _:
                 return super().choice(statement, moving, outermost=outermost)
 
-    def position(self, position: Term) -> Term:
-        """Return a position in memory, with a parameter for the distance between the rows of adjacent blocks."""
+    def position(self, position: Term, buffer: Buffer) -> Term:
+        """Return a position in memory, with parameters for distances that grow with the outermost extent.
+
+        These are the distances between the rows of adjacent blocks, and between the equal parts of a tensor that a
+        thread processes together.
+        """
         match position:
             case Apply(dtype, "add" | "sub" as fn, args):
-                return Apply(dtype, fn, tuple(map(self.position, args)))
-            case Apply(dtype, "mul", (Var(_, self._block) as block, Const(_, value) as factor)) if any(
-                int(value.real) % apart == 0 for apart in self._distances
-            ):
-                return Apply(dtype, "mul", (block, self.steps(factor)))
+                return Apply(dtype, fn, tuple(self.position(arg, buffer) for arg in args))
+            case Apply(dtype, "mul", (Var(_, name) as number, Const(_, value) as factor)):
+                apart = int(value.real)
+                rows = name == self._block and any(apart % distance == 0 for distance in self._distances)
+                parts = name != self._block and _has_parts(buffer, apart)
+                return Apply(dtype, "mul", (number, self.steps(factor))) if rows or parts else position
             case _:
                 return position
 
@@ -369,6 +452,16 @@ class _GuardSizes(_GpuSizes):
     def _is_divided(self, loop: Loop) -> bool:
         """Return False: the rounds of all loops are constants."""
         return False
+
+    def position(self, position: Term, buffer: Buffer) -> Term:
+        """Return a position in memory as it is."""
+        return position
+
+
+def _has_parts(buffer: Buffer, apart: int) -> bool:
+    """Whether a buffer outside the kernel has a few equal parts of a size."""
+    few = apart >= FAR and LEAST <= buffer.size // apart <= MOST_PARTS
+    return few and buffer.size % apart == 0 and not buffer.role.is_allocated
 
 
 def _is_short(loop: Loop) -> bool:

@@ -77,7 +77,7 @@ def unload_unused() -> None:
 class Function:
     """A kernel loaded on one device; `unload_unused` unloads its module once it has no references."""
 
-    __slots__ = ("__weakref__", "context", "device", "handle", "module")
+    __slots__ = ("__weakref__", "_reserved", "context", "device", "handle", "module")
 
     def __init__(self, cubin: bytes, entry: str, phase: Phase, device: int) -> None:
         """Load a cubin into the current context."""
@@ -86,10 +86,6 @@ class Function:
         check(status, f"loading {phase.name}")
         status, function = driver.cuModuleGetFunction(module, entry.encode())
         check(status, f"finding {phase.name}")
-        if phase.launch.shared:
-            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            (status,) = driver.cuFuncSetAttribute(function, attribute, phase.launch.shared)
-            check(status, f"reserving {phase.launch.shared:,} bytes of shared memory per block for {phase.name}")
         if phase.launch.cluster > PORTABLE_CLUSTER:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             (status,) = driver.cuFuncSetAttribute(function, attribute, 1)
@@ -97,8 +93,26 @@ class Function:
         status, context = driver.cuCtxGetCurrent()
         check(status, f"loading {phase.name}")
         self.module, self.handle, self.context, self.device = module, int(function), int(context), device
+        self._reserved = 0
         # Not at exit: the driver may be shut down by then, and the process frees everything else.
         weakref.finalize(self, _UNUSED.append, (self.context, module)).atexit = False
+
+
+    def reserve(self, phase: Phase) -> None:
+        """Allow launches with the dynamic shared memory of a phase, which may be more than that of earlier ones."""
+        nbytes = phase.launch.shared
+        if nbytes <= self._reserved:
+            return
+        driver = bindings()
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (status,) = driver.cuCtxPushCurrent(driver.CUcontext(self.context))
+        check(status, f"reserving shared memory for {phase.name}")
+        try:
+            (status,) = driver.cuFuncSetAttribute(driver.CUfunction(self.handle), attribute, nbytes)
+            check(status, f"reserving {nbytes:,} bytes of shared memory per block for {phase.name}")
+        finally:
+            driver.cuCtxPopCurrent()
+        self._reserved = nbytes
 
 
 class Launch:
@@ -112,6 +126,7 @@ class Launch:
 
     def __init__(self, function: Function, phase: Phase, words: Mapping[str, Sequence[Word]]) -> None:
         """Lay out the arguments in the order of the kernel's parameters."""
+        function.reserve(phase)
         flat = [word for group in words.values() for word in group]
         self.addresses = (ctypes.c_void_p * max(len(flat), 1))(*map(ctypes.addressof, flat))
         self.words, self.function, self.name = words, function, phase.name

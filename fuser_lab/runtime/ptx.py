@@ -49,12 +49,12 @@ def kernel_key(generated: GeneratedKernel) -> tuple[object, ...]:
     """Return a key of everything that determines the machine code of a kernel; kernels with equal keys may share it.
 
     The text is not enough, because element types and the shape of a block appear only in its comments. The number of
-    blocks is an argument of the launch, like sizes.
+    blocks and the size of dynamic shared memory are arguments of the launch, like sizes.
     """
     return (
         content_key(generated.source),
         *(
-            (replace(phase.launch, blocks=0), tuple(map(pointed_name, phase.buffers)), _words(phase))
+            (replace(phase.launch, blocks=0, shared=0), tuple(map(pointed_name, phase.buffers)), _words(phase))
             for phase in generated.kernel_ir.phases
         ),
     )

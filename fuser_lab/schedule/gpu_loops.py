@@ -30,6 +30,8 @@ SHORT_STEPS_OF_NARROW = 4.0
 SHIFTED_STEPS = 8  # of a thread over a row that begins anywhere in an access and is read in several passes
 LEAST_ACCESS = 4  # bytes, of such rows
 NEAR_BYTES = 8  # of an access, up to which one lane may read a whole row
+# Numbers of steps over a row in registers whose length grows with the batch: few kernels serve all lengths.
+COMMON_STEPS = (1, 2, 4, 8, 16, 24, 32)
 LATER_BYTES = 16  # per group of inputs of later passes, from the third pass on; twice as many in the second
 LATER_ELEMENTS = 24  # of such inputs that a thread has in flight: the L1 cache has most of them
 CONSTANT_WORDS = 32  # registers up to which inputs of later passes are loaded with the first
@@ -121,6 +123,8 @@ def _short_rows(space: Space) -> LoopSchedule:
         space, lanes = later, lanes // 2 if lanes == groups else lanes
     groups = max(space.groups(space.vector), 1)
     steps = -(-groups // lanes)
+    if space.reduces_outermost:
+        steps = _common_steps(steps)
     together = _rows_of_block(lanes, depth * space.read_bytes + space.stored_bytes // space.rows)
     reasons = [f"{depth} elements fit {lanes} lanes, which need no barrier"]
     if together * lanes > LEAST_THREADS:
@@ -188,6 +192,16 @@ def _steps_in_registers(space: Space) -> int:
     # A second input doubles the loads in flight; values that are expensive to recompute are kept with the row.
     elements = ELEMENTS // 2 if space.streams > 1 or space.value_bytes > space.input_bytes else ELEMENTS
     return max(elements // space.vector, 1)
+
+
+def _common_steps(steps: int) -> int:
+    """Return the least of the common numbers of steps that is enough; lanes are idle in the last ones."""
+    return next((count for count in COMMON_STEPS if count >= steps), steps)
+
+
+def common_plain_steps(steps: int) -> int:
+    """Return the most of the common numbers of steps that is not more."""
+    return max((count for count in COMMON_STEPS if count <= steps), default=0)
 
 
 def _fits_registers(space: Space, groups: int) -> bool:
@@ -266,7 +280,12 @@ def _parts(space: Space, groups: int) -> LoopSchedule:
     threads, unroll = 256, max(IN_FLIGHT // space.streams, 1)
     while threads > WARP and threads * unroll * 2 > groups:
         threads //= 2
-    split = max(1, min(WAVE * space.device.sms // max(space.rows, 1), groups // (threads * unroll)))
+    most, split = WAVE * space.device.sms // max(space.rows, 1), groups // (threads * unroll)
+    if space.reduces_outermost:
+        # A power of two, or one and a half: one kernel for many lengths of rows.
+        half = 1 << max(split.bit_length() - 2, 0)
+        split = split // half * half
+    split = max(1, min(most, split))
     adds = "a second phase adds up" if space.passes == 1 else f"each of {space.passes} passes is a launch that adds up"
     reason = f"{space.rows} rows give too few blocks: {split} blocks read each row, and {adds} their results"
     return LoopSchedule(
@@ -275,8 +294,12 @@ def _parts(space: Space, groups: int) -> LoopSchedule:
 
 
 def _in_registers(space: Space, groups: int) -> LoopSchedule:
-    lanes = _lanes(groups, _steps_in_registers(space))
-    steps = -(-groups // lanes)
+    if space.reduces_outermost:
+        lanes = _power_of_two(min(max(-(-groups // _steps_in_registers(space)), WARP), MOST_THREADS))
+        steps = _common_steps(-(-groups // lanes))
+    else:
+        lanes = _lanes(groups, _steps_in_registers(space))
+        steps = -(-groups // lanes)
     inputs = steps * space.vector * space.input_bytes // 4
     constants = steps * space.vector * space.constant_bytes // 4
     evict = eviction(space)
@@ -309,6 +332,8 @@ def _in_shared(space: Space, groups: int) -> LoopSchedule:
     online = space.online and resident < 3  # with few blocks, each pass counts
     unroll = max(4 // space.streams, 1)
     registers = min(registers, steps)
+    if space.reduces_outermost:
+        steps = registers + -(-(steps - registers) // unroll) * unroll
     shared = min(steps - registers, room)
     again = steps - registers - shared
     # The rest is read again in rounds of several loads, which may read slightly past it.

@@ -119,6 +119,7 @@ def test_kernels_that_differ_in_the_shape_of_their_blocks_only_are_two_kernels()
         launched = replace(phase, launch=replace(phase.launch, **changes))
         return kernel_key(replace(generated, kernel_ir=replace(generated.kernel_ir, phases=(launched,))))
 
-    assert with_launch(blocks=7) == kernel_key(generated), "the number of blocks is an argument of the launch"
-    for changes in ({"threads": (32, 4)}, {"shared": 1024}, {"resident": 3}):
+    for argument in ({"blocks": 7}, {"shared": 1024}):
+        assert with_launch(**argument) == kernel_key(generated), "it is an argument of the launch"
+    for changes in ({"threads": (32, 4)}, {"cluster": 2}, {"resident": 3}):
         assert with_launch(**changes) != kernel_key(generated)

@@ -44,6 +44,15 @@ def column_softmax(fd: Any, x: Any) -> Any:
     return fd.ops.softmax(x, 0)
 
 
+def batch_statistics(fd: Any, x: Any) -> Any:
+    """Elements minus the mean of their channel over the batch and the positions."""
+    return fd.ops.sub(x, fd.ops.broadcast(fd.ops.mean(x, [0, 2]), [True, False, True]))
+
+
+def joined(fd: Any, x: Any, y: Any) -> Any:
+    return fd.ops.relu(fd.ops.cat([x, fd.ops.neg(y), x], 0))
+
+
 Shapes = Callable[[int], list[tuple[int, ...]]]
 # Computation, scheduler, shapes; maximum of kernels for forty sizes, on the CPU and on a GPU. On the CPU, each number
 # of rows up to 16 has a separate kernel that sums columns in registers.
@@ -56,6 +65,8 @@ CASES: dict[str, tuple[Any, S, Shapes, int, int]] = {
     "sum of all": (totals(0, 1), S.REDUCTION, lambda n: [(n, 40)], 5, 20),
     "bias": (lambda fd, x, b: fd.ops.relu(fd.ops.add(x, b)), S.POINTWISE, lambda n: [(n, 24), (24,)], 4, 4),
     "elements": (lambda fd, x, y: fd.ops.add(x, y), S.POINTWISE, lambda n: [(n,), (n,)], 3, 10),
+    "batch statistics": (batch_statistics, S.INNER_PERSISTENT, lambda n: [(n, 3, 49)], 8, 20),
+    "joined": (joined, S.RESIZE, lambda n: [(n, 48), (2 * n, 48)], 8, 8),
     "planes": (lambda fd, x: fd.ops.neg(fd.ops.permute(x, [0, 2, 1])), S.TRANSPOSE, lambda n: [(n, 9, 20)], 4, 4),
 }
 SIZES = [*range(1, 18), *(n * n + n // 3 for n in range(5, 84, 4)), 40_000, 65_536, 99_991]
@@ -78,7 +89,9 @@ def test_many_sizes_leave_few_kernels(name: str, target: str) -> None:
 @pytest.mark.parametrize("name", [*CASES])
 def test_five_hundred_sizes_leave_at_most_twenty_kernels(name: str, target: str) -> None:
     sizes = [*range(1, 251), *(int(251 * 1.02**n) for n in range(250))]
-    assert len({kernel_key(generate(*fusion_of(name, size), target)) for size in sizes}) <= 20
+    # Rows of 49 to 1.7 million elements are in registers, in shared memory, in clusters, and in parts.
+    most = 24 if name == "batch statistics" else 20
+    assert len({kernel_key(generate(*fusion_of(name, size), target)) for size in sizes}) <= most
 
 
 def computed(kernel: Kernel, fusion: Fusion, inputs: list[np.ndarray]) -> list[np.ndarray]:
@@ -94,7 +107,8 @@ def computed(kernel: Kernel, fusion: Fusion, inputs: list[np.ndarray]) -> list[n
 
 
 @given(
-    name=st.sampled_from([*CASES][:7]), target=st.sampled_from(TARGETS),
+    name=st.sampled_from([name for name in CASES if name not in {"elements", "planes"}]),
+    target=st.sampled_from(TARGETS),
     size=st.one_of(st.integers(0, 40), st.integers(41, 700), st.sampled_from([64, 127, 257, 512, 1031])),
 )
 @tries(40)

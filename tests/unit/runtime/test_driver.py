@@ -47,7 +47,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def launch() -> driver.Launch:
-    function: Any = SimpleNamespace(handle=_HUGE, context=5, device=0)
+    function: Any = SimpleNamespace(handle=_HUGE, context=5, device=0, reserve=lambda _: None)
     phase = Phase(
         name="kernel", buffers=(), scalars=(), body=(), launch=LaunchShape(blocks=7, threads=(32, 4), shared=50_000),
     )
@@ -131,12 +131,33 @@ def test_a_module_is_unloaded_in_its_context_once_nobody_holds_its_functions(mon
     assert done[4:] == [("push", 5)], "a destroyed context has already unloaded its modules"
 
 
+def test_a_function_reserves_the_most_shared_memory_of_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="bytes")
+    monkeypatch.setattr(driver, "_UNUSED", deque())
+    monkeypatch.setattr(driver, "bindings", lambda: SimpleNamespace(
+        cuModuleLoadData=lambda _: (0, 1), cuModuleGetFunction=lambda *_: (0, 7), cuCtxGetCurrent=lambda: (0, 5),
+        CUcontext=int, CUfunction=int, CUfunction_attribute=attribute, cuCtxPopCurrent=lambda: done.append("pop"),
+        cuCtxPushCurrent=lambda context: done.append(("push", context)) or (0,),
+        cuFuncSetAttribute=lambda *given: done.append(given) or (0,),
+    ))
+
+    def phase(nbytes: int) -> Phase:
+        shape = LaunchShape(blocks=1, threads=(32, 1), shared=nbytes)
+        return Phase(name="kernel", buffers=(), scalars=(), body=(), launch=shape)
+
+    function = driver.Function(b"a", "entry", phase(0), 0)
+    launches = [driver.Launch(function, phase(nbytes), {}) for nbytes in (0, 60_000, 50_000, 60_000, 70_000)]
+    assert [one.shape[-1] for one in launches] == [0, 60_000, 50_000, 60_000, 70_000]
+    assert done == [("push", 5), (7, "bytes", 60_000), "pop", ("push", 5), (7, "bytes", 70_000), "pop"]
+
+
 def test_sizes_are_words_behind_the_buffers() -> None:
     phase = Phase(
         name="kernel", buffers=(Buffer(name="T0", dtype=DataType.Float, size=8, role=Role.INPUT),), scalars=(), body=(),
         sizes=(Size(name="n0", dtype=DataType.Index, value=1 << 40), Size(name="n1", dtype=DataType.Float, value=3)),
     )
-    function: Any = SimpleNamespace(handle=1, context=2, device=0)
+    function: Any = SimpleNamespace(handle=1, context=2, device=0, reserve=lambda _: None)
     call = device.DeviceCall(function=function, phase=phase, parameters=(("T0", (ctypes.c_void_p,)),))
     words = call.launch(Environment(arguments={"T0": 4096})).words
     assert list(words) == ["T0", "n0", "n1"]
