@@ -22,12 +22,11 @@ from fuser_lab.plan import Plan, Segment
 from fuser_lab.report.tables import Table, table_text
 from fuser_lab.runtime.ptx import compile_phases
 from fuser_lab.targets import with_blocks
+from tests.accesses import accesses_of
 from tests.benchmarks.gpu.compilers import ALL
 
 MOST = 1.1  # times as many instructions
 COLUMNS = ("kernels", "as loops", "lowered", "same accesses", "and instructions")
-_ACCESS = re.compile(r"\b(ld|st)\.global[\w.:]*")
-_BYTES = re.compile(r"\.[bfsu](8|16|32|64)\b")
 _INSTRUCTION = re.compile(r"\s+(?:@!?%p\d+\s+)?[a-z]\w*[\w.]*\s+[^:]*;")
 
 
@@ -42,13 +41,8 @@ class Code:
 def code_of(generated: GeneratedKernel) -> Code:
     """Return the facts about a kernel's PTX."""
     text = "\n".join(phase.ptx for phase in compile_phases(generated))
-    accesses: Counter[tuple[str, int]] = Counter()
-    for found in _ACCESS.finditer(text):
-        count = 4 if ".v4" in found[0] else 2 if ".v2" in found[0] else 1
-        bits = _BYTES.findall(found[0])[-1]
-        accesses[found[1], count * int(bits) // 8] += 1
     lines = (line for line in text.splitlines() if not line.lstrip().startswith((".", "//")))
-    return Code(accesses=accesses, instructions=sum(_INSTRUCTION.match(line) is not None for line in lines))
+    return Code(accesses=accesses_of(text), instructions=sum(_INSTRUCTION.match(line) is not None for line in lines))
 
 
 def plans() -> Iterator[tuple[str, Plan]]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from accesses import accesses_of
 from backend.fusions import CASES, D, S, build
 from backend.lookups import LOOKUPS
 
@@ -23,8 +24,8 @@ pytestmark = [
 ]
 FUSIONS = {case.name: (case.fusion, case.scheduler) for case in (*CASES[::3], *LOOKUPS[::3])}
 COUNTED = {
-    "parameters": r"\.param \.\w+ ", "vectors": r"(?:ld|st)\.global\.\S*v[24]", "accesses": r"(?:ld|st)\.global\.",
-    "exchanges": r"shfl\.sync", "arrays in memory": "__local_depot", "bounds": r"\.maxntid|\.minnctapersm",
+    "parameters": r"\.param \.\w+ ", "exchanges": r"shfl\.sync", "arrays in memory": "__local_depot",
+    "bounds": r"\.maxntid|\.minnctapersm",
 }
 
 
@@ -49,7 +50,10 @@ def test_kernels_have_the_same_accesses(
     assert len(numba) == len(mlir)
     for one, other in zip(numba, mlir, strict=True):
         assert other.entry in other.ptx
-        counts = [{name: len(re.findall(text, phase.ptx)) for name, text in COUNTED.items()} for phase in (one, other)]
+        counts = [
+            {name: len(re.findall(text, phase.ptx)) for name, text in COUNTED.items()} | accesses_of(phase.ptx)
+            for phase in (one, other)
+        ]
         assert counts[0] == counts[1]
 
 

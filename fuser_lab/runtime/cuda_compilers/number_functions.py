@@ -130,7 +130,9 @@ def _extreme(types: Any, *, larger: bool) -> Rule:
 def _where(types: Any) -> Rule:
     def where(condition: Any, x: Any, y: Any) -> Call:
         """Return one number or the other, without a branch; of integers of two sizes the larger is the result's."""
-        kind = max(x, y, key=lambda known: 1 if known == types.boolean else known.bitwidth)
+        # numba-cuda-mlir gives constants their literal types.
+        kinds = (types.boolean if isinstance(given, types.Boolean) else given for given in (x, y))
+        kind = max(kinds, key=lambda known: 1 if known == types.boolean else known.bitwidth)
 
         def generate(b: Builder, holds: Operand, first: Operand, second: Operand) -> Any:
             return b.select(holds.value, first.value, second.value)
