@@ -119,6 +119,7 @@ class NestLowering:
             kept_run=extent_of(self._kept_run),
             reduced_run=extent_of(self._reduced_run),
             inner_reduced=self._inner_reduced,
+            reduces_outermost=nest.reduces_outermost,
             passes=self._passes,
             reduces=bool(nest.reductions),
             vector=self._vector(),

@@ -37,6 +37,7 @@ class Nest:
     reductions: tuple[Expr, ...]
     rows: tuple[TensorView, ...]  # outputs with one element per result
     full: tuple[TensorView, ...]  # outputs with one element per point
+    reduces_outermost: bool = False  # whether the slowest axis in memory is reduced
     scans: tuple[Expr, ...] = ()  # along the only reduced axis of a nest without reductions, in the fusion's order
     # Statements at one point in axis variables, if they were written to sort the axes; see `at_one_point`.
     written: tuple[Statement, ...] | None = field(default=None, repr=False, compare=False)
@@ -370,7 +371,9 @@ def _in_memory_order(
     def order(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(sorted(axes, key=lambda a: -steps.get(a.name, 0)))
 
-    return replace(nest, kept=order(nest.kept), reduced=order(nest.reduced), written=written)
+    kept, reduced = order(nest.kept), order(nest.reduced)
+    outer = max((*kept[:1], *reduced[:1]), key=lambda a: steps.get(a.name, 0), default=None)
+    return replace(nest, kept=kept, reduced=reduced, reduces_outermost=outer in reduced, written=written)
 
 
 def _loads(statement: Statement) -> Iterator[Load]:

@@ -29,9 +29,10 @@ class Space:
     """Extents of one loop nest, slowest axis first.
 
     ``kept_run`` and ``reduced_run`` are the lengths of the innermost ranges that every access traverses with one
-    stride, so that each can be one loop. ``reduces`` is False for a nest without reductions (``reduced`` may be empty
-    even with reductions: sums over axes of size 1). ``vector`` is how many adjacent elements a GPU thread may access at
-    a time along the fastest axis of the longest loop.
+    stride, so that each can be one loop. ``reduces_outermost`` says whether the outermost axis in memory is
+    reduced, so that the elements per result grow with it. ``reduces`` is False for a nest without reductions
+    (``reduced`` may be empty even with reductions: sums over axes of size 1). ``vector`` is how many adjacent
+    elements a GPU thread may access at a time along the fastest axis of the longest loop.
 
     GPU: ``shifted`` says that rows may begin anywhere in an access of ``vector`` elements: threads access aligned
     vectors, and only part of the first and of the last access of a row belongs to it.
@@ -67,6 +68,7 @@ class Space:
     reduced_run: int
     inner_reduced: bool
     passes: int
+    reduces_outermost: bool = False
     reduces: bool = False
     vector: int = 1
     shifted: bool = False
@@ -100,13 +102,6 @@ class Space:
     def is_walked_again(self) -> bool:
         """Whether columns are read again after one of their results is known."""
         return bool(self.reduced) and not self.inner_reduced and not self.is_one_pass
-
-    @property
-    def reduces_outermost(self) -> bool:
-        """Whether the outermost axis in memory is reduced, so that the elements per result grow with it."""
-        if not self.reduced:
-            return False
-        return self.rows == 1 or (self.depth > self.reduced_run if self.inner_reduced else self.rows == self.kept_run)
 
     @property
     def is_one_pass(self) -> bool:

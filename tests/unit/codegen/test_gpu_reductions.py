@@ -460,7 +460,7 @@ SPACES = st.builds(
     kept_run=st.just(1), reduced_run=st.just(1), inner_reduced=st.just(True), passes=st.integers(1, 4),
     reduces=st.just(True), vector=st.just(1), streams=st.integers(1, 5), input_bytes=st.integers(0, 24),
     value_bytes=st.integers(0, 24), constant_bytes=st.integers(0, 12), sum_bytes=st.integers(1, 64),
-    online=st.booleans(),
+    online=st.booleans(), reduces_outermost=st.booleans(),
 )
 
 

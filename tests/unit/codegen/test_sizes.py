@@ -66,6 +66,7 @@ CASES: dict[str, tuple[Any, S, Shapes, int, int]] = {
     "bias": (lambda fd, x, b: fd.ops.relu(fd.ops.add(x, b)), S.POINTWISE, lambda n: [(n, 24), (24,)], 4, 4),
     "elements": (lambda fd, x, y: fd.ops.add(x, y), S.POINTWISE, lambda n: [(n,), (n,)], 3, 10),
     "batch statistics": (batch_statistics, S.INNER_PERSISTENT, lambda n: [(n, 3, 49)], 8, 20),
+    "sums apart": (totals(0, 2), S.REDUCTION, lambda n: [(n, 5, 3, 48)], 12, 12),
     "joined": (joined, S.RESIZE, lambda n: [(n, 48), (2 * n, 48)], 8, 8),
     "planes": (lambda fd, x: fd.ops.neg(fd.ops.permute(x, [0, 2, 1])), S.TRANSPOSE, lambda n: [(n, 9, 20)], 4, 4),
 }
