@@ -181,6 +181,9 @@ class Lanes:
     def _spread(self, loop: Loop) -> None:
         """Run every iteration in a separate thread."""
         count = int(self._eval(loop.stop).flat[0])
+        if self._width > 1:
+            msg = f"{self._phase.name} has a loop over {loop.parallel.value} inside that over threadIdx.x."
+            raise CodegenError(msg)
         env, mask, width, blocks = self._env, self._mask, self._width, self._blocks
         lanes = len(mask)
         self._env = {n: np.repeat(np.broadcast_to(v, mask.shape), count) for n, v in env.items()}

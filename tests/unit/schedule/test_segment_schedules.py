@@ -158,6 +158,18 @@ def test_an_edited_schedule_runs_beside_the_automatic_kernel() -> None:
     assert edited.segments[0].steps("cuda").shrunk
 
 
+@pytest.mark.parametrize("columns", [8, 24, 100])
+def test_rows_that_share_a_block_are_reduced_separately(columns: int) -> None:
+    x = np.random.default_rng(0).standard_normal((9, columns)).astype(np.float32)
+    with fl.FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1, -1], contiguity=True), [1]))
+    plan = fl.segment(fd, [x])
+    lines = str(plan.segments[0].schedule).splitlines()
+    edited = plan.with_schedule(0, "\n".join(line for line in lines if "vectorize" not in line))
+    assert edited.segments[0].loops, "no scheduler reads these rows without vectors"
+    np.testing.assert_allclose(edited.run([x])[0], x.sum(1), rtol=1e-5, atol=1e-5)
+
+
 def test_one_segment_follows_a_schedule_and_the_others_do_not() -> None:
     plan = softmax_plan("unfused")
     number = next(s.index for s in plan.segments if s.exprs[0].op.name == "sum")
