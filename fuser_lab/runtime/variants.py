@@ -15,7 +15,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, warn
-from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.ir.transform import Transform
 from fuser_lab.runtime.ahead import compile_ahead
 from fuser_lab.runtime.aliased_buffers import InputView, input_views
@@ -173,7 +173,9 @@ class Variants:
         strides: Mapping[str, tuple[int, ...] | Layout], alignment: Mapping[str, int],
     ) -> Step:
         reason = evaluated_because(segment, scheduler)
-        if reason or scheduler is None:
+        # On a GPU, evaluating single elements would copy them to the host, wait for it, and prevent a CUDA graph.
+        is_single = scheduler is SchedulerType.NO_OP and not self._on_host and _computes(segment)
+        if scheduler is None or (reason and not is_single):
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
         options, memory = self._options, self._memory
         here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}
@@ -186,11 +188,13 @@ class Variants:
             return Step(fusion=segment, scheduler=scheduler, generated=kernel, in_lock_step=other)
         try:
             kernel = generate(
-                segment, scheduler, memory.target, strides=here, alignment=alignment,
-                changes=options.changes.get(number, ()), device=memory.gpu, shared=options.shared,
-                propose=options.proposals.get(number), kept=options.kept,
+                segment, SchedulerType.POINTWISE if is_single else scheduler, memory.target, strides=here,
+                alignment=alignment, changes=options.changes.get(number, ()), device=memory.gpu,
+                shared=options.shared, propose=options.proposals.get(number), kept=options.kept,
             )
         except CodegenError as error:
+            if is_single:
+                return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
             if not options.allow_fallback:
                 raise
             made = ", ".join(tv.name for tv in segment.outputs)
@@ -275,6 +279,11 @@ def _kernels_of(steps: Sequence[Step]) -> tuple[GeneratedKernel, ...]:
     return tuple(
         step.generated for step in steps if step.runs and step.generated is not None and not step.in_lock_step
     )
+
+
+def _computes(segment: Fusion) -> bool:
+    """Whether a segment has elements and does more than view them."""
+    return any(expr.kind is OpKind.POINTWISE for expr in segment.exprs) and all(tv.numel for tv in segment.outputs)
 
 
 def _storage_of(

@@ -147,3 +147,22 @@ def test_a_result_with_elements_that_share_memory_is_copied_there():
         (got,) = prepare(fusion, [(fusion, GREEDY)], "cuda:0").run([x])
     assert got.stride() == (64, 1, 0)
     torch.testing.assert_close(got, x.abs().cumsum(1)[:, :, None].expand(16, 64, 8))
+
+
+@pytest.mark.usefixtures("no_copies")
+def test_single_elements_are_computed_by_one_thread():
+    with FusionDefinition() as fd:
+        a, b = (fd.define_tensor([], contiguity=[]) for _ in range(2))
+        row = fd.define_tensor([-1], contiguity=[False])
+        factor = fd.define_scalar(dtype=DataType.Double)
+        fd.add_output(fd.ops.neg(fd.ops.mul(fd.ops.mul(a, b), factor)))
+        fd.add_output(fd.ops.relu(fd.ops.slice(row, [2], [3])))
+        fd.add_output(fd.ops.broadcast(b, [True]))
+    given = [torch.tensor(3.0), torch.tensor(4.0), torch.arange(16.0)[::2], 0.5]
+    plan = fl.segment(fd, given)
+    assert {one.scheduler for one in plan.segments} <= {SchedulerType.NO_OP, SchedulerType.EXPR_EVAL}
+    with stand_in_gpu() as launched:
+        run = prepared(plan)
+        for _ in range(2):
+            torch.testing.assert_close(run.run(given), [torch.tensor(-6.0), torch.tensor([4.0]), torch.tensor([4.0])])
+    assert len({phase.name for phase in launched.phases}) == 2, "a view needs no kernel"
