@@ -99,8 +99,8 @@ def generate(
         Name of the kernel's function, or the prefix of its functions; by default made from the scheduler and the first
         output, so that equal segments have equal source in every plan.
     strides
-        Strides in elements of inputs that are not dense in their allocation order, by name; a layout for those that
-        are views in a larger buffer.
+        Strides in elements of inputs and outputs that are not dense in their allocation order, by name; a layout for
+        those that are views in a larger buffer.
     alignment
         Alignment in bytes of the memory of inputs, by name, if it is less than 16.
     changes

@@ -61,7 +61,7 @@ def lower(
     name
         Name of the kernel's functions.
     strides
-        Strides in elements of inputs that are not dense in their allocation order.
+        Strides in elements of inputs and outputs that are not dense in their allocation order.
     alignment
         Alignment in bytes of the memory of inputs, if it is less than 16.
     changes, strict
@@ -91,7 +91,7 @@ def lower(
     inputs = fusion.tensor_inputs
     computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in inputs)
     layouts = {tv: layout_of(tv, strides.get(tv.name)) for tv in inputs}
-    layouts.update((tv, layout_of(tv)) for tv in computed)
+    layouts.update((tv, layout_of(tv, strides.get(tv.name))) for tv in computed)
     buffers = {
         tv.name: Buffer(
             name=tv.name, dtype=tv.dtype, size=layout.size, role=Role.INPUT if tv in inputs else Role.OUTPUT,

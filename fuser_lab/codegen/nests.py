@@ -11,7 +11,7 @@ from math import prod
 from fuser_lab.codegen.index_map import ZERO, Components, Index, IndexMap, index_var
 from fuser_lab.codegen.index_math import linear, simplify, substitute, variables
 from fuser_lab.codegen.kernel_ir import Buffer, If, Load, Loop, Statement, accesses_of, terms_of, walk
-from fuser_lab.codegen.layout import Layout, dense_strides
+from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.values import Values, level_of
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
@@ -359,7 +359,7 @@ def _in_memory_order(
     best = (-1, -1)
     if written is None:
         tensor = nest.full[0]
-        for component, stride in zip(nest.index[tensor], dense_strides(tensor), strict=True):
+        for component, stride in zip(nest.index[tensor], layouts[tensor].strides, strict=True):
             if isinstance(component, Var):
                 steps[component.name] = stride
     else:

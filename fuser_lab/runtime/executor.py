@@ -46,7 +46,7 @@ class PreparedPlan:
             kept=kept,
         )
         self._variants = Variants(self._parts, memory, options)
-        self._run_memory = RunMemory(self._parts, memory, self._release)
+        self._run_memory = RunMemory(self._parts, memory, self._release, keeps_layouts=bool(schedules))
         self._ready = ready_runs_of(self._parts, memory)
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class PreparedPlan:
     def _run(self, inputs: Sequence[Any], out: Sequence[Any] | None, cancel: CancelFlag | None) -> list[Any]:
         run_memory = self._run_memory
         arrays = run_memory.imported(inputs)
-        variant = self._variants.of(run_memory.layouts(arrays))
+        variant = self._variants.of(run_memory.layouts(arrays), run_memory.result_layouts(out, arrays))
         env = run_memory.environment(variant)
         again, has_storage = None, True
         try:
@@ -167,7 +167,8 @@ class PreparedPlan:
         """Return the plan bound to inputs and outputs, with separate storage, to run segment by segment."""
         with self.memory.active(inputs):
             arrays = self._run_memory.imported(inputs)
-            variant = self._variants.of(self._run_memory.layouts(arrays))
+            layouts = self._run_memory.layouts(arrays), self._run_memory.result_layouts(out, arrays)
+            variant = self._variants.of(*layouts)
             env = self._run_memory.environment(variant)
             outputs, finish = self._run_memory.filled(env, variant, inputs, arrays, out)
             steps = tuple(

@@ -52,10 +52,11 @@ def can_repoint() -> bool:
 class Results:
     """The results of a run: ``makers`` make arrays for the computed results, in order.
 
-    ``views`` has one entry per result, which is None for a computed result.
+    They are None if kernels write into another layout than that of new arrays. ``views`` has one entry per result,
+    which is None for a computed result.
     """
 
-    makers: tuple[Callable[[], Any], ...]
+    makers: tuple[Callable[[], Any], ...] | None
     views: tuple[Seen | None, ...]
 
     def of(self, inputs: Sequence[Any], computed: Sequence[Any]) -> list[Any]:
@@ -110,15 +111,17 @@ class HostRun:
     @property
     def is_plain(self) -> bool:
         """Whether inputs are torch tensors, and all results are computed."""
-        return self._are_tensors and not self._arguments and all(view is None for view in self._results.views)
+        computed = self._results.makers is not None and all(view is None for view in self._results.views)
+        return self._are_tensors and not self._arguments and computed
 
     def start(self, inputs: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
         """Return the outputs if inputs and ``out`` match the previous ones; otherwise do nothing and return None."""
-        given = self._given(inputs)
+        makers = self._results.makers
+        given = None if out is None and makers is None else self._given(inputs)
         if given is None:
             return None
         if out is None:
-            computed = [make() for make in self._results.makers]
+            computed = [make() for make in makers or ()]
             given += [_address(value) for value in computed]
         else:
             computed = [*out]
@@ -280,7 +283,7 @@ class HostRuns:
     def again(
         self, calls: Sequence[Any], env: Environment, slots: Sequence[Slot | Scalar], returned: Sequence[Slot],
         origins: Sequence[Origin | None], inputs: Sequence[Any], outputs: Sequence[Any],
-        aliases: Mapping[str, Sequence[str]],
+        aliases: Mapping[str, Sequence[str]], *, makes_results: bool = True,
     ) -> HostRun | None:
         """Return a repeatable run; None if the run did more than call kernels on the memory of inputs and outputs.
 
@@ -294,6 +297,8 @@ class HostRuns:
             For each result, None or the input that it is a view of.
         aliases
             Names of intermediates that share the memory of an input or a result, by the name of that tensor.
+        makes_results
+            Whether the kernels write results as in new arrays.
         """
         computed = [slot for slot, origin in zip(returned, origins, strict=True) if origin is None]
         made = [value for value, origin in zip(outputs, origins, strict=True) if origin is None]
@@ -344,7 +349,7 @@ class HostRuns:
             None if origin is None else view_of(origin, inputs, output)
             for origin, output in zip(origins, outputs, strict=True)
         )
-        results = Results(makers=tuple(makers), views=tuple(views))
+        results = Results(makers=tuple(makers) if makes_results else None, views=tuple(views))
         return HostRun(inputs, made, results, words, bound, numbers)
 
 

@@ -72,7 +72,10 @@ def repeated(
     for step in variant.steps:
         if step.runs and step.generated is None and not views.isdisjoint(tv.name for tv in step.fusion.tensor_inputs):
             return None  # arrays of views do not begin at the address of their base
-    return ready.again(calls, env, parts.inputs, parts.returned, parts.returned_from, inputs, outputs, aliases)
+    return ready.again(
+        calls, env, parts.inputs, parts.returned, parts.returned_from, inputs, outputs, aliases,
+        makes_results=not variant.results,
+    )
 
 
 def _launched(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.codegen.kernel_ir import ALIGNED
+from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.definition.binding import check_count
 from fuser_lab.errors import InputError, OutOfMemoryError
@@ -29,11 +30,12 @@ from fuser_lab.runtime.evaluate import Origin, seen
 from fuser_lab.runtime.generator import with_seeds
 from fuser_lab.runtime.memory import Memory
 from fuser_lab.runtime.parts import PlanParts
-from fuser_lab.runtime.variants import InputLayouts, Variant
+from fuser_lab.runtime.variants import InputLayouts, ResultLayouts, Variant
 from fuser_lab.targets import target_of
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "OUT_OF_MEMORY", "ALLOC_FAILED")
 _MOST_BYTES = (1 << 63) - (1 << 12)  # of one allocation, with padding for alignment
+LEAST_PLACED = 1 << 16  # bytes of a result; copying fewer takes less time than compiling a kernel
 
 
 def is_exhausted(error: Exception) -> bool:
@@ -46,9 +48,17 @@ def is_exhausted(error: Exception) -> bool:
 class RunMemory:
     """Makes the environments of a plan's runs."""
 
-    def __init__(self, parts: PlanParts, memory: Memory, release: Callable[[], None]) -> None:
-        """Take the parts of a plan; ``release`` frees what is kept for later runs."""
+    def __init__(
+        self, parts: PlanParts, memory: Memory, release: Callable[[], None], *, keeps_layouts: bool = False,
+    ) -> None:
+        """Take the parts of a plan.
+
+        ``release`` frees what is kept for later runs. ``keeps_layouts`` says that kernels write every result as in a
+        new array.
+        """
         self._parts, self._memory, self._release = parts, memory, release
+        any_layout = target_of(memory.target).on_host and not keeps_layouts
+        self._in_any_layout = _in_any_layout(parts) if any_layout else frozenset()
 
     # Inputs
 
@@ -79,6 +89,26 @@ class RunMemory:
             (memory.element_strides(array), memory.alignment(array))
             for slot, array in zip(self._parts.inputs, arrays, strict=True) if isinstance(slot, Slot)
         )
+
+    def result_layouts(self, out: Sequence[Any] | None, arrays: Sequence[Any]) -> ResultLayouts:
+        """Return the strides of arrays given for results that kernels write in another layout than in new arrays.
+
+        Kernels write into new arrays instead if the given ones share memory with imported inputs.
+        """
+        if out is None or not self._in_any_layout:
+            return ()
+        check_outs(self._parts.returned, out)
+        memory, found = self._memory, []
+        for slot, given in zip(self._parts.returned, out, strict=True):
+            if slot.name not in self._in_any_layout or not memory.is_writable(given) or not memory.is_native(given):
+                continue
+            array = memory.import_input(given, slot.tensor)
+            strides = slot.normal(memory.element_strides(array))
+            if strides != slot.dense and _is_ordered(slot.shape, strides):
+                read = (x for inside, x in zip(self._parts.inputs, arrays, strict=True) if isinstance(inside, Slot))
+                if not any(may_overlap(array, x) for x in read):
+                    found.append((slot.name, strides))
+        return tuple(found)
 
     # Storage
 
@@ -185,7 +215,7 @@ class RunMemory:
             written.update((f"out for {slot.name}", unexpanded(slot.tensor, array)) for slot, array in given)
             read = [array for slot, array in zip(parts.inputs, arrays, strict=True) if isinstance(slot, Slot)]
             for slot, array in given:
-                self._place(env, slot, array, read, copies)
+                self._place(env, slot, array, variant.layouts.get(slot.name, slot.layout), read, copies)
         check_disjoint(written)
         for slot in parts.computed:
             if slot.name not in env.arguments:
@@ -235,7 +265,8 @@ class RunMemory:
         return target
 
     def _place(
-        self, env: Environment, slot: Slot, given: Any, read: Sequence[Any], copies: list[tuple[Any, Slot]],
+        self, env: Environment, slot: Slot, given: Any, layout: Layout, read: Sequence[Any],
+        copies: list[tuple[Any, Slot]],
     ) -> None:
         """Let kernels write into an array of the caller, or schedule a copy if they cannot.
 
@@ -251,11 +282,11 @@ class RunMemory:
             return
         array = memory.import_input(given, tensor)
         strides = slot.normal(memory.element_strides(array))
-        fits = strides == slot.dense and memory.alignment(array) == ALIGNED
+        fits = layout_of(tensor, strides) == layout and memory.alignment(array) == ALIGNED
         if slot.name in env.arguments or not fits or any(may_overlap(array, x) for x in read):
             copies.append((array, slot))
             return
-        env.put(slot.name, memory.flat(array, tensor.dtype, slot.layout), array)
+        env.put(slot.name, memory.flat(array, tensor.dtype, layout), array)
 
     def _result(self, env: Environment, slot: Slot) -> Any:
         """Return a computed result; a view of another tensor is copied."""
@@ -277,3 +308,27 @@ class RunMemory:
         if (is_torch(given) or isinstance(given, np.ndarray)) and not may_overlap(array, given):
             array = given
         return array
+
+
+def _in_any_layout(parts: PlanParts) -> frozenset[str]:
+    """Return the results that kernels may write in any layout, because no other tensor is in their memory."""
+    if parts.fusion.aliases:
+        return frozenset()
+    shared = {alias.result.name for alias in parts.result_aliases}
+    shared |= {origin.base.name for origin in parts.origins.values()} | {tv.name for tv in parts.origins}
+    names = [slot.name for slot in parts.returned]
+    computed = {slot.name for slot in parts.computed if slot.nbytes >= LEAST_PLACED}
+    return frozenset(
+        slot.name for slot in parts.returned
+        if slot.name in computed - shared and names.count(slot.name) == 1 and slot.layout.size == slot.tensor.numel
+    )
+
+
+def _is_ordered(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether each axis with more than one element steps over all elements of the axes with shorter steps."""
+    least = 1
+    for step, extent in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if step < least:
+            return False
+        least = step * extent
+    return True

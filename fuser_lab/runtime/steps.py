@@ -27,7 +27,8 @@ class Step:
 
     A segment that leads only to results that are views of inputs does not run, nor does one that only reshapes a
     result. ``in_lock_step`` says that the kernel is a CUDA kernel scheduled by hand, which the host evaluates.
-    ``strides`` and ``alignment`` are those of the inputs that an automatic kernel is made for, by name.
+    ``strides`` and ``alignment`` are those of the inputs that an automatic kernel is made for, by name, and the strides
+    of outputs that are not dense in their allocation order.
     """
 
     fusion: Fusion

@@ -1,4 +1,4 @@
-"""The kernels and the storage of a prepared plan, for each set of layouts of its inputs."""
+"""The kernels and the storage of a prepared plan, for each set of layouts of its inputs and of arrays for results."""
 
 import itertools
 import threading
@@ -36,6 +36,9 @@ from fuser_lab.targets import target_of, with_blocks
 
 # For each tensor input: strides in elements, and the alignment of its memory in bytes.
 InputLayouts = tuple[tuple[tuple[int, ...], int], ...]
+# Results that kernels write in another layout than that of new arrays: name and strides in elements.
+ResultLayouts = tuple[tuple[str, tuple[int, ...]], ...]
+Key = tuple[InputLayouts, ResultLayouts]
 
 KEPT_VARIANTS = 32  # compiled layouts per plan; the least recently used is evicted
 _KEPT_NAMES = 8 * KEPT_VARIANTS  # given layouts that are known to belong to one of them
@@ -64,11 +67,12 @@ NestedRun = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]  # runs a se
 
 @dataclass(slots=True, kw_only=True)
 class Variant:
-    """Everything that depends on the layouts of the inputs."""
+    """Everything that depends on the layouts of the inputs, and of arrays given for results."""
 
     steps: tuple[Step, ...]
     calls: tuple[tuple[Call, ...], ...]
-    layouts: Mapping[str, Layout]
+    layouts: Mapping[str, Layout]  # of inputs, and of results that are not written as in new arrays
+    results: ResultLayouts
     views: tuple[InputView, ...]
     storage: StoragePlan
     sizes: Mapping[str, tuple[DataType, int]]  # of values in storage
@@ -85,9 +89,9 @@ class Variants:
         self._on_host = target.on_host
         # Loops over blocks and threads: the CPU evaluates the GPU kernel in lock step.
         self._lowers_loops = target if target.has_blocks else with_blocks()
-        self.kept: dict[InputLayouts, Variant] = {}
-        self.known: dict[InputLayouts, Variant] = {}  # by given layouts, before they are normalized
-        self._generated: dict[InputLayouts, tuple[Step, ...]] = {}  # of variants compiled at their first run
+        self.kept: dict[Key, Variant] = {}
+        self.known: dict[Key, Variant] = {}  # by given layouts, before they are normalized
+        self._generated: dict[Key, tuple[Step, ...]] = {}  # of variants compiled at their first run
         self._lock = threading.Lock()
         self._clock = itertools.count()
 
@@ -96,16 +100,17 @@ class Variants:
         """The layouts of dense, aligned inputs."""
         return tuple((slot.dense, ALIGNED) for slot in self._parts.tensors)
 
-    def of(self, given: InputLayouts) -> Variant:
-        """Return the variant for inputs with these layouts."""
-        found = self.known.get(given)
+    def of(self, given: InputLayouts, results: ResultLayouts = ()) -> Variant:
+        """Return the variant for inputs and results with these layouts."""
+        found = self.known.get((given, results))
         if found is not None:
             found.used = next(self._clock)
             return found
-        key = tuple(
+        inputs = tuple(
             (slot.normal(strides), alignment)
             for slot, (strides, alignment) in zip(self._parts.tensors, given, strict=True)
         )
+        key = inputs, results
         with self._lock:
             found = self.kept.get(key)
             if found is None:
@@ -118,12 +123,13 @@ class Variants:
                 self.known = {strides: variant for strides, variant in self.known.items() if variant is not gone}
             if len(self.known) >= _KEPT_NAMES:
                 self.known = {}
-            self.known[given] = found
+            self.known[given, results] = found
             return found
 
     def generated(self, strides: Sequence[tuple[int, ...]]) -> tuple[GeneratedKernel, ...]:
         """Return the kernels to compile for aligned inputs of these strides; None if they have been compiled."""
-        key = tuple((slot.normal(given), ALIGNED) for slot, given in zip(self._parts.tensors, strides, strict=True))
+        inputs = tuple((slot.normal(given), ALIGNED) for slot, given in zip(self._parts.tensors, strides, strict=True))
+        key: Key = inputs, ()
         with self._lock:
             if key in self.kept:
                 return ()
@@ -136,31 +142,38 @@ class Variants:
         for variant in list(self.kept.values()):
             variant.idle.clear()
 
-    def _compiled(self, key: InputLayouts) -> Variant:
-        views = self._views(key)
+    def _compiled(self, key: Key) -> Variant:
+        inputs, results = key
+        views = self._views(inputs)
         steps = self._generated.pop(key, None) or self._steps(key)
         compile_ahead(_kernels_of(steps), self._memory.capability())
         steps, calls = self._ready_calls(steps)
         storage, sizes = _storage_of(self._parts, steps, {view.name for view in views})
         return Variant(
-            steps=steps, calls=calls, layouts=self._layouts(key), views=views, storage=storage, sizes=sizes,
+            steps=steps, calls=calls, layouts={**self._layouts(inputs), **self._result_layouts(results)},
+            results=results, views=views, storage=storage, sizes=sizes,
         )
 
-    def _layouts(self, key: InputLayouts) -> dict[str, Layout]:
-        tensors = zip(self._parts.tensors, key, strict=True)
+    def _layouts(self, inputs: InputLayouts) -> dict[str, Layout]:
+        tensors = zip(self._parts.tensors, inputs, strict=True)
         return {slot.name: layout_of(slot.tensor, given) for slot, (given, _) in tensors}
 
-    def _views(self, key: InputLayouts) -> tuple[InputView, ...]:
-        """Return the intermediates that kernels read in the memory of inputs."""
-        return input_views(self._parts.segments, self._layouts(key), self._parts.unstored)
+    def _result_layouts(self, results: ResultLayouts) -> dict[str, Layout]:
+        return {name: layout_of(self._parts.outputs[name].tensor, strides) for name, strides in results}
 
-    def _steps(self, key: InputLayouts) -> tuple[Step, ...]:
-        tensors = self._parts.tensors
-        strides = {slot.name: given for slot, (given, _) in zip(tensors, key, strict=True)}
-        alignment = {slot.name: given for slot, (_, given) in zip(tensors, key, strict=True)}
-        views = self._views(key)
+    def _views(self, inputs: InputLayouts) -> tuple[InputView, ...]:
+        """Return the intermediates that kernels read in the memory of inputs."""
+        return input_views(self._parts.segments, self._layouts(inputs), self._parts.unstored)
+
+    def _steps(self, key: Key) -> tuple[Step, ...]:
+        tensors, (inputs, results) = self._parts.tensors, key
+        strides = {slot.name: given for slot, (given, _) in zip(tensors, inputs, strict=True)}
+        alignment = {slot.name: given for slot, (_, given) in zip(tensors, inputs, strict=True)}
+        views = self._views(inputs)
         live = self._parts.live - {view.segment for view in views}
-        known: dict[str, tuple[int, ...] | Layout] = {**strides, **{view.name: view.layout for view in views}}
+        known: dict[str, tuple[int, ...] | Layout] = {
+            **strides, **dict(results), **{view.name: view.layout for view in views},
+        }
         # Kernels get the address of the base; the offset of the view is part of its layout.
         alignment.update((view.name, alignment[view.base]) for view in views)
         return tuple(
@@ -178,7 +191,8 @@ class Variants:
         if scheduler is None or (reason and not is_single):
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
         options, memory = self._options, self._memory
-        here = {tv.name: strides[tv.name] for tv in segment.tensor_inputs if tv.name in strides}
+        tensors = (*segment.tensor_inputs, *segment.outputs)
+        here = {tv.name: strides[tv.name] for tv in tensors if tv.name in strides}
         if number in options.schedules:
             kernel = generate(
                 segment, scheduler, self._lowers_loops.name, strides=here, alignment=alignment,

@@ -120,3 +120,95 @@ def test_results_are_copied_between_any_layouts(dtype):
     expected = x[::-1].copy()
     memory.copy(x, x[::-1])
     np.testing.assert_array_equal(x, expected)
+
+
+# Arrays given for results
+
+LAYOUTS = {
+    "transposed": lambda shape: np.full(shape[::-1], np.nan, np.float32).T,
+    "padded": lambda shape: np.full((shape[0], shape[1] + 7), np.nan, np.float32)[:, 3:-4],
+    "every other": lambda shape: np.full((shape[0], 2 * shape[1]), np.nan, np.float32)[:, ::2],
+    "backwards": lambda shape: np.full(shape, np.nan, np.float32)[::-1],
+}
+
+
+def scaled(fd, x):
+    fd.add_output(fd.ops.relu(fd.ops.mul(x, 2.0)))
+
+
+def normalized(fd, x):
+    fd.add_output(fd.ops.softmax(x, 1))
+
+
+def in_columns(fd, x):
+    fd.add_output(fd.ops.softmax(x, 0))
+
+
+def turned(fd, x):
+    fd.add_output(fd.ops.add(x, fd.ops.permute(x, [1, 0])))
+
+
+def summed(fd, x):
+    fd.add_output(fd.ops.mul(fd.ops.cumsum(x, 1), 0.5))
+
+
+def read_again(fd, x):
+    """The first result is stored in one segment and read by another."""
+    y = fd.ops.exp(x)
+    fd.add_output(y)
+    fd.add_output(fd.ops.add(x, fd.ops.sum(fd.ops.segment_set(y), [0], keepdim=True)))
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """The arrays that runs copied results to."""
+    found = []
+    copy = HostMemory.copy
+
+    def counted(self, target, source):
+        found.append(target)
+        copy(self, target, source)
+
+    monkeypatch.setattr(HostMemory, "copy", counted)
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("body", [scaled, normalized, in_columns, turned, summed, read_again], ids=lambda b: b.__name__)
+def test_kernels_write_results_in_the_layout_of_given_arrays(body, layout, copies):
+    x = np.random.default_rng(0).normal(size=(150, 150)).astype(np.float32)
+    with fl.FusionDefinition() as fd:
+        body(fd, fd.define_tensor([-1, -1], contiguity=True))
+    plan = fl.segment(fd, [x])
+    wanted, prepared = evaluate(bound(fd, [x]), [x], exact=False), plan.prepared("cpu")
+    outs = [LAYOUTS[layout](x.shape) for _ in wanted]
+    for given in (x, 0.5 * x, x):
+        assert all(a is b for a, b in zip(prepared.run([given], outs), outs, strict=True))
+    for got, expected in zip(outs, wanted, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+        assert got.base is not None
+        assert np.isnan(got.base).sum() == got.base.size - got.size  # what is beside the result is not written
+    assert bool(copies) is (layout == "backwards")
+    for got, expected in zip(prepared.run([x]), wanted, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+        assert got.flags.c_contiguous
+        assert not np.may_share_memory(got, outs[0])
+
+
+def test_a_given_array_in_another_layout_may_share_memory_with_an_input():
+    x = np.random.default_rng(0).normal(size=(150, 150)).astype(np.float32)
+    with fl.FusionDefinition() as fd:
+        scaled(fd, fd.define_tensor([-1, -1], contiguity=True))
+    wanted = np.maximum(2 * x, 0).T.copy()
+    fl.segment(fd, [x]).prepared("cpu").run([x], [x.T])
+    np.testing.assert_array_equal(x, wanted)
+
+
+def test_small_results_are_copied_rather_than_compiled_for(copies):
+    x = np.ones((100, 100), np.float32)
+    with fl.FusionDefinition() as fd:
+        scaled(fd, fd.define_tensor([-1, -1], contiguity=True))
+    out = np.zeros((100, 100), np.float32).T
+    fl.segment(fd, [x]).prepared("cpu").run([x], [out])
+    np.testing.assert_array_equal(out, 2 * x)
+    assert len(copies) == 1
