@@ -101,8 +101,7 @@ def lower(
     }
     segment = Fusion(inputs=fusion.inputs, exprs=fusion.exprs, outputs=computed)
     lowering = _Lowering(buffers, layouts, target, name, Chooser(changes, propose, kept), device, most_bytes)
-    if target_of(target).has_blocks:
-        segment = lowering.with_transposed_reads(segment, scheduler)
+    segment = lowering.with_transposed_reads(segment, scheduler)
     # GPU lanes that each iterate over a column read adjacent elements; lanes that share a column do not. Therefore
     # columns that do not fit on chip are read once per result that others need, and the rest is a separate nest.
     apart = target_of(target).has_blocks and scheduler is SchedulerType.OUTER_PERSISTENT
@@ -155,23 +154,26 @@ class _Lowering:
     def with_transposed_reads(self, segment: Fusion, scheduler: SchedulerType) -> Fusion:
         """Return a segment in which inputs that are also read transposed have a second name for these reads.
 
-        Only nests over tiles benefit: if the segment has reductions, at least one of them must be over tiles.
+        Only nests over tiles benefit: if the segment has reductions, at least one of them must be over tiles, which
+        only GPUs have.
         """
+        reduces = any(expr.kind is OpKind.REDUCTION for expr in segment.exprs)
+        if reduces and (not self._has_blocks or scheduler in _WALKS_OTHERWISE):
+            return segment
         turned, twins = with_transposed_reads(segment)
         self._buffers.update((twin.name, self._buffers[source.name]) for twin, source in twins.items())
         self._layouts.update((twin, self._layouts[source]) for twin, source in twins.items())
-        reduces = any(expr.kind is OpKind.REDUCTION for expr in segment.exprs)
-        if not twins or not reduces:
+        if not twins or (self._has_blocks and not reduces):
             return turned
-        return turned if scheduler not in _WALKS_OTHERWISE and self._has_tiles(turned) else segment
+        return turned if self._has_tiles(turned, reduces=reduces) else segment
 
-    def _has_tiles(self, segment: Fusion) -> bool:
-        """Whether a reduction of a segment is over tiles of two axes."""
+    def _has_tiles(self, segment: Fusion, *, reduces: bool) -> bool:
+        """Whether a nest of a segment, with reductions or without, is over tiles of two axes."""
         try:
             nests = nests_of(segment, self._buffers, self._layouts)
         except (CodegenError, ValueError):
             return False
-        writers = (self._writer(segment, nest) for nest in nests if nest.reductions)
+        writers = (self._writer(segment, nest) for nest in nests if bool(nest.reductions) is reduces)
         return any(writer.schedule.style is Style.TILES for writer in writers)
 
     def phases(self, segment: Fusion) -> list[Phase]:

@@ -1,4 +1,4 @@
-"""Inputs that one kernel reads both directly and transposed: transposed reads go through tiles in shared memory."""
+"""Inputs that one kernel reads both directly and transposed: transposed reads go through tiles."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from backend.fusions import D, S, build, close, numbers
 
 from fuser_lab.codegen.generate import generate
-from fuser_lab.codegen.kernel_ir import Alloc, Role, walk
+from fuser_lab.codegen.kernel_ir import Alloc, Role, Transpose, walk
 from fuser_lab.codegen.transposed_reads import with_transposed_reads
 from fuser_lab.interpreter import evaluate
 from tests.unit.codegen.test_kernels_in_lock_step import run
@@ -59,6 +59,19 @@ def test_one_of_the_readings_goes_through_shared_memory(name: str) -> None:
     shared = [s for s in walk(kernel.kernel_ir.phases[0].body) if isinstance(s, Alloc) and s.buffer.role is Role.SHARED]
     assert shared
     assert [buffer.name for buffer in kernel.kernel_ir.inputs] == [f"T{n}" for n in range(len(shapes))]
+
+
+@pytest.mark.parametrize("name", ["square", "odd", "batches", "odd batches", "computed"])
+def test_one_of_the_readings_goes_through_tiles_in_the_cache(name: str) -> None:
+    record, shapes, dtype = CASES[name]
+    kernel = generate(build(record, shapes, dtype), S.POINTWISE, "cpu").kernel_ir
+    assert any(isinstance(s, Transpose) for s in walk(kernel.phases[0].body))
+    assert [buffer.name for buffer in kernel.inputs] == [f"T{n}" for n in range(len(shapes))]
+
+
+def test_a_kernel_on_the_cpu_without_tiles_reads_one_tensor() -> None:
+    source = generate(build(*CASES["small"][:2], D.Float), S.POINTWISE, "cpu").source
+    assert "transposed" not in source
 
 
 def test_strided_inputs_are_read_twice_where_they_lie() -> None:
