@@ -1,7 +1,10 @@
 """Checks of the inputs and outputs passed to a prepared plan, and their error messages."""
 
+import functools
 import itertools
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +25,10 @@ from fuser_lab.runtime.arrays import (
     overlap,
     overlaps_itself,
 )
+from fuser_lab.runtime.this_cpu import threads_here
 from fuser_lab.targets import CPU, has_own_memory
+
+_POSITIONS_EACH = 1 << 17  # for which waking a thread takes less time than reading them
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +184,25 @@ def check_places(places: Sequence[Places], given: Sequence[Any], imported: Seque
 
 
 def _are_within(values: Any, size: int) -> bool:
-    """Whether all positions are in range; one reduction, because negative numbers are large when unsigned."""
-    signed = values.dtype.kind == "i"
-    return bool((values.view(f"u{values.dtype.itemsize}") if signed else values).max() < size)
+    """Whether all positions are in range; one reduction, because negative numbers are large when unsigned.
+
+    Many positions are read by as many threads as run kernels: one of them would take as long as the kernel.
+    """
+    unsigned = values.view(f"u{values.dtype.itemsize}") if values.dtype.kind == "i" else values
+    parts = unsigned.size // _POSITIONS_EACH
+    parts = parts if parts < 2 else min(parts, threads_here())
+    if parts < 2:
+        return bool(unsigned.max() < size)
+    flat = unsigned.ravel() if unsigned.flags.c_contiguous else unsigned
+    largest = _workers(os.getpid()).map(np.max, np.array_split(flat, min(parts, len(flat))))
+    return all(part < size for part in largest)
+
+
+@functools.cache
+def _workers(process: int) -> ThreadPoolExecutor:
+    """Return threads of a process; a fork has none of those of its parent."""
+    del process
+    return ThreadPoolExecutor(threads_here(), "fuser_lab positions")
 
 
 def _on_host(value: Any) -> Any:
