@@ -25,7 +25,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.kernel_passes import with_passes
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.nests import Axis, Nest, even_run, fastest_is_reduced, flattened
-from fuser_lab.codegen.persistence import Saved, choose_saved
+from fuser_lab.codegen.persistence import Saved, choose_saved, reads_several
 from fuser_lab.codegen.values import Values, call_text, level_of
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.dtypes import DataType
@@ -93,6 +93,7 @@ class NestLowering:
             for expr in (nest.reductions if self.schedule.split > 1 else ())
         }
         self._saved = self._chosen_saved() if self.schedule.persistent else ()
+        self._read_back = self._results_read_back() if self.schedule.persistent and not self._gpu else ()
         self._values = Values(fusion, buffers, layouts)
 
     def _walks_rows(self) -> bool:
@@ -130,6 +131,18 @@ class NestLowering:
         """Return the values of a row that are kept between passes."""
         return choose_saved(
             self._fusion, self._nest, self._buffers, self._layouts, self._levels, self._passes,
+        )
+
+    def _results_read_back(self) -> tuple[TensorView, ...]:
+        """Return the results that a pass stores and a later one reads, because computing them again reads more."""
+        if not self._nest.reduced:
+            return ()
+        kept = {saved.tensor for saved in self._saved}
+        return tuple(
+            tv for tv in self._nest.full
+            if self._levels.get(tv, 0) < self._passes - 1 and tv not in kept and not tv.dtype.is_float8
+            and (self._steps(tv) or {}).get(self._nest.reduced[-1].name) == 1
+            and reads_several(self._fusion, self._nest, self._buffers, self._layouts, tv)
         )
 
     def _count_passes(self) -> int:
@@ -271,7 +284,12 @@ class NestLowering:
     def _know_saved(
         self, places: Places, number: int, buffers: Mapping[TensorView, Buffer], slot: Term,
     ) -> None:
-        """Make values that earlier passes kept available to this pass."""
+        """Make values that earlier passes kept or stored available to this pass."""
+        for tensor in self._read_back:
+            if self._levels.get(tensor, 0) < number:
+                at = self._values.simplified(self._nest.at(tensor, places))
+                position = simplify(self._layouts[tensor].position(at), self._values.scope.ranges)
+                self._values.given[tensor.name, at] = Load(tensor.dtype, self._buffers[tensor.name], position)
         for saved in self._saved:
             if saved.written < number:
                 buffer = buffers[saved.tensor]

@@ -153,6 +153,17 @@ def calls_functions(
     return any(isinstance(t, Apply) and t.fn in MATH | {"pow"} for t in terms)
 
 
+def reads_several(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    tensor: TensorView,
+) -> bool:
+    """Whether computing an element reads several elements that differ along a row."""
+    statements = _asked_for(Values(fusion, buffers, layouts), nest, [tensor])
+    terms = {term for s in walk(statements) for root in terms_of(s) for term in root.walk()}
+    reduced = {axis.name for axis in nest.reduced}
+    return sum(isinstance(term, Load) and bool(reduced & variables(term.position)) for term in terms) > 1
+
+
 def bytes_kept(saved: Sequence[Saved], fusion: Fusion) -> int:
     """Return the bytes per element of a row that are kept at once; a computed value replaces an input."""
     inputs = sum(s.tensor.dtype.itemsize for s in saved if s.tensor not in fusion.producers)
