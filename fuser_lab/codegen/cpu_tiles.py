@@ -15,6 +15,7 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Role, Store, Transpose
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
+from fuser_lab.codegen.persistence import inputs_needed
 from fuser_lab.codegen.transposed import TiledAxes, TransposingNest
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
@@ -22,6 +23,7 @@ from fuser_lab.ir.term import Term, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Space
 
+_MOVED = frozenset({DataType.BFloat16, DataType.Half})
 _PADDING = 4  # padding elements between the rows of a tile, so that a column does not map to one set of the cache
 
 
@@ -66,6 +68,9 @@ class CpuTiles(TransposingNest):
 
     def _space(self) -> Space:
         space = super()._space()
+        if self._nest.reductions and not self._inner_reduced and self._passes > 1:
+            first = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
+            space = replace(space, read_bytes=sum(tv.dtype.itemsize for tv in first))
         self._tiled = tiled = self._found()
         if tiled is None:
             return space
@@ -122,7 +127,8 @@ class CpuTiles(TransposingNest):
         return Launch()
 
     def _tile_of(self, tensor: TensorView) -> _Tile:
-        dtype = tensor.dtype.compute
+        # Elements of 16 bits are only moved, so they stay as they are, and a vector holds twice as many.
+        dtype = tensor.dtype if tensor.dtype in _MOVED else tensor.dtype.compute
         computed = self._scratch(f"{tensor.name}_tile", dtype)
         moved = self.schedule.tile % TRANSPOSED == 0 and by_registers(dtype)
         # All tensors of a dtype reuse the memory of the other order, so that little L1 cache is occupied.

@@ -1,12 +1,14 @@
 """The CPU printer: `prange` over threads, and plain inner loops that LLVM vectorizes."""
 
 import math
+from dataclasses import replace
 from itertools import chain
 
 from fuser_lab.codegen.cpu_functions import VECTORIZED, are_called, is_vectorized
 from fuser_lab.codegen.emitter import (
     COMPLEX_FUNCTIONS,
     CONVERSIONS,
+    REDUCED,
     TRUNCATIONS,
     TYPE_NAMES,
     Emitter,
@@ -16,14 +18,18 @@ from fuser_lab.codegen.emitter import (
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
+    Buffer,
     Kernel,
     Let,
     Load,
     Loop,
     Phase,
     Reduce,
+    Role,
     Scan,
     Scope,
+    Statement,
+    Store,
     Transpose,
     accesses_of,
     walk,
@@ -36,21 +42,22 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import Form
 
 _TYPES = (
-    "boolean", "complex64", "complex128", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint64",
-    "uintp",
+    "boolean", "complex64", "complex128", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
+    "uint64", "uintp",
 )
 _INTRINSICS = (
     *TRUNCATIONS, *COMPLEX_FUNCTIONS.values(),
     "ceil", "common_divisor", "complex_div", "divide_int", "divide_uint", "erfcinv", "erfinv", "floor", "fmax", "fmin",
-    "fmod", "maximum", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64", "opaque", "philox_uniform",
-    "power_int", "power_uint", "remainder_float", "remainder_int", "rint", "running_product",
-    "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc", "where",
+    "fmod", "maximum", "maximum_unsigned", "minimum", "modulo_int", "modulo_uint", "nextafter32", "nextafter64",
+    "opaque", "philox_uniform", "power_int", "power_uint", "remainder_float", "remainder_int", "rint",
+    "running_product", "running_sum", "scratch", "shift_left", "shift_right", "transpose", "trunc", "where",
 )
 _NARROW_FLOATS = (*CONVERSIONS, "e4m3_bits", "e5m2_bits")
 # Iterations of a grid are distributed over threads; the compiler vectorizes loops over vectors.
 _LOOPS = {ParallelType.grid_x: "parallel", ParallelType.vectorize: "simd", ParallelType.serial: "serial"}
 _THREADS = ("Threaded", "prange")
 _RUNNING = {"add": "running_sum", "mul": "running_product"}
+_UNSIGNED = frozenset({"abs", "exp", "exp2"})  # their results are positive, 0.0 or NaN
 _ROUNDINGS = {"floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
 _BY_MATH = frozenset(
     {
@@ -85,6 +92,7 @@ class CpuEmitter(Emitter):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self._counters: set[str] = set()
+        self._unsigned: frozenset[str] = frozenset()  # values that are positive, 0.0 or NaN
         self._on_stack = 0  # bytes
         self._calls = any(are_called(phase.body) for phase in kernel.phases)
 
@@ -109,6 +117,7 @@ class CpuEmitter(Emitter):
     def decorator(self, phase: Phase) -> None:
         """Print the compilation options and the signature."""
         self._on_stack = 0
+        self._unsigned = _unsigned_values(phase)
         types = [f"{storage_name(b)}[::1]" for b in phase.buffers] + [TYPE_NAMES[v.dtype] for v in phase.scalars]
         types += [TYPE_NAMES[size.dtype] for size in phase.sizes]
         parallel = any(isinstance(s, Loop) and s.parallel is ParallelType.grid_x for s in walk(phase.body))
@@ -124,6 +133,16 @@ class CpuEmitter(Emitter):
         self._line(f'    "void({", ".join(types)})",')
         self._line(f"    {', '.join(options)},")
         self._line(")")
+
+    def _statement(self, statement: Statement) -> None:
+        match statement:
+            case Store(buffer=buffer, position=position, value=Apply(_, "max", (Load() as running, x)) as step) if (
+                running.buffer == buffer and running.position == position and _is_unsigned(x, self._unsigned)
+            ):
+                text = self._call("maximum_unsigned", step.args)
+                self._line(f"{self.loaded(running)} = {text}", statement.origin)
+            case _:
+                super()._statement(statement)
 
     def loop(self, loop: Loop) -> None:
         """Print a loop; the compiler vectorizes the innermost."""
@@ -142,15 +161,30 @@ class CpuEmitter(Emitter):
         return f"where({', '.join(texts)})"
 
     def updated(self, name: str, value: Term) -> str:
-        """Return a step of a reduction that may be reordered, so that the compiler vectorizes it."""
+        """Return a step of a reduction.
+
+        Sums and products may be reordered, so that the compiler vectorizes them. A running maximum of numbers without a
+        minus sign has none either.
+        """
         match value:
             case Apply(dtype, ("add" | "mul") as fn, (Var(_, first), _)) if dtype.is_float and first == name:
                 return self._call(_RUNNING[fn], value.args)
+            case Apply(_, "max", (Var(_, first), x)) if first == name and _is_unsigned(x, self._unsigned):
+                return self._call("maximum_unsigned", value.args)
         return self.term(value)
 
     def is_slow(self, term: Apply) -> bool:
         """Whether a function takes longer than a branch; fuser_lab's functions for Float are vectorized."""
         return super().is_slow(term) and not is_vectorized(term)
+
+    def loaded(self, load: Load) -> str:
+        """Return an element of a buffer in its compute type; scratch memory of a narrower float has its bits."""
+        text = super().loaded(load)
+        return f"{REDUCED[load.buffer.dtype]}_to_float({text})" if _has_bits(load.buffer) else text
+
+    def stored(self, buffer: Buffer, value: Term) -> str:
+        """Return a value in its storage type."""
+        return super().stored(replace(buffer, role=Role.WORKSPACE) if _has_bits(buffer) else buffer, value)
 
     def subscript(self, position: Term) -> str:
         """Return a position as unsigned, because testing for negative positions prevents vectorization."""
@@ -161,7 +195,7 @@ class CpuEmitter(Emitter):
     def alloc(self, statement: Alloc) -> None:
         """Print the allocation of a row, on the stack of the thread if it fits."""
         buffer = statement.buffer
-        name = TYPE_NAMES[buffer.dtype]
+        name = storage_name(buffer) if _has_bits(buffer) else TYPE_NAMES[buffer.dtype]
         self._on_stack += (nbytes := buffer.size * buffer.dtype.itemsize)
         if self._on_stack <= LARGEST_STACK:
             text = f"scratch({buffer.size}, {name})"
@@ -254,6 +288,34 @@ class CpuEmitter(Emitter):
         if fn == "philox_uniform":
             return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
         return super().function(term)
+
+
+def _has_bits(buffer: Buffer) -> bool:
+    """Whether scratch memory holds elements as they are in a tensor."""
+    return buffer.role is Role.SCRATCH and buffer.dtype.is_reduced_float
+
+
+def _unsigned_values(phase: Phase) -> frozenset[str]:
+    """Return the names whose values are all positive, 0.0 or NaN, so that their zeros need not be told apart."""
+    made = [statement for statement in walk(phase.body) if isinstance(statement, Let)]
+    found = frozenset(let.name for let in made)
+    while signed := {let.name for let in made if let.name in found and not _is_unsigned(let.value, found)}:
+        found -= signed
+    return found
+
+
+def _is_unsigned(term: Term, known: frozenset[str]) -> bool:
+    match term:
+        case Var(name=name):
+            return name in known
+        case Apply(fn="cast", args=(x,)):
+            return x.dtype.is_float and term.dtype.is_float and _is_unsigned(x, known)
+        case Apply(fn="mul", args=(x, y)):
+            return x.dtype.is_float and x == y
+        case Apply(fn=fn, args=(x, *_)):
+            return x.dtype.is_float and fn in _UNSIGNED
+        case _:
+            return False
 
 
 def _is_infinite(term: Term) -> bool:

@@ -21,6 +21,7 @@ from fuser_lab.runtime.complex_functions import complex_functions
 from fuser_lab.runtime.pipelines import njit
 
 _CACHE_LINE = 64
+_SHORT = 16  # bits
 _KEY_0, _KEY_1 = PHILOX_KEY_STEPS
 _MULTIPLIER_0, _MULTIPLIER_1 = PHILOX_MULTIPLIERS
 
@@ -58,6 +59,8 @@ def _llvm(name: str, arity: int, *, exact: bool = False) -> Any:
 # NaN propagates, and the signs of zeros are kept.
 maximum = _llvm("llvm.maximum", 2, exact=True)
 minimum = _llvm("llvm.minimum", 2, exact=True)
+# NaN propagates. For numbers without a minus sign, for which it takes half the instructions.
+maximum_unsigned = _llvm("llvm.maximum", 2)
 floor = _llvm("llvm.floor", 1)
 ceil = _llvm("llvm.ceil", 1)
 trunc = _llvm("llvm.trunc", 1)
@@ -210,9 +213,10 @@ def transpose(
 
     Blocks of 8 x 8 elements are transposed in vector registers, in three rounds in which pairs of rows exchange half of
     their elements (the recursive transposition of 2 x 2 blocks; Eklundh 1972). In loops over elements, one of the two
-    sides would be accessed element by element.
+    sides would be accessed element by element. Blocks of elements of two bytes have twice as many rows and columns.
     """
-    side = TRANSPOSED
+    doubles = source.dtype.bitwidth == _SHORT and not (rows.literal_value | columns.literal_value) % (2 * TRANSPOSED)
+    side = 2 * TRANSPOSED if doubles else TRANSPOSED
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = ir.VectorType(context.get_data_type(source.dtype), side)

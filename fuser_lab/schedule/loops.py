@@ -14,6 +14,7 @@ from fuser_lab.targets import target_of
 CPU_PARALLEL_FROM = 1 << 17  # elements; below this number, waking the other cores costs more than it saves
 CPU_TILE = 256  # columns that are traversed several times over all rows: few enough for all of them to stay in caches
 CPU_WHOLE_ROW = 512  # columns up to which rows are not cut, so that a core reads contiguous memory
+CPU_COLUMNS_BYTES = 512 << 10  # of inputs in as many columns, which are read together if that is no more
 CPU_LEAST_TILE = 32  # columns, if there are only a few
 CPU_WIDE_TILE = 4096  # columns that are traversed once: long contiguous ranges, and sums that fit in the L1 cache
 CPU_TRANSPOSED = 64  # elements along both sides of a tile that is transposed in the L1 cache
@@ -73,6 +74,8 @@ def _columns_at_a_time(space: Space, *, parallel: bool) -> int:
     if not parallel:
         return min(run, CPU_WHOLE_ROW)
     tile, units = (run, CPU_FEW_UNITS) if run <= CPU_WHOLE_ROW else (CPU_TILE, CPU_UNITS)
+    if run > CPU_WHOLE_ROW and 0 < CPU_WHOLE_ROW * space.depth * space.read_bytes <= CPU_COLUMNS_BYTES:
+        tile = CPU_WHOLE_ROW
     while tile > CPU_LEAST_TILE and space.rows // run * -(-run // tile) < units:
         tile = CPU_TILE if tile > CPU_TILE else max(tile // 2, CPU_LEAST_TILE)
     return tile

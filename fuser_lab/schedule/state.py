@@ -47,12 +47,14 @@ class Space:
     widest tensor to be transposed, ``transposed_bytes`` the bytes per element of all of them. ``mirrored`` says whether
     both axes have the same extent and a tensor that does not fit in the L2 cache is read along both.
 
-    GPU, with reductions: ``streams`` is how many inputs are read element by element, ``read_bytes`` the bytes per
-    element of all of them. ``input_bytes`` is the bytes per element of a row that stay on chip between passes if inputs
-    are kept, ``value_bytes`` the same if values that are expensive to recompute are kept as well, ``constant_bytes``
-    the bytes that only later passes read, ``varying_bytes`` those of them that differ along the fastest axis,
-    ``sum_bytes`` the running values of one result, ``widest_sum`` the widest of
-    them. ``online`` says whether the first two passes compute only a maximum and the sum of exponentials relative to
+    With reductions: ``read_bytes`` is the bytes per element of all inputs that are read element by element (on a CPU,
+    only if columns are read several times).
+
+    GPU, with reductions: ``streams`` is the number of these inputs. ``input_bytes`` is the bytes per element of a row
+    that stay on chip between passes if inputs are kept, ``value_bytes`` the same if values that are expensive to
+    recompute are kept as well, ``constant_bytes`` the bytes that only later passes read, ``varying_bytes`` those of
+    them that differ along the fastest axis, ``sum_bytes`` the running values of one result, ``widest_sum`` the widest
+    of them. ``online`` says whether the first two passes compute only a maximum and the sum of exponentials relative to
     it. ``column_sums`` has the bytes of one column's running value for each column sum that rows add to; empty if there
     are none. ``window`` is how many elements of a result are adjacent in memory, followed by those of the next result,
     if a thread reduces whole windows.

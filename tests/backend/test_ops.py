@@ -9,6 +9,7 @@ import pytest
 from backend.fusions import TOLERANCE, D, S, build, close, numbers, one_of_each_kind
 from scipy import special
 
+from fuser_lab.codegen.generate import generate
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.interpreter import evaluate
@@ -294,6 +295,40 @@ def test_zeros_have_signs_in_maxima_and_minima(dtype: DataType) -> None:
         zeros = (x == 0) & (y == 0)
         np.testing.assert_array_equal(np.signbit(largest[zeros]), np.signbit(x[zeros]) & np.signbit(y[zeros]))
         np.testing.assert_array_equal(np.signbit(smallest[zeros]), np.signbit(x[zeros]) | np.signbit(y[zeros]))
+
+
+@pytest.mark.parametrize("dims", [[0], [1], [0, 1]], ids=str)
+@pytest.mark.parametrize("dtype", [D.Float, D.Double, D.BFloat16], ids=lambda d: d.name)
+def test_maxima_of_magnitudes(dtype: DataType, dims: list[int]) -> None:
+    x = numbers((40, 70), dtype)
+    x[3, 7], x[5, 8], x[:, 9], x[6] = np.nan, -np.inf, -0.0, -0.0
+    fusion = build(lambda fd, x: fd.ops.max(fd.ops.abs(x), dims), [x.shape], dtype)
+    plan = prepare(fusion, [(fusion, S.REDUCTION)], allow_fallback=False)
+    for given in (x, np.zeros_like(x), -np.zeros_like(x)):
+        (got,), (wanted,) = plan.run([given]), evaluate(fusion, [given])
+        np.testing.assert_array_equal(got.astype(np.float64), np.asarray(wanted).astype(np.float64))
+        assert not np.signbit(got[~np.isnan(got)]).any()
+
+
+@pytest.mark.parametrize("dims", [[0], [1]], ids=str)
+def test_zeros_are_told_apart_unless_all_are_positive(dims: list[int]) -> None:
+    def where_set(fd: Any, x: Any, y: Any) -> Any:
+        return fd.ops.max(fd.ops.where(fd.ops.gt(y, 0.5), fd.ops.abs(x), x), dims)
+
+    def squares(fd: Any, x: Any, y: Any) -> Any:
+        difference = fd.ops.sub(x, y)
+        return fd.ops.max(fd.ops.mul(difference, difference), dims)
+
+    cases: list[tuple[Callable[..., Any], bool]] = [
+        (lambda fd, x, y: fd.ops.max(fd.ops.abs(fd.ops.sub(x, y)), dims), True),
+        (squares, True),
+        (lambda fd, x, y: fd.ops.max(fd.ops.exp(fd.ops.sub(x, y)), dims), True),
+        (lambda fd, x, y: fd.ops.max(fd.ops.mul(x, y), dims), False),
+        (where_set, False),
+    ]
+    for record, unsigned in cases:
+        source = generate(build(record, [(40, 70)] * 2, D.Float), S.REDUCTION, "cpu").source
+        assert ("maximum_unsigned(" in source) is unsigned, source
 
 
 def test_complex_functions_give_numbers_where_the_reference_does() -> None:

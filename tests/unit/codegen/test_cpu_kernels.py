@@ -128,13 +128,23 @@ def test_rows_of_tiles_are_whole_cache_lines() -> None:
     assert "T0_tile[uintp((i - across) * 68 + (j - along))]" in source
 
 
+@pytest.mark.parametrize("dtype", [D.BFloat16, D.Half], ids=lambda d: d.name)
+def test_tiles_have_16_bits_where_elements_are_only_moved(dtype: DataType) -> None:
+    fusion = build(transpose_add, [(96, 72), (72, 96)], dtype)
+    inputs = [numbers((96, 72), dtype), numbers((72, 96), dtype, 1)]
+    tiles = [s.buffer for s in walk(check(fusion, S.TRANSPOSE, inputs).phases[0].body) if isinstance(s, Alloc)]
+    assert {tile.dtype for tile in tiles} == {dtype}
+    source = generate(fusion, S.TRANSPOSE, "cpu").source
+    assert "T0_tile = scratch(4352, uint16)" in source
+
+
 def test_tiles_go_through_registers_in_the_order_of_the_shortest_runs() -> None:
     # A tile reads runs of 64 elements of the input, and writes 1,024 adjacent elements of the output.
     x = numbers((1, 2, 16, 2, 64), D.BFloat16)
     fusion = build(lambda fd, x: fd.ops.neg(fd.ops.permute(x, [0, 3, 1, 4, 2])), [x.shape], D.BFloat16)
     moves = [s for s in walk(check(fusion, S.TRANSPOSE, [x]).phases[0].body) if isinstance(s, Transpose)]
     assert [(move.source.name, move.target.name, move.rows, move.columns) for move in moves] == [
-        ("rows_float", "T0_tile", 16, 64),
+        ("rows_bfloat16", "T0_tile", 16, 64),
     ]
     source = generate(fusion, S.TRANSPOSE, "cpu").source
     assert "T0[uintp(unit // 2 * 2048 + j * 128 + unit % 2 * 64 + i)]" in source
@@ -180,6 +190,34 @@ def test_sums_that_no_cache_holds_have_a_pass_of_their_own() -> None:
     assert not kernel.phases[0].name.endswith("_rows")
 
 
+def normalized_sum(fd: Any, x: Any, y: Any) -> Any:
+    o = fd.ops
+    total = o.cast(o.add(x, y), x.dtype)
+    wide = o.cast(total, D.Float)
+    size = o.rsqrt(o.add(o.mean(o.mul(wide, wide), [-1], keepdim=True), 1e-5))
+    return total, o.cast(o.mul(wide, size), x.dtype)
+
+
+@pytest.mark.parametrize("dtype", [D.Float, D.Half, D.BFloat16], ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(40, 70), (3, 5000), (1, 9), (2, 3, 50)], ids=str)
+def test_a_stored_row_is_read_back_rather_than_computed_from_several(shape: tuple[int, ...], dtype: DataType) -> None:
+    fusion = build(normalized_sum, [shape] * 2, dtype)
+    kernel = check(fusion, S.INNER_PERSISTENT, [numbers(shape, dtype), numbers(shape, dtype, 1)])
+    terms = [term for s in walk(kernel.phases[0].body) for root in terms_of(s) for term in root.walk()]
+    loads = [term.buffer.name for term in terms if isinstance(term, Load)]
+    stored = fusion.outputs[0].name
+    assert [loads.count(name) for name in ("T0", "T1", stored)] == [1, 1, 1]
+
+
+def test_a_row_stored_across_lines_is_computed_again() -> None:
+    fusion = build(normalized_sum, [(40, 70)] * 2, D.Float)
+    strides = {fusion.outputs[0].name: (1, 40)}
+    kernel = lower(fusion, S.INNER_PERSISTENT, "cpu", "kernel", strides)
+    terms = [term for s in walk(kernel.phases[0].body) for root in terms_of(s) for term in root.walk()]
+    loads = [term.buffer.name for term in terms if isinstance(term, Load)]
+    assert [loads.count(name) for name in ("T0", "T1", fusion.outputs[0].name)] == [2, 2, 0]
+
+
 # Columns
 
 
@@ -187,6 +225,15 @@ def test_sums_that_no_cache_holds_have_a_pass_of_their_own() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (40, 7), (600, 3), (17, 300)], ids=str)
 def test_sums_of_columns(shape: tuple[int, int], dtype: DataType) -> None:
     check(build(lambda fd, x: fd.ops.sum(x, [0]), [shape], dtype), S.REDUCTION, [numbers(shape, dtype)])
+
+
+@pytest.mark.parametrize(("itemsize", "rows", "tile"), [(2, 512, 512), (2, 513, 256), (4, 256, 512), (4, 512, 256)])
+def test_columns_are_read_together_as_far_as_they_stay_in_the_cache(itemsize: int, rows: int, tile: int) -> None:
+    dtype = D.BFloat16 if itemsize == 2 else D.Float
+    fusion = build(lambda fd, x: fd.ops.softmax(x, 0), [(rows, 8192)], dtype)
+    (phase,) = generate(fusion, S.OUTER_PERSISTENT, "cpu").kernel_ir.phases
+    assert phase.schedule is not None
+    assert phase.schedule.tile == tile
 
 
 def test_columns_that_go_by_once_are_cut_into_bands_of_rows() -> None:
