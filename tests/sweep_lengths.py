@@ -76,6 +76,7 @@ PROGRAMS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]] = {
     "layer_norm": (_layer_norm, _layer_norm_reference),
     "sum": (lambda fd, x: fd.ops.sum(x, [1]), lambda x: x.sum(1)),
     "max": (lambda fd, x: fd.ops.max(x, [1]), lambda x: x.max(1)),
+    "max_abs": (lambda fd, x: fd.ops.max(fd.ops.abs(x), [1]), lambda x: np.abs(x).max(1)),
     "column_sum": (lambda fd, x: fd.ops.sum(x, [0]), lambda x: x.sum(0)),
 }
 
