@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+# The rules for the states of a theme: all in the light one, since a theme changes only colours.
+RULES: dict[str, tuple[str, ...]] = {"light": (), "dark": ("color-contrast",)}
 RUN = """async ([selector, rules]) => {
   const moving = document.getAnimations().filter((one) => one.effect.getComputedTiming().endTime < Infinity);
   await Promise.allSettled(moving.map((one) => one.finished));  // what fades in has too little contrast until then

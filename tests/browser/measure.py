@@ -76,7 +76,7 @@ class Page:
     """A fresh page with the explorer of a plan, and the time to open it."""
 
     def __init__(self, browser: Browser, plan: Plan, found: Measured) -> None:
-        self.stage = Stage(browser)
+        self.stage = Stage(browser, fresh=True)
         self._session = self.stage.page.context.new_cdp_session(self.stage.page)
         self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
         before, start, begun = self._busy(), time.perf_counter(), time.thread_time()

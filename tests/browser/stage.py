@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
 from fuser_lab_widgets import assets
 
 from fuser_lab.json_text import json_text
 
-from .waiting import PATIENCE, expect
+from .pages import open_page
+from .waiting import expect
 
 if TYPE_CHECKING:
     from fuser_lab_widgets import Explorer
@@ -54,31 +56,31 @@ _CLICKED = """(item) => new Promise((done) => {
   item.dispatchEvent(new MouseEvent("click", { bubbles: true }));
 })"""
 
+# The stage that a page shows now; a page can be given the function that calls Python only once.
+_on_page: WeakKeyDictionary[Page, Stage | None] = WeakKeyDictionary()
+
 
 class Stage:
     """A page that shows an explorer; every message between the two is JSON, as between a notebook and its kernel.
 
     Messages that Python sends while it handles an event reach the page at once, so the page draws while Python
     continues. Changes in the background are sent with the answer to the next event. ``policy`` is the page's
-    Content-Security-Policy.
+    Content-Security-Policy; a ``fresh`` page is new to the browser.
     """
 
     def __init__(
-        self, browser: Browser, *, size: tuple[int, int] = (1280, 720), theme: str = "light", policy: str = "",
+        self, browser: Browser, *, size: tuple[int, int] = (1280, 720), theme: Literal["light", "dark"] = "light",
+        policy: str = "", fresh: bool = False,
     ) -> None:
-        context = browser.new_context(
-            viewport={"width": size[0], "height": size[1]}, color_scheme=theme, reduced_motion="reduce",  # type: ignore[arg-type]
-        )
-        context.set_default_timeout(PATIENCE)
-        self.page: Page = context.new_page()
-        self.errors: list[str] = []
-        self.page.on("pageerror", lambda e: self.errors.append(f"{e} {e.stack}"))
-        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        self._place = open_page(browser, size=size, theme=theme, fresh=fresh)
+        self.page, self.errors = self._place.page, self._place.errors
         self._sent: dict[str, Any] = {}
         self._handles, self._begun = False, 0.0
         self._waiting: list[str] = []
         self.python_seconds = 0.0  # processor time of Python for the last picture, from the event until it was sent
-        self.page.expose_function("toPython", self._take)
+        if self.page not in _on_page:
+            self.page.expose_function("toPython", lambda text, page=self.page: _to_python(page, text))
+        _on_page[self.page] = self
         script = json_text(assets.script()).replace("</", "<\\/")
         allowed = f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if policy else ""
         self.page.set_content(_PAGE % (allowed, assets.style(), str(theme == "light").lower(), script))
@@ -126,7 +128,8 @@ class Stage:
 
     def close(self) -> None:
         """Close the page."""
-        self.page.context.close()
+        _on_page[self.page] = None
+        self._place.close()
 
     def _wait(self, timeout: float | None = None) -> None:
         """Wait as the explorer does, once all events are handled: this thread handles them, and others wait for it."""
@@ -164,3 +167,6 @@ class Stage:
         return json_text(news)
 
 
+def _to_python(page: Page, text: str) -> str:
+    stage = _on_page[page]
+    return "{}" if stage is None else stage._take(text)

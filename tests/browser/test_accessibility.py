@@ -1,26 +1,29 @@
 """axe-core on the live explorer in JupyterLab, in every visually different state."""
 
 import pytest
-from browser.accessibility import serious_findings
+from browser.accessibility import RULES, serious_findings
 from browser.test_explorer import REAL, SHOW
 from browser.waiting import eventually
 
 pytestmark = pytest.mark.browser
 
-# A theme changes only colours.
-RULES = {"light": (), "dark": ("color-contrast",)}
-
 
 @pytest.mark.parametrize("theme", RULES)
 def test_axe_finds_nothing_serious_in_any_state(open_explorer, theme):
-    """Checks the whole explorer at first and after large changes, otherwise the changed part; test_tabs.py has tabs."""
+    """Checks the colours of the whole explorer, and by all rules what has changed, and all of it once.
+
+    In JupyterLab's page, all rules take seconds; the tests of a bare page apply them in most states and in every tab.
+    """
     desk = open_explorer(REAL, theme=theme)
     explorer, page = desk.explorer, desk.page
 
     def findings(selector=".fl-explorer"):
         return serious_findings(page, selector, rules=RULES[theme])
 
-    found = {"first": findings()}
+    def colours():
+        return serious_findings(page, rules=("color-contrast",))
+
+    found = {"first": colours()}
     for kind, name in (("inside", "an edge"), ("boundary", "a boundary")):
         edges = explorer.locator(f".fl-edge.fl-{kind}")
         if edges.count():
@@ -29,7 +32,7 @@ def test_axe_finds_nothing_serious_in_any_state(open_explorer, theme):
             found[name] = findings(".fx-inspector")
     explorer.locator(".fl-op").first.click()
     explorer.locator(".fx-inspector").get_by_text("Schedulers, in order").wait_for()
-    found["an op"] = findings()
+    found["an op"] = colours()
     page.keyboard.press("?")
     explorer.get_by_role("dialog", name="Keys").wait_for()
     found["keys"] = findings("[role=dialog]")

@@ -5,9 +5,10 @@ import json
 import zlib
 
 import pytest
-from browser.accessibility import serious_findings
+from browser.accessibility import RULES, serious_findings
+from browser.pages import open_page
 from browser.stage import Stage
-from browser.waiting import PATIENCE, expect
+from browser.waiting import expect
 from fuser_lab_widgets import Explorer, assets
 from fuser_lab_widgets.baked import baked
 from fuser_lab_widgets.saved import saved
@@ -46,11 +47,11 @@ def plans():
 
 
 @pytest.fixture
-def open_page(browser, plans, tmp_path):
+def show(browser, plans, tmp_path):
     """Show the explorer of the plans in a page of a host; returns the page."""
-    contexts = []
+    opened = []
 
-    def open_it(host, *, system="light", width=1000, motion="no-preference"):
+    def open_it(host, *, system="light", width=1000, still=False):
         kind, css, paper, panel = HOSTS[host]
         mark = f'data-vscode-theme-kind="{kind}"' if kind else ""
         data = base64.b64encode(zlib.compress(json.dumps(baked(plans)).encode())).decode()
@@ -58,18 +59,15 @@ def open_page(browser, plans, tmp_path):
         path.write_text(PAGE.format(
             paper=paper, panel=panel, css=css, kind=mark, style=assets.style(), data=data,
             script=assets.report_script()))
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=system, reduced_motion=motion, offline=True)
-        contexts.append(context)
-        context.set_default_timeout(PATIENCE)
-        page = context.new_page()
-        page.goto(path.as_uri())
-        page.locator(".fl-op").first.wait_for()
-        return page
+        place = open_page(browser, size=(width, 900), theme=system, still=still)
+        opened.append(place)
+        place.page.goto(path.as_uri())
+        place.page.locator(".fl-op").first.wait_for()
+        return place.page
 
     yield open_it
-    for context in contexts:
-        context.close()
+    for place in opened:
+        place.close()
 
 
 def has_colour(page, selector, what, text):
@@ -81,9 +79,9 @@ def rgb(text):
 
 
 @pytest.mark.parametrize("host", list(HOSTS))
-def test_vs_codes_theme_decides_whatever_the_system_prefers(open_page, shots, host):
+def test_vs_codes_theme_decides_whatever_the_system_prefers(show, shots, host):
     is_light = host == "light"
-    page = open_page(host, system="dark" if is_light else "light")
+    page = show(host, system="dark" if is_light else "light")
     _, _, paper, panel = HOSTS[host]
     has_colour(page, ".fl-explorer", "background-color", rgb(paper))
     has_colour(page, ".fx-head", "background-color", rgb(panel))
@@ -94,7 +92,7 @@ def test_vs_codes_theme_decides_whatever_the_system_prefers(open_page, shots, ho
     has_colour(page, ".cell-output-ipywidget-background", "background-color", "rgba(0, 0, 0, 0)")
     page.locator(".fl-op").first.click()
     page.locator(".fx-inspector").get_by_text("Schedulers, in order").wait_for()
-    assert serious_findings(page, rules=() if is_light else ("color-contrast",)) == []  # settled: the answer is shown
+    assert serious_findings(page, rules=RULES["light" if is_light else "dark"]) == []  # settled: the answer is shown
     page.screenshot(path=shots / f"vscode-{host}.png")
 
 
@@ -111,17 +109,13 @@ def test_what_a_notebook_keeps_works_under_vs_codes_policy(browser, plans, tmp_p
         f'<body class="vscode-dark" data-vscode-theme-kind="vscode-dark">{saved(plans, "abc")}</body>',
         encoding="utf-8",
     )
-    context = browser.new_context(viewport={"width": 1000, "height": 900}, offline=True)
-    context.set_default_timeout(PATIENCE)
-    page, errors = context.new_page(), []
-    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto(path.as_uri())
-    frame = page.frame_locator(".fl-saved iframe")
+    place = open_page(browser, size=(1000, 900))
+    place.page.goto(path.as_uri())
+    frame = place.page.frame_locator(".fl-saved iframe")
     frame.locator(".fl-op").first.click()
     frame.get_by_text("Schedulers, in order").wait_for()
-    assert errors == []
-    context.close()
+    assert place.errors == []
+    place.close()
 
 
 def test_the_live_explorer_needs_nothing_that_a_notebook_defines(browser, plans):
@@ -148,20 +142,20 @@ def test_the_live_explorer_needs_nothing_that_a_notebook_defines(browser, plans)
     stage.close()
 
 
-@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-def test_nothing_glides_for_who_asked_for_less_motion(open_page, motion):
-    page = open_page("light", motion=motion)
+@pytest.mark.parametrize("still", [True, False])
+def test_nothing_glides_for_who_asked_for_less_motion(show, still):
+    page = show("light", still=still)
     running = page.evaluate("""() => new Promise((done) => {
       const drawn = () => done(document.getAnimations().length);
       document.querySelector('.fl-explorer').addEventListener('fuser-lab-drawn', drawn, { once: true });
       document.querySelector('[data-key="1"]').click();
     })""")
-    assert (running == 0) == (motion == "reduce")
+    assert (running == 0) == still
 
 
 @pytest.mark.parametrize(("width", "columns"), [(1400, 3), (900, 2), (600, 1)])
-def test_columns_follow_the_width_and_nothing_sticks_out(open_page, shots, width, columns):
-    page = open_page("light", width=width)
+def test_columns_follow_the_width_and_nothing_sticks_out(show, shots, width, columns):
+    page = show("light", width=width)
     page.locator(".fl-op").first.click()
     page.locator(".fx-inspector").get_by_text("Schedulers, in order").wait_for()
     page.get_by_role("button", name="Decisions", exact=True).click()

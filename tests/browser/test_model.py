@@ -1,8 +1,8 @@
 """The map of a captured model: modules open, a region is opened by its module's path, edited and run."""
 
 import pytest
-from browser.accessibility import serious_findings
-from browser.test_accessibility import RULES
+from browser.accessibility import RULES, serious_findings
+from browser.pages import open_page
 from browser.test_explorer import PAINTED, crowding
 from browser.waiting import eventually, expect, until
 from fuser_lab_widgets import assets
@@ -175,7 +175,8 @@ def test_an_answer_that_comes_late_does_not_take_the_focus(browser):
     names = {}
     exec(MODEL, names)
     shown = names["shown"].map
-    page = browser.new_page()
+    place = open_page(browser, size=(1280, 720))
+    page = place.page
     page.set_content(BARE % json_text(assets.map_script()).replace("</", "<\\/"))
     page.wait_for_function("() => window.show")
 
@@ -205,7 +206,7 @@ def test_an_answer_that_comes_late_does_not_take_the_focus(browser):
     page.keyboard.press("Enter")
     answer()
     expect(page.locator("[data-box]").first).to_be_focused()
-    page.close()
+    place.close()
 
 
 LARGE = """\

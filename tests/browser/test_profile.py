@@ -7,8 +7,9 @@ import re
 import numpy as np
 import pytest
 from browser.accessibility import serious_findings
+from browser.pages import open_page
 from browser.stage import Stage
-from browser.waiting import PATIENCE, expect
+from browser.waiting import expect
 from fuser_lab_widgets import Explorer
 from fuser_lab_widgets.saved import saved
 
@@ -63,6 +64,7 @@ def test_lines_have_their_bytes_and_the_kernel_its_bound(browser, shots, theme, 
     assert serious_findings(page) == []  # settled
     root.screenshot(path=shots / f"source-profile-{theme}-{size[0]}.png")
     assert stage.errors == []
+    stage.close()
     explorer.close()
 
 
@@ -87,6 +89,7 @@ def test_counters_and_names_are_shown_as_text(browser):
     expect(told).to_contain_text("from memory, by counters 4.00 MB; through L2 9.00 MB")
     assert told.locator("img").count() == 0  # settled
     assert stage.errors == []
+    stage.close()
     explorer.close()
 
 
@@ -94,15 +97,13 @@ def test_a_page_without_a_kernel_shows_the_profile(browser, tmp_path):
     plan = softmax()
     page_path = tmp_path / "saved.html"
     page_path.write_text(f"<!DOCTYPE html><body>{saved([plan], 'abc', profile=fl.profile(plan))}", encoding="utf-8")
-    context = browser.new_context(viewport={"width": 1300, "height": 900}, offline=True)
-    context.set_default_timeout(PATIENCE)
-    page = context.new_page()
-    page.goto(page_path.as_uri())
-    frame = page.frame_locator(".fl-saved iframe")
+    place = open_page(browser, size=(1300, 900))
+    place.page.goto(page_path.as_uri())
+    frame = place.page.frame_locator(".fl-saved iframe")
     frame.get_by_role("tab", name="Source").click()
     frame.get_by_role("button", name="Profile", exact=True).click()
     expect(frame.locator(".fx-panel")).to_contain_text("The profile is of the kernels for cuda.")
     frame.get_by_role("button", name="CUDA", exact=True).click()
     expect(frame.get_by_role("listbox", name="Profile, H200")).to_contain_text("By the roofline of H200")
     expect(frame.locator(".fx-cost:not(:empty)").first).to_contain_text("MB")
-    context.close()
+    place.close()

@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from browser.waiting import PATIENCE, eventually, expect, until
+from browser.pages import open_page
+from browser.waiting import eventually, expect, until
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
@@ -32,28 +33,18 @@ def plans():
 @pytest.fixture
 def open_report(browser, tmp_path):
     """Open a report from disk in a browser without network; returns the page, its requests, its errors."""
-    pages = []
+    opened = []
 
-    def open_it(*plans, theme="light", scripts=True, **options):
+    def open_it(*plans, theme="light", **options):
         path = fl.report(list(plans), tmp_path / "report.html", **options)
-        context = browser.new_context(
-            viewport={"width": 1400, "height": 1000}, color_scheme=theme, offline=True, java_script_enabled=scripts,
-            reduced_motion="reduce",
-        )
-        context.set_default_timeout(PATIENCE)
-        page = context.new_page()
-        asked, errors = [], []
-        page.on("request", lambda r: asked.append(r.url))
-        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda e: errors.append(str(e)))
-        page.on("dialog", lambda d: errors.append(f"dialog {d.message}"))
-        page.goto(path.as_uri())
-        pages.append(page)
-        return page, asked, errors
+        place = open_page(browser, size=(1400, 1000), theme=theme)
+        opened.append(place)
+        place.page.goto(path.as_uri())
+        return place.page, place.requests, place.errors
 
     yield open_it
-    for page in pages:
-        page.context.close()
+    for place in opened:
+        place.close()
 
 
 def has_segments(page, count):
@@ -253,11 +244,14 @@ def test_hostile_text_stays_text(open_report, plans):
     assert [url for url in asked if not url.startswith("file:")] == []
 
 
-def test_without_scripts_the_plan_can_still_be_read(open_report, plans):
-    page, _, _ = open_report(plans[0], scripts=False)
+def test_without_scripts_the_plan_can_still_be_read(browser, plans, tmp_path):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(fl.report([plans[0]], tmp_path / "report.html").as_uri())
     expect(page.locator("#fl-static svg")).to_have_count(1)
     expect(page.locator("#fl-static table tbody tr")).to_have_count(len(plans[0].segments))
     expect(page.locator("#fl-static")).to_have_text(re.compile(rf"{len(plans[0].segments)}\s*segments"))
+    context.close()
 
 
 def test_a_link_leads_to_the_plan_the_selection_and_the_tab(open_report, plans):

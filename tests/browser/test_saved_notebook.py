@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from browser.waiting import PATIENCE, expect, until
+from browser.pages import open_page
+from browser.waiting import expect, until
 
 pytestmark = pytest.mark.browser
 
@@ -30,10 +31,9 @@ OPEN = "(path) => { window.jupyterapp.commands.execute('docmanager:open', { path
 @pytest.fixture
 def offline(browser):
     """A page without network."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1000}, offline=True)
-    context.set_default_timeout(PATIENCE)
-    yield context.new_page()
-    context.close()
+    place = open_page(browser, size=(1440, 1000))
+    yield place.page
+    place.close()
 
 
 def explore_in(page):

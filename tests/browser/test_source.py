@@ -6,8 +6,9 @@ import re
 
 import pytest
 from browser.accessibility import serious_findings
+from browser.pages import open_page
 from browser.stage import Stage
-from browser.waiting import PATIENCE, eventually, expect, until
+from browser.waiting import eventually, expect, until
 from fuser_lab_widgets import Explorer
 from fuser_lab_widgets.playing import player_html
 
@@ -82,11 +83,8 @@ def test_lines_are_linked_and_steps_are_followed(browser, shots, theme):
 
 
 def test_a_player_plays_by_itself_in_a_page_of_its_own(browser):
-    context = browser.new_context(viewport={"width": 1000, "height": 700}, reduced_motion="no-preference", offline=True)
-    context.set_default_timeout(PATIENCE)
-    page = context.new_page()
-    errors = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    place = open_page(browser, size=(1000, 700), still=False)
+    page = place.page
     page.set_content(player_html(softmax().segments[0].steps("cpu"), "<i>Steps</i>"))
     frame = page.frame_locator("iframe[title='<i>Steps</i>']")
     count = frame.locator(".fx-note").filter(has_text=" of ").first
@@ -101,17 +99,14 @@ def test_a_player_plays_by_itself_in_a_page_of_its_own(browser):
     page.keyboard.press("Space")
     expect(frame.get_by_role("button", name="Pause")).to_be_visible()
     expect(page.locator(".fl-play > pre")).to_be_hidden()
-    assert errors == []
-    context.close()
+    assert place.errors == []
+    place.close()
 
 
 def test_a_report_holds_the_steps_and_the_linked_lines(browser, tmp_path):
     path = fl.report([softmax()], tmp_path / "report.html")
-    context = browser.new_context(viewport={"width": 1300, "height": 900}, offline=True)
-    context.set_default_timeout(PATIENCE)
-    page = context.new_page()
-    errors = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    place = open_page(browser, size=(1300, 900))
+    page = place.page
     page.goto(path.as_uri())
     page.get_by_role("tab", name="Source").click()
     page.get_by_role("button", name="Steps").click()
@@ -128,5 +123,5 @@ def test_a_report_holds_the_steps_and_the_linked_lines(browser, tmp_path):
     expect(page.get_by_role("listbox")).to_have_count(2)
     page.get_by_role("button", name="CUDA").click()
     expect(page.get_by_role("listbox", name="Schedule")).to_contain_text("blockIdx.x")
-    assert errors == []
-    context.close()
+    assert place.errors == []
+    place.close()

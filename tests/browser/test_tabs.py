@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from browser.accessibility import serious_findings
+from browser.accessibility import RULES, serious_findings
 from browser.sizes import two_norms
 from browser.stage import Stage
 from browser.test_canvas import FAULTS, FAULTS_BELOW, SCREENS
@@ -44,7 +44,6 @@ PANEL_FAULTS = """(panel) => {
   return faults;
 }"""
 UNFOLD = "(panel) => [...panel.querySelectorAll('details')].slice(0, 2).forEach((one) => { one.open = true; })"
-RULES = {"light": (), "dark": ("color-contrast",)}  # a theme changes only colours
 
 
 def timed(plans, inputs, *, progress, cancelled):
