@@ -1,10 +1,10 @@
 """Pointwise ops: one formula for an element, one NumPy meaning, one promotion rule each."""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from fuser_lab.arguments import shown
 from fuser_lab.dtypes import DataType, Kind
@@ -97,20 +97,29 @@ for _name, _reference, _doc, _domain in _FLOAT_FUNCTIONS:
     pointwise(_name, _math(_name), _reference, _doc, FLOAT, domain=_domain)
 
 
+def _special(name: str) -> Callable[..., Array]:
+    """Return a function of `scipy.special`, whose import takes longer than that of all ops: the first call does it."""
+
+    def function(*arrays: Array) -> Array:
+        return np.asarray(getattr(import_module("scipy.special"), name)(*arrays))
+
+    return function
+
+
 _TINY = 1e-20  # the gamma function of smaller numbers is 1 / x up to rounding
 
 
 def _log_gamma(x: Array) -> Array:
     # SciPy's is -inf at -inf, where the limit is +inf, and inf for subnormal numbers, as 1 / x is.
-    found = special.gammaln(np.where(np.equal(x, -np.inf), -x, x))
+    found = _special("gammaln")(np.where(np.equal(x, -np.inf), -x, x))
     return np.asarray(np.where(np.abs(x) < _TINY, -np.log(np.abs(x)), found))
 
 
 _REAL_FUNCTIONS: tuple[tuple[str, Callable[..., Any], str, Domain], ...] = (
-    ("erf", special.erf, "Error function.", ()),
-    ("erfc", special.erfc, "Complementary error function.", ()),
-    ("erfinv", special.erfinv, "Inverse of erf; infinite at -1 and 1.", _INSIDE),
-    ("erfcinv", special.erfcinv, "Inverse of erfc; infinite at 0 and 2.", ((0.05, 1.95),)),
+    ("erf", _special("erf"), "Error function.", ()),
+    ("erfc", _special("erfc"), "Complementary error function.", ()),
+    ("erfinv", _special("erfinv"), "Inverse of erf; infinite at -1 and 1.", _INSIDE),
+    ("erfcinv", _special("erfcinv"), "Inverse of erfc; infinite at 0 and 2.", ((0.05, 1.95),)),
     ("lgamma", _log_gamma, "Natural logarithm of the magnitude of the gamma function.", ((0.5, 6.0),)),
 )
 for _name, _reference, _doc, _domain in _REAL_FUNCTIONS:
@@ -119,7 +128,7 @@ for _name, _reference, _doc, _domain in _REAL_FUNCTIONS:
 
 def _logistic(x: Array) -> Array:
     if not np.iscomplexobj(x):
-        return np.asarray(special.expit(x))
+        return _special("expit")(x)
     left = np.real(x) < 0  # if exp(-x) may overflow
     power = np.exp(np.where(left, x, -x))
     return np.asarray(np.where(left, power, 1) / (1 + power))

@@ -1,17 +1,65 @@
-"""Connected components of a graph given by pairs of numbers."""
+"""Connected components of a graph given by pairs of numbers.
+
+They are computed without SciPy: the import of its sparse graphs takes longer than the segmentation of most fusions.
+"""
 
 from collections.abc import Sequence
 
-import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-
 
 def components(count: int, pairs: Sequence[tuple[int, int]], *, strongly: bool = False) -> list[int]:
-    """Return the component of each of ``count`` vertices; ``strongly`` follows the direction of the pairs."""
-    if not count:
-        return []
-    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count))
-    label = connected_components(graph.tocsr(), directed=True, connection="strong" if strongly else "weak")[1]
-    return [int(component) for component in label]
+    """Return the component of each of ``count`` vertices; ``strongly`` follows the direction of the pairs.
+
+    Components are numbered in the order of their first vertices.
+    """
+    representative = _strong(count, pairs) if strongly else _weak(count, pairs)
+    number: dict[int, int] = {}
+    return [number.setdefault(vertex, len(number)) for vertex in representative]
+
+
+def _weak(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """Return a vertex of the component of each vertex, by union and find."""
+    parent = list(range(count))
+
+    def root(vertex: int) -> int:
+        while parent[vertex] != vertex:
+            parent[vertex] = vertex = parent[parent[vertex]]
+        return vertex
+
+    for a, b in pairs:
+        parent[root(b)] = root(a)
+    return [root(vertex) for vertex in range(count)]
+
+
+def _strong(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """Return a vertex of the component of each vertex, by Tarjan's algorithm without recursion."""
+    after: list[list[int]] = [[] for _ in range(count)]
+    for a, b in pairs:
+        after[a].append(b)
+    found = [-1] * count
+    visit = [-1] * count
+    lowest = [-1] * count  # the earliest visit, among vertices without a component, that a vertex reaches
+    open_ones: list[int] = []  # visited, without a component
+    visits = 0
+    for first in range(count):
+        path = [(first, iter(after[first]))] if visit[first] < 0 else []
+        while path:
+            vertex, others = path[-1]
+            if visit[vertex] < 0:
+                visit[vertex] = lowest[vertex] = visits
+                visits += 1
+                open_ones.append(vertex)
+            for other in others:
+                if visit[other] < 0:
+                    path.append((other, iter(after[other])))
+                    break
+                if found[other] < 0:
+                    lowest[vertex] = min(lowest[vertex], visit[other])
+            else:
+                path.pop()
+                if path:
+                    before, _ = path[-1]
+                    lowest[before] = min(lowest[before], lowest[vertex])
+                if lowest[vertex] == visit[vertex]:
+                    while found[vertex] < 0:
+                        found[open_ones.pop()] = vertex
+    return found

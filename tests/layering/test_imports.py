@@ -363,6 +363,16 @@ def test_segmenting_and_drawing_need_no_numba_torch_or_ipython():
     in_fresh_python(BLOCK + SEGMENT_AND_DRAW)
 
 
+@pytest.mark.skipif(not (REPOSITORY / "fuser_lab" / "api.py").exists(), reason="there is no public API yet")
+def test_segmenting_and_drawing_load_nothing_of_scipy():
+    """It would take as long to import as all that they need."""
+    in_fresh_python(SEGMENT_AND_DRAW + """
+import sys
+loaded = sorted(name for name in sys.modules if name.startswith("scipy."))
+assert not loaded, loaded
+""")
+
+
 @pytest.mark.skipif(
     not (REPOSITORY / "widgets" / "fuser_lab_widgets" / "assets.py").exists(), reason="there are no assets yet"
 )
