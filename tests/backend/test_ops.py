@@ -127,7 +127,7 @@ def test_rounding_to_16_bits_is_to_nearest_even(dtype: DataType) -> None:
     assert np.isnan(got.astype(np.float32)[nan]).all()
 
 
-@pytest.mark.parametrize("dtype", [*DTYPES, D.ComplexFloat, D.ComplexDouble], ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", one_of_each_kind([*DTYPES, D.ComplexFloat, D.ComplexDouble]), ids=lambda d: d.name)
 def test_reductions(dtype: DataType) -> None:
     names = ["sum", "prod"] if dtype.is_complex else ["sum", "prod", "max", "min"]
     for shape, dims in (((4, 50), [1]), ((50, 4), [0])):

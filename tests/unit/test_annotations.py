@@ -17,6 +17,8 @@ from fuser_lab.report.view_model import view_plan
 DATA = Path(__file__).parents[1] / "data"
 GALLERY = json.loads((DATA / "gallery.json").read_text())
 CASES = {case["id"]: case for case in GALLERY}
+# Like others, and among the largest.
+MORE = {"rope_llama2_fwd", "rope_llama3_fwd", "rope_llama3_bwd", "dit_layernorm_bwd_io", "dropout_add_layernorm_bwd"}
 
 
 def defined():
@@ -50,7 +52,9 @@ def ops(plan):
     return [[expr.op.name for expr in segment.exprs] for segment in plan.segments]
 
 
-@pytest.mark.parametrize("name", [*fl.examples.names(), *CASES])
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.matrix] if name in MORE else []) for name in (*fl.examples.names(), *CASES)
+])
 def test_plan_definition_and_every_text_give_the_same_hash(name):
     fd, inputs = fl.example(name, "full") if name in fl.examples.names() else gallery(name)
     plan = fl.segment(fd, inputs)

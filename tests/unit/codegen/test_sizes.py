@@ -70,7 +70,7 @@ CASES: dict[str, tuple[Any, S, Shapes, int, int]] = {
     "joined": (joined, S.RESIZE, lambda n: [(n, 48), (2 * n, 48)], 8, 8),
     "planes": (lambda fd, x: fd.ops.neg(fd.ops.permute(x, [0, 2, 1])), S.TRANSPOSE, lambda n: [(n, 9, 20)], 4, 4),
 }
-SIZES = [*range(1, 18), *(n * n + n // 3 for n in range(5, 84, 4)), 40_000, 65_536, 99_991]
+SIZES = [*range(1, 18), *(n * n + n // 3 for n in range(5, 84, 8)), 40_000, 65_536, 99_991]
 
 
 def fusion_of(name: str, size: int, dtype: DataType = D.Float) -> tuple[Fusion, S]:

@@ -212,7 +212,9 @@ def test_a_png_says_what_is_missing(shown, tmp_path, monkeypatch):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("what", ["fusion", "plan", "segment", "log", "timings", "diff"])
+@pytest.mark.parametrize("what", [
+    "plan", "timings", *(pytest.param(what, marks=pytest.mark.matrix) for what in ("fusion", "segment", "log", "diff")),
+])
 def test_a_browser_draws_the_png_in_colour(shown, what, tmp_path, monkeypatch, browser_path):
     monkeypatch.setenv("FUSER_LAB_BROWSER", browser_path)
     root = ET.fromstring(shown[what].save(tmp_path / "x.svg").read_text())

@@ -12,7 +12,10 @@ from tests.unit.test_annotations import CASES, gallery, is_hint
 from tests.unit.widgets.test_explorer import Page
 
 FLOAT = DataType.Float
-FEW = ("rope_phi3_fwd", "group_norm_silu", "mistral_pre_matmul", "linear_chain_30")  # the other cases take much longer
+LONG = {"llama3_rope_backward", "dropout_add_layer_norm", "layer_norm"}
+FEW = (  # the other cases take much longer, and so do the long examples
+    "rope_phi3_fwd", "group_norm_silu", "mistral_pre_matmul", "linear_chain_30", *set(fl.examples.names()) - LONG,
+)
 
 
 @pytest.fixture
@@ -194,7 +197,7 @@ def test_the_annotated_plan_is_compared_with_the_plain_one_and_reset_goes_back_t
 
 
 @pytest.mark.parametrize("name", [
-    *fl.examples.names(), *FEW, *(pytest.param(name, marks=pytest.mark.matrix) for name in CASES if name not in FEW),
+    pytest.param(name, marks=[] if name in FEW else [pytest.mark.matrix]) for name in (*fl.examples.names(), *CASES)
 ])
 def test_click_python_and_pasted_text_have_the_same_hash(open_page, name):
     fd, inputs = gallery(name) if name in CASES else fl.example(name, "full")
