@@ -9,9 +9,13 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Launch, Role, Statement
 from fuser_lab.codegen.nest_lowering import extent_of
 from fuser_lab.codegen.nests import flattened, trial
+from fuser_lab.codegen.values import applied
 from fuser_lab.codegen.vectorize import accesses, best_width
-from fuser_lab.ir.term import Term, apply
+from fuser_lab.cost.work import function_class
+from fuser_lab.ir import Expr, Scalar
+from fuser_lab.ir.term import Apply, Term, Var, apply
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.ops import OPS
 from fuser_lab.schedule.gpu_elements import LOOKUPS
 from fuser_lab.schedule.state import Space
 
@@ -29,7 +33,10 @@ class ElementNest(LookupNest):
             return space
         looked_up = space.rows % space.vector == 0 and bool(self._lookups())
         least = LOOKUPS if looked_up else 1
-        return replace(space, repeats=self._repeats(space.rows, space.vector, least), looked_up=looked_up)
+        return replace(
+            space, repeats=self._repeats(space.rows, space.vector, least), looked_up=looked_up,
+            slow_scalars=any(map(_is_slow_scalar, self._fusion.exprs)),
+        )
 
     def _repeats(self, count: int, vector: int, least: int) -> int:
         """Return how many chunks of a thread share inputs that do not fit in the L1 cache.
@@ -133,3 +140,12 @@ class ElementNest(LookupNest):
         if rounds * schedule.unroll * grid > count:
             stack.enter_context(values.guard(position < count))
         return position
+
+
+def _is_slow_scalar(expr: Expr) -> bool:
+    """Whether an expression computes a scalar, which every thread does, by a slow function."""
+    if not isinstance(expr.outputs[0], Scalar) or OPS[expr.op.name].scalar is None:
+        return False
+    operands = [Var(value.dtype.compute, value.name) for value in expr.inputs]
+    parts = applied(expr, operands).walk()
+    return any(isinstance(part, Apply) and function_class(part.fn) == "special" for part in parts)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from fuser_lab.codegen.gpu_common import GpuReductions
-from fuser_lab.codegen.index_map import Index, Read, element_term
+from fuser_lab.codegen.index_map import Index, Read, counted, element_term
 from fuser_lab.codegen.index_math import simplify, variables
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Role, Store
 from fuser_lab.codegen.nest_lowering import Places
@@ -42,11 +42,17 @@ class LookupNest(GpuReductions):
         for expr in self._fusion.exprs:
             depth = max((depths.get(value, 0) for value in expr.inputs), default=0)
             is_needed = expr.kind is OpKind.INDEXING and expr.out in needed and expr.out in self._nest.index
-            if is_needed and _positions(expr, self._nest.index[expr.out]):
+            if is_needed and self._positions(expr, self._nest.index[expr.out]):
                 depth += 1
                 found[expr] = depth
             depths.update((out, depth) for out in expr.tensor_outputs)
         return {expr: depth for expr, depth in found.items() if depth <= DEEPEST}
+
+    def _positions(self, expr: Expr, at: Index) -> list[Read]:
+        """Return the elements that are the positions of a look-up and are data."""
+        casts = (t for t in element_term(expr, at).walk() if isinstance(t, Apply) and t.dtype is DataType.Index)
+        reads = (t.args[0] for t in casts if t.fn == "cast")
+        return [read for read in reads if isinstance(read, Read) and counted(read, self._fusion.producers) is None]
 
     @property
     def _looks_up_ahead(self) -> bool:
@@ -68,7 +74,7 @@ class LookupNest(GpuReductions):
                     return [(expr.out, values.simplified(nest.at(expr.out, places))) for expr in exprs]
 
                 def positions(places: Places, exprs: list[Expr] = exprs) -> Elements:
-                    reads = (read for expr in exprs for read in _positions(expr, nest.at(expr.out, places)))
+                    reads = (read for expr in exprs for read in self._positions(expr, nest.at(expr.out, places)))
                     found = [(read.tensor, values.simplified(read.index)) for read in reads]
                     return list(dict.fromkeys((*found, *self._shared_by_neighbours(places))))
 
@@ -135,12 +141,6 @@ class LookupNest(GpuReductions):
             stack.enter_context(self._inlined({chunk.name: (0, max(whole - 1, 0))}))
             v: Term = self._loop(stack, "v", width, ParallelType.vectorize) if width > 1 else index(0)
             yield u, v, self._flat(self._nest.kept, chunk * width + v)
-
-
-def _positions(expr: Expr, at: Index) -> list[Read]:
-    """Return the elements that are the positions of a look-up."""
-    casts = (t for t in element_term(expr, at).walk() if isinstance(t, Apply) and t.dtype is DataType.Index)
-    return [t.args[0] for t in casts if t.fn == "cast" and isinstance(t.args[0], Read)]
 
 
 def _kept_as(dtype: DataType) -> DataType:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fuser_lab.codegen.index_math import Ranges, simplify
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView
+from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Const, Term, Var
 from fuser_lab.ops import OPS, Element
 from fuser_lab.ops.registry import Positions
@@ -66,6 +66,28 @@ def element_term(expr: Expr, index: Index) -> Term:
     return entry.element(
         Element(index=index, read=read, inputs=expr.inputs, out=expr.out, attrs=dict(expr.attrs)),
     )
+
+
+def counted(read: Read, producers: Mapping[Val, Expr]) -> Term | None:
+    """Return an element of an iota, or of a view of one, as index arithmetic; None for other elements.
+
+    The steps of a slice are such positions: they are known where the kernel is written, unlike positions that are data.
+    """
+    expr = producers.get(read.tensor)
+    if expr is None or OPS[expr.op.name].element is None:
+        return None
+    if expr.kind is not OpKind.FACTORY:
+        inner = element_term(expr, read.index) if expr.kind in _MOVES else None
+        return counted(inner, producers) if isinstance(inner, Read) else None
+    if expr.op.name != "iota" or not read.dtype.is_integral:
+        return None
+    start, step = (operand.value if isinstance(operand, Scalar) else None for operand in expr.inputs)
+    if not isinstance(start, int) or not isinstance(step, int):
+        return None
+    last = start + step * max(read.tensor.numel - 1, 0)
+    if min(start, last) < 0 or max(start, last) >= 1 << (8 * expr.out.dtype.itemsize - 1):
+        return None  # such a number may wrap around
+    return read.index[0] * step + start
 
 
 def shared_axes(expr: Expr) -> tuple[Positions, ...]:
@@ -229,3 +251,4 @@ class IndexMap:
 
 
 _PLAIN_VIEWS = frozenset({OpKind.COPY, OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND})
+_MOVES = _PLAIN_VIEWS | {OpKind.RESHAPE}

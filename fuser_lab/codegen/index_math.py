@@ -16,6 +16,7 @@ Range = tuple[int, int]
 Ranges = Mapping[str, Range]
 
 _BIG = 1 << 62
+UNBOUNDED: Range = (-_BIG, _BIG)
 _KEPT = 1 << 13  # terms whose forms are cached: a kernel has few, but needs each of them dozens of times
 _COMPARED = {"lt", "le", "gt", "ge", "eq", "ne"}
 _INDEX_FUNCTIONS = _COMPARED | {"and", "or", "not", "add", "sub", "mul", "floordiv", "mod"}

@@ -2,9 +2,9 @@
 
 ``1 + tanh(x)``, as in the tanh form of GELU, is ``2 / (1 + exp(-2 x))``, with half the instructions and without
 cancellation where tanh is near -1. ``1 / (1 + exp(-x))``, the logistic function, multiplies by an approximate
-reciprocal, which is as accurate as the exponential. ``cos(2 pi x)``, as in normal numbers by Box and Muller, needs no
-reduction by an inexact pi. A bound at or beyond the largest ``e4m3`` number has no effect before a conversion to e4m3,
-which saturates anyway.
+reciprocal, which is as accurate as the exponential; ``x / (1 + exp(-x))``, SiLU, is x times that. ``cos(2 pi x)``, as
+in normal numbers by Box and Muller, needs no reduction by an inexact pi. A bound at or beyond the largest ``e4m3``
+number has no effect before a conversion to e4m3, which saturates anyway.
 """
 
 import math
@@ -65,6 +65,11 @@ def _cheaper(value: Term, known: Mapping[str, Term]) -> Term:
             (Const(_, one), Apply(_, "add", (Const(_, other), Apply(_, "exp", (Apply(_, "neg", (x,)),))))),
         ) if one == other == 1:
             return Apply(DataType.Float, "sigmoid", (_cheaper(x, known),))
+        case Apply(
+            DataType.Float, "div", (x, Apply(_, "add", (Const(_, one), Apply(_, "exp", (Apply(_, "neg", (other,)),))))),
+        ) if one == 1 and x == other:
+            argument = _cheaper(x, known)
+            return Apply(DataType.Float, "mul", (argument, Apply(DataType.Float, "sigmoid", (argument,))))
         case Apply(dtype, "cos", (Apply(_, "mul", (turns, Const(_, number))),)) if number == 2 * math.pi:
             return Apply(dtype, "cos_turns", (_cheaper(turns, known),))
         case Apply(DataType.Float8_e4m3fn as dtype, "cast", (x,)):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from fuser_lab.codegen.index_map import Index, Read, ReadScalar, element_term, index_var, operand_index
+from fuser_lab.codegen.index_map import Index, Read, ReadScalar, counted, element_term, index_var, operand_index
 from fuser_lab.codegen.index_math import FixedRanges, Ranges, fixed, is_index, narrowed, negated, simplify, variables
 from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Loop, Statement, Store
 from fuser_lab.codegen.layout import Layout
@@ -303,7 +303,8 @@ class Values:
         """Return a term in which data-dependent positions are index variables, so that conditions can guard them."""
         match term:
             case Apply(DataType.Index, "cast", (Read() | ReadScalar() as source,)):
-                return self._position(source, expr)
+                known = counted(source, self._fusion.producers) if isinstance(source, Read) else None
+                return self._position(source, expr) if known is None else simplify(known, self.scope.ranges)
             case Apply(dtype, fn, args):
                 return simplify(Apply(dtype, fn, tuple(self._placed(a, expr) for a in args)), self.scope.ranges)
             case Read(dtype, tensor, index):

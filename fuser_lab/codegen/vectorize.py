@@ -14,7 +14,19 @@ iterations come first, so that several are in flight before any is used.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from fuser_lab.codegen.index_math import Linear, linear, simplify, substitute, to_term, variables
+from fuser_lab.codegen.index_math import (
+    UNBOUNDED,
+    Linear,
+    Range,
+    Ranges,
+    linear,
+    narrowed,
+    range_of,
+    simplify,
+    substitute,
+    to_term,
+    variables,
+)
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
@@ -35,7 +47,7 @@ from fuser_lab.codegen.kernel_ir import (
 )
 from fuser_lab.codegen.progressions import ACCESS_BYTES, Access, access_of, divisor, resolved
 from fuser_lab.codegen.unconditional import depends_on, made_of_data
-from fuser_lab.codegen.windows import Loops, Window, holds_for, place_of, windows_of
+from fuser_lab.codegen.windows import Key, Loops, Window, holds_for, place_of, window_of, windows_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, cast, index
 from fuser_lab.ir.transform import ParallelType
@@ -58,7 +70,8 @@ class _Moves:
     before: list[Statement] = field(default_factory=list)
     after: list[Statement] = field(default_factory=list)
     drawn: dict[tuple[Term, ...], tuple[Buffer, Term]] = field(default_factory=dict)
-    windows: dict[tuple[Buffer, Term], tuple[Window, Buffer, Term]] = field(default_factory=dict)  # words, slot
+    windows: dict[Key, tuple[Window, ...]] = field(default_factory=dict)
+    rooms: dict[Window, tuple[Buffer, Term]] = field(default_factory=dict)  # words and slot of each window
 
 
 class _Vectorizer:
@@ -68,12 +81,14 @@ class _Vectorizer:
         self._allocs: list[Alloc] = []
         self._spare: list[Buffer] = []  # words that are unused at the current statement
         self._known: dict[str, Term] = {}
+        self._ranges: Ranges = {}  # of index variables
         self._data = made_of_data(body)
         self._slot: Term = index(0)  # slot of the first word in this iteration of the enclosing UNROLL loop
         self._rounds = 1
 
     def _learn(self, name: str, value: Term) -> None:
         """Record the definition of an index variable, because names may be reused in the next block."""
+        self._ranges = {**self._ranges, name: range_of(linear(value, self._ranges), self._ranges)}
         self._known[name] = resolved(value, self._known)
 
     def run(self) -> Block:
@@ -87,12 +102,19 @@ class _Vectorizer:
     def _statement(self, statement: Statement) -> Iterator[Statement]:
         if isinstance(statement, Loop):
             self._known.pop(statement.var, None)
+            self._ranges = {**self._ranges, statement.var: _bounds(statement)}
         match statement:
             case Let(name=name, value=value) if value.dtype is DataType.Index and not _loads(value):
                 self._learn(name, value)
                 yield statement
-            case If(then=then, otherwise=otherwise):
-                yield replace(statement, then=self._block(then), otherwise=self._block(otherwise))
+            case If(condition=condition, then=then, otherwise=otherwise):
+                outer = self._ranges
+                self._ranges = narrowed(condition, outer, holds=True)
+                first = self._block(then)
+                self._ranges = narrowed(condition, outer, holds=False)
+                second = self._block(otherwise)
+                self._ranges = outer
+                yield replace(statement, then=first, otherwise=second)
             case Loop(parallel=ParallelType.vectorize, start=Const(_, 0), stop=Const()):
                 yield from self._vector_loop(statement)
             case Loop(parallel=ParallelType.unroll, start=Const(_, 0), stop=Const()):
@@ -114,14 +136,15 @@ class _Vectorizer:
         stored = {s.buffer.name for s in walk(loop.body) if isinstance(s, Store)}
         moves = _Moves()
         inside = {loop.var} | {s.name for s in walk(loop.body) if isinstance(s, Let | Reduce)}
-        body = self._moved(loop.body, _Around(loop=loop, count=count, written=stored, inside=inside), moves)
+        around = _Around(loop=loop, count=count, written=stored, inside=inside)
+        self._load_windows(loop.body, around, moves)
+        body = self._moved(loop.body, around, moves)
         yield from moves.before
         yield replace(loop, body=body)
         yield from moves.after
 
     def _moved(self, statements: Block, around: "_Around", moves: _Moves) -> Block:
         """Return the statements with words instead of memory; collect the moves in the order of the statements."""
-        self._load_windows(statements, around, moves)
         result: list[Statement] = []
         for statement in statements:
             match statement:
@@ -135,11 +158,13 @@ class _Vectorizer:
                     result.append(self._written(replace(statement, value=value), around, moves))
                 case If(condition=condition, then=then, otherwise=otherwise) if self._is_outside(condition, around):
                     branches = []
-                    sides = (_Moves(), _Moves())
+                    sides = tuple(_Moves(windows=dict(moves.windows), rooms=dict(moves.rooms)) for _ in range(2))
                     first, spare, left = len(self._allocs), self._spare, []
                     for side, inner in zip(sides, (then, otherwise), strict=True):
                         # Only one branch runs, so both may use the same words.
                         self._spare = [*spare, *(a.buffer for a in self._allocs[first:])]
+                        if depends_on(condition, self._data):
+                            self._load_windows(inner, around, side)
                         branches.append(self._moved(inner, around, side))
                         left.append(self._spare)
                     self._spare = [words for words in spare if all(words in unused for unused in left)]
@@ -160,17 +185,27 @@ class _Vectorizer:
     # Windows
 
     def _loops(self, around: "_Around") -> Loops:
-        return Loops(name=around.loop.var, inside=around.inside, known=self._known, written=around.written)
+        return Loops(
+            name=around.loop.var, inside=around.inside, known=self._known, written=around.written, data=self._data,
+            ranges=self._ranges,
+        )
 
     def _load_windows(self, statements: Block, around: "_Around", moves: _Moves) -> None:
         """Load the windows of a block before its loop."""
-        for key, window in windows_of(statements, around.count, self._loops(around)).items():
+        found = windows_of(statements, around.count, self._loops(around))
+        for window in (window for windows in found.values() for window in windows):
             words, slot = self._words(window.buffer, window.count)
-            moves.before.append(VectorLoad(
-                buffer=window.buffer, position=simplify(window.base + window.low, {}), words=words, slot=slot,
-                count=window.count, width=window.width,
-            ))
-            moves.windows[key] = window, words, slot
+            for piece in window.pieces:
+                position = simplify(window.base + piece.low, {})
+                if piece.condition is not None:
+                    # Without a branch, as in `_moves_of`: other threads load the first elements, and use none.
+                    position = Apply(DataType.Index, "select", (piece.condition, position, index(0)))
+                moves.before.append(VectorLoad(
+                    buffer=window.buffer, position=position, words=words,
+                    slot=simplify(slot + (piece.low - window.low), {}), count=piece.count, width=piece.width,
+                ))
+            moves.rooms[window] = words, slot
+        moves.windows |= found
 
     def _windowed(self, statement: Statement, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Statement:
         """Return a statement that may not run for all elements, and reads windows where it does."""
@@ -178,7 +213,8 @@ class _Vectorizer:
             case If(condition=condition, then=then, otherwise=otherwise):
                 chosen = holds_for(condition, values, self._loops(around))
                 if chosen is None:
-                    return statement
+                    both = (tuple(self._windowed(s, values, around, moves) for s in side) for side in (then, otherwise))
+                    return replace(statement, then=next(both), otherwise=next(both))
                 others = tuple(value for value in values if value not in chosen)
                 sides = ((then, chosen), (otherwise, others))
                 first, second = (tuple(self._windowed(s, v, around, moves) for s in b) if v else b for b, v in sides)
@@ -187,27 +223,29 @@ class _Vectorizer:
                 self._learn(name, value)
                 return statement
             case Let(value=value) | Store(value=value):
-                return replace(statement, value=self._from_windows(value, around, moves))
+                return replace(statement, value=self._from_windows(value, values, around, moves))
             case _:
                 return statement
 
-    def _from_windows(self, value: Term, around: "_Around", moves: _Moves) -> Term:
+    def _from_windows(self, value: Term, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Term:
         match value:
             case Load():
-                return self._in_window(value, around, moves)
+                return self._in_window(value, values, around, moves)
             case Apply(dtype, "select", (condition, *sides)):
-                return Apply(dtype, "select", (self._from_windows(condition, around, moves), *sides))
+                return Apply(dtype, "select", (self._from_windows(condition, values, around, moves), *sides))
             case Apply(dtype, fn, args):
-                return Apply(dtype, fn, tuple(self._from_windows(arg, around, moves) for arg in args))
+                return Apply(dtype, fn, tuple(self._from_windows(arg, values, around, moves) for arg in args))
             case _:
                 return value
 
-    def _in_window(self, load: Load, around: "_Around", moves: _Moves) -> Load:
-        """Return a load from a window's words, the load itself if no window has its element."""
-        place = place_of(load, self._loops(around))
-        if place is None or (load.buffer, place[0]) not in moves.windows:
+    def _in_window(self, load: Load, values: tuple[int, ...], around: "_Around", moves: _Moves) -> Load:
+        """Return a load from a window's words, the load itself if no window has its elements."""
+        loops = self._loops(around)
+        windows = {window_of(load, value, moves.windows, loops) for value in values}
+        window, place = windows.pop(), place_of(load, loops)
+        if window is None or windows or place is None:
             return load
-        window, words, slot = moves.windows[load.buffer, place[0]]
+        words, slot = moves.rooms[window]
         return Load(load.dtype, words, simplify(slot + (place[1] - window.low), {}))
 
     def _is_outside(self, condition: Term, around: "_Around") -> bool:
@@ -222,7 +260,7 @@ class _Vectorizer:
                 access = self._access(buffer, position, around)
                 width = access.width(around.count) if access else 0
                 if width < 2:
-                    return self._in_window(value, around, moves)
+                    return self._in_window(value, tuple(range(around.count)), around, moves)
                 words, slot = self._words(buffer, around.count)
                 start = substitute(resolved(position, self._inner(around)), {around.loop.var: index(0)})
                 moves.before.append(VectorLoad(
@@ -473,6 +511,13 @@ def _is_mapped(kind: ParallelType) -> bool:
     return kind.is_block or kind.is_thread
 
 
+def _bounds(loop: Loop) -> Range:
+    """Return the smallest and the largest value of a loop's variable, as far as they are constants."""
+    first = int(loop.start.value.real) if isinstance(loop.start, Const) else UNBOUNDED[0]
+    last = int(loop.stop.value.real) - 1 if isinstance(loop.stop, Const) else UNBOUNDED[1]
+    return first, max(first, last)
+
+
 def _rounds(loop: Loop) -> int:
     """Return the trip count of a loop with a constant end."""
     return int(loop.stop.value.real) if isinstance(loop.stop, Const) else 0
@@ -534,12 +579,11 @@ def best_width(trial: Callable[[int], Block], name: str) -> int:
 def _cost(statements: Block, name: str, size: int) -> float:
     """Return the memory accesses for each element, weighted by the bytes of their buffers."""
     lets = frozenset(s.name for s in walk(statements) if isinstance(s, Let))
-    loops = Loops(name=name, inside=lets, known={})
+    loops = Loops(name=name, inside=lets, known={}, data=made_of_data(statements))
     windows = windows_of(statements, size, loops)
-    cost = float(sum(_bytes(window.buffer) * window.accesses for window in windows.values()))
+    cost = float(sum(_bytes(window.buffer) * window.accesses for found in windows.values() for window in found))
     for buffer, position, load in _found(statements):
-        place = place_of(load, loops) if windows and load is not None else None
-        if place is not None and (buffer, place[0]) in windows:
+        if load is not None and any(window_of(load, value, windows, loops) for value in range(size)):
             continue
         access = access_of(buffer, position, name)
         cost += _bytes(buffer) * (1 if access.step == 0 else size // max(access.width(size), 1))

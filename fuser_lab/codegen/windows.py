@@ -1,42 +1,58 @@
-"""Windows: adjacent elements that the iterations of a short loop read in another order than their own.
+"""Windows: neighbouring elements that the iterations of a short loop read in another order than their own.
 
     for v in range(8):                              load_vector(T0, 16 * c, T0_v, 0, 16, 8)
         t0 = T0[16 * c + 2 * v]             ->      for v in range(8):
         t0_1 = T0[16 * c + 2 * v + 1]                   t0 = T0_v[2 * v]
         T1[8 * c + v] = t0 * t0_1                       t0_1 = T0_v[2 * v + 1]
 
-Pairs of neighbours, elements that are repeated, and elements in reverse order have such positions: a term without v,
-plus a number for each v. All loads of one buffer whose positions have the same term share a window. It is worthwhile if
-fewer vector accesses load it than its elements one by one.
+Pairs of neighbours, every other element, overlapping windows of a pooling, elements that are repeated, and elements in
+reverse order have such positions: a term without v, plus a number for each v. The elements of one buffer with the same
+term are covered with aligned vectors. A vector lies within the buffer if one of its elements does, so it is loaded if
+any iteration reads from it. It is worthwhile if fewer accesses load the vectors than the elements one by one.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import gcd
 
-from fuser_lab.codegen.index_math import Linear, linear, simplify, substitute, to_term, variables
+from fuser_lab.codegen.index_math import (
+    Linear,
+    Ranges,
+    is_index,
+    linear,
+    negated,
+    simplify,
+    substitute,
+    to_term,
+    variables,
+)
+from fuser_lab.codegen.inequalities import Conjunction, any_of, conjunction
 from fuser_lab.codegen.kernel_ir import Buffer, If, Let, Load, Role, Statement, terms_of
 from fuser_lab.codegen.progressions import ACCESS_BYTES, access_of, divisor, resolved
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.term import Apply, Const, Term, Var, index
 
 _OUTSIDE = frozenset({Role.INPUT, Role.OUTPUT, Role.WORKSPACE})
-_SPARSEST = 2  # elements of a window for each one that is read
+_SPARSEST = 3  # elements of a window for each one that is read
 
 Block = tuple[Statement, ...]
+Key = tuple[Buffer, Term]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loops:
     """What is known about positions: the loop's variable, names set inside the loop, values of index variables.
 
-    ``written`` are names of buffers that the loop writes, which have no windows.
+    ``written`` are names of buffers that the loop writes, which have no windows; ``data`` are index variables whose
+    values are loaded, and ``ranges`` bound the others.
     """
 
     name: str
     inside: Container[str]
     known: Mapping[str, Term]
     written: Container[str] = ()
+    data: Container[str] = ()
+    ranges: Ranges = field(default_factory=dict)
 
     def inner(self) -> dict[str, Term]:
         """Return the index variables that are set inside the loop, which are unknown outside it."""
@@ -44,19 +60,36 @@ class Loops:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """``count`` adjacent elements from ``low`` on that are loaded with ``width`` elements for each memory access.
+
+    They are loaded only if ``condition`` holds, which is known before the loop.
+    """
+
+    low: int
+    count: int
+    width: int
+    condition: Term | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """``count`` elements from ``base + low`` on, ``width`` of them for each memory access."""
+    """Room for ``count`` elements from ``base + low`` on, which are loaded in pieces."""
 
     buffer: Buffer
     base: Term
     low: int
     count: int
-    width: int
+    pieces: tuple[Piece, ...]
 
     @property
     def accesses(self) -> int:
         """Return the number of memory accesses."""
-        return self.count // self.width
+        return sum(piece.count // piece.width for piece in self.pieces)
+
+    def has(self, place: int) -> bool:
+        """Whether there is room for an element."""
+        return self.low <= place < self.low + self.count
 
 
 def place_of(load: Load, loops: Loops) -> tuple[Term, Term] | None:
@@ -77,6 +110,16 @@ def place_of(load: Load, loops: Loops) -> tuple[Term, Term] | None:
     return to_term(Linear(0, tuple(fixed))), to_term(Linear(form.constant, tuple(varying)))
 
 
+def window_of(load: Load, value: int, windows: Mapping[Key, tuple[Window, ...]], loops: Loops) -> Window | None:
+    """Return the window that has a load's element in the iteration with a value of the loop's variable."""
+    place = place_of(load, loops)
+    if place is None:
+        return None
+    at = _number(substitute(place[1], {loops.name: index(value)}))
+    found = windows.get((load.buffer, place[0]), ())
+    return next((window for window in found if at is not None and window.has(at)), None)
+
+
 def holds_for(condition: Term, values: Sequence[int], loops: Loops) -> tuple[int, ...] | None:
     """Return the values of the loop's variable for which a condition holds; None if it depends on anything else."""
     names = {t.name for t in condition.walk() if isinstance(t, Var)}
@@ -93,33 +136,77 @@ def holds_for(condition: Term, values: Sequence[int], loops: Loops) -> tuple[int
     return tuple(found)
 
 
-def windows_of(body: Block, count: int, loops: Loops) -> dict[tuple[Buffer, Term], Window]:
+def windows_of(body: Block, count: int, loops: Loops) -> dict[Key, tuple[Window, ...]]:
     """Return the windows of a block in a loop of ``count`` iterations, by buffer and term without the variable."""
-    read: dict[tuple[Buffer, Term], set[int]] = {}
-    for load, values in _loads_of(body, tuple(range(count)), loops):
+    read: dict[Key, _Needed] = {}
+    for load, needed in _loads_of(body, _Around(values=tuple(range(count))), loops, count):
         place = place_of(load, loops)
-        if place is None or (len(values) == count and _is_vector(load, loops, count)):
+        if place is None:
             continue
-        base, offset = place
-        found = [simplify(substitute(offset, {loops.name: index(v)}), {}) for v in values]
-        if all(isinstance(o, Const) for o in found):
-            read.setdefault((load.buffer, base), set()).update(int(o.value.real) for o in found if isinstance(o, Const))
-    made = {key: _window(*key, places, loops) for key, places in read.items() if len(places) > 1}
-    return {key: window for key, window in made.items() if window is not None}
+        found = {value: _number(substitute(place[1], {loops.name: index(value)})) for value in needed}
+        if None not in found.values():
+            places = {at: needed[value] for value, at in found.items() if at is not None}
+            read.setdefault((load.buffer, place[0]), _Needed()).add(places)
+    made = {key: tuple(_windows(*key, needed, loops)) for key, needed in read.items()}
+    return {key: windows for key, windows in made.items() if windows}
 
 
-def _window(buffer: Buffer, base: Term, places: set[int], loops: Loops) -> Window | None:
-    low, count = min(places), max(places) - min(places) + 1
-    if count > _SPARSEST * len(places):
-        return None
+@dataclass(slots=True)
+class _Needed:
+    """The elements that are read, with the conditions under which they are, and which of them one load reads."""
+
+    conditions: dict[int, list[Conjunction]] = field(default_factory=dict)
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, places: Mapping[int, Conjunction]) -> None:
+        """Add the elements of one load."""
+        if places:
+            self.spans.append((min(places), max(places)))
+        for place, condition in places.items():
+            self.conditions.setdefault(place, []).append(condition)
+
+
+def _windows(buffer: Buffer, base: Term, needed: _Needed, loops: Loops) -> Iterator[Window]:
+    """Yield the worthwhile windows: each has all elements of some loads."""
+    width = _widest(buffer, base, loops)
+    vectors = sorted({(low // width, high // width) for low, high in needed.spans}) if width > 1 else []
+    while vectors:
+        first, last = vectors.pop(0)
+        while vectors and vectors[0][0] <= last + 1:
+            last = max(last, vectors.pop(0)[1])
+        low, count = first * width, (last + 1 - first) * width
+        places = [place for place in needed.conditions if low <= place < low + count]
+        pieces = _pieces(places, needed, width)
+        window = Window(buffer=buffer, base=base, low=low, count=count, pieces=pieces)
+        if window.accesses < len(places) and sum(piece.count for piece in pieces) <= _SPARSEST * len(places):
+            yield window
+
+
+def _widest(buffer: Buffer, base: Term, loops: Loops) -> int:
+    """Return the number of elements of the widest aligned vectors, all of which lie within the buffer or outside it."""
     size = buffer.dtype.itemsize
-    whole = linear(resolved(base, loops.known), {})
-    width = gcd(count, divisor(whole), low, max(ACCESS_BYTES // size, 1))
+    width = gcd(divisor(linear(resolved(base, loops.known), {})), buffer.size, max(ACCESS_BYTES // size, 1))
     while width > 1 and buffer.alignment % (width * size):
         width //= 2
-    if width < 2 or count // width >= len(places):
-        return None
-    return Window(buffer=buffer, base=base, low=low, count=count, width=width)
+    return width
+
+
+def _pieces(places: Sequence[int], needed: _Needed, width: int) -> tuple[Piece, ...]:
+    """Return the vectors that have some elements; those next to each other are one piece."""
+    pieces: list[Piece] = []
+    for vector in sorted({place // width for place in places}):
+        inside = [place for place in places if place // width == vector]
+        condition = any_of([condition for place in inside for condition in needed.conditions[place]])
+        part = width
+        while part > 1 and min(inside) // (part // 2) == max(inside) // (part // 2):
+            part //= 2
+        piece = Piece(low=min(inside) // part * part, count=part, width=part, condition=condition)
+        last = pieces[-1] if pieces else None
+        if last and (last.low + last.count, last.width, last.condition) == (piece.low, piece.width, condition):
+            pieces[-1] = replace(last, count=last.count + part)
+        else:
+            pieces.append(piece)
+    return tuple(pieces)
 
 
 def _is_vector(load: Load, loops: Loops, count: int) -> bool:
@@ -128,22 +215,62 @@ def _is_vector(load: Load, loops: Loops, count: int) -> bool:
     return access.step == 0 or access.width(count) > 1
 
 
-def _loads_of(body: Block, values: tuple[int, ...], loops: Loops) -> Iterator[tuple[Load, tuple[int, ...]]]:
-    """Yield loads that certainly run, with the values of the loop's variable for which they do."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Around:
+    """The conditions around a statement: the iterations in which they may hold, and whether they differ among these."""
+
+    values: tuple[int, ...]
+    conditions: tuple[Term, ...] = ()
+    apart: bool = False
+
+
+def _loads_of(body: Block, around: _Around, loops: Loops, count: int) -> Iterator[tuple[Load, dict[int, Conjunction]]]:
+    """Yield loads that are not vectors, with the values of the loop's variable for which they run, and when they do."""
     known = dict(loops.known)
-    loops = Loops(name=loops.name, inside=loops.inside, known=known, written=loops.written)
-    for statement in body:
+    loops = replace(loops, known=known)
+    for statement in body if around.values else ():
         match statement:
             case Let(name=name, value=value) if value.dtype is DataType.Index and not _has_loads(value):
                 known[name] = resolved(value, known)
             case If(condition=condition, then=then, otherwise=otherwise):
-                chosen = holds_for(condition, values, loops)
+                chosen = holds_for(condition, around.values, loops)
                 if chosen is not None:
-                    yield from _loads_of(then, chosen, loops)
-                    yield from _loads_of(otherwise, tuple(v for v in values if v not in chosen), loops)
+                    others = tuple(v for v in around.values if v not in chosen)
+                    yield from _loads_of(then, replace(around, values=chosen), loops, count)
+                    yield from _loads_of(otherwise, replace(around, values=others), loops, count)
+                elif _is_known(condition, loops):
+                    holds = substitute(condition, loops.inner())
+                    apart = around.apart or loops.name in variables(holds)
+                    for side, one in ((then, holds), (otherwise, negated(holds))):
+                        inside = replace(around, conditions=(*around.conditions, one), apart=apart)
+                        yield from _loads_of(side, inside, loops, count)
             case _:
-                for root in terms_of(statement):
-                    yield from ((load, values) for load in _certain(root) if values)
+                for load in (load for root in terms_of(statement) for load in _certain(root)):
+                    whole = len(around.values) == count and not around.apart
+                    if not (whole and _is_vector(load, loops, count)):
+                        yield load, _when(around, loops)
+
+
+def _when(around: _Around, loops: Loops) -> dict[int, Conjunction]:
+    """Return the iterations in which a statement may run, with the conditions that are known before the loop."""
+    found = {}
+    for value in around.values:
+        conditions = (substitute(condition, {loops.name: index(value)}) for condition in around.conditions)
+        condition = conjunction(conditions, loops.ranges)
+        if condition is not None:
+            found[value] = condition
+    return found
+
+
+def _is_known(condition: Term, loops: Loops) -> bool:
+    """Whether a condition is index arithmetic of loop variables, and of names set before the loop."""
+    names = {t.name for t in substitute(condition, loops.inner()).walk() if isinstance(t, Var)} - {loops.name}
+    return is_index(condition) and not any(name in loops.inside or name in loops.data for name in names)
+
+
+def _number(term: Term) -> int | None:
+    value = simplify(term, {})
+    return int(value.value.real) if isinstance(value, Const) else None
 
 
 def _certain(term: Term) -> Iterator[Load]:

@@ -7,8 +7,9 @@ from fuser_lab.schedule.gpu_caches import eviction
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
 WARP = 32
+AFTER_SCALARS = 4  # chunks per thread that first computes scalars by slow functions, such as a power in Double
 LOOKUPS = 4  # chunks per thread if positions are data: loading a position and then its element is two waits in a row
-LOOKUP_BLOCKS = 16  # per multiprocessor, from which threads have several such chunks
+MANY_BLOCKS = 16  # per multiprocessor, from which threads have several chunks for one of these reasons
 THREADS = 128  # per block: enough blocks fit on a multiprocessor, and small blocks that end make room soon
 BLOCKS = (1 << 31) - 1  # per launch
 TILE_THREADS = 512
@@ -29,8 +30,9 @@ def element_loops(space: Space) -> LoopSchedule:
         return _tiles(space)
     chunks = -(-space.rows // space.vector)
     unroll = space.repeats
-    if space.looked_up and unroll == 1 and chunks >= LOOKUPS * LOOKUP_BLOCKS * THREADS * space.device.sms:
-        unroll = LOOKUPS
+    wanted = LOOKUPS if space.looked_up else AFTER_SCALARS if space.slow_scalars else 1
+    if unroll == 1 and chunks >= wanted * MANY_BLOCKS * THREADS * space.device.sms:
+        unroll = wanted
     blocks = min(-(-chunks // (THREADS * unroll)), BLOCKS)
     reasons = [
         f"{space.vector} adjacent elements per thread: the fewest memory accesses of at most 16 bytes"
@@ -39,6 +41,8 @@ def element_loops(space: Space) -> LoopSchedule:
     ]
     if space.looked_up and unroll > 1:
         reasons.append(f"{unroll} chunks per thread: their positions are loaded together, then the elements there")
+    elif space.slow_scalars and unroll > space.repeats:
+        reasons.append(f"{unroll} chunks per thread: each thread computes the scalars once")
     if space.repeats > 1:
         reasons.append(f"{unroll} chunks per thread: they share the elements of an input that repeats")
     return LoopSchedule(

@@ -40,7 +40,8 @@ class Space:
     GPU: ``stored_bytes`` is the total size in bytes of the outputs that have one element per point of the nest.
 
     GPU, without reductions: ``repeats`` is how many chunks of a thread may share a large input that repeats;
-    ``looked_up`` says that inputs are read at data-dependent positions.
+    ``looked_up`` says that inputs are read at data-dependent positions, ``slow_scalars`` that each thread first
+    computes a scalar by a slow function.
 
     ``transposed`` contains the extents of two axes such that some tensors are contiguous along the first and the others
     along the second; (0, 0) if all agree. With reductions, the first is a reduced axis. ``itemsize`` is that of the
@@ -86,6 +87,7 @@ class Space:
     widest_sum: int = 0
     repeats: int = 1
     looked_up: bool = False
+    slow_scalars: bool = False
     transposed: tuple[int, int] = (0, 0)
     itemsize: int = 1
     transposed_bytes: int = 1

@@ -84,8 +84,8 @@ X = np.arange(64, dtype=np.float32)
 @pytest.mark.parametrize(
     ("position", "widths"),
     [
-        (c * 4 + v, [4]), (c * 4 + v + 32, [4]), (c * 4 + v + 2, [2]), (c * 4 + v + 1, []), (c * 2 + v, [2]),
-        (c + v, []), (c * 4 + v * 2, []), (c * 4 + 3 - v, [4]), (c * 4, []),
+        (c * 4 + v, [4]), (c * 4 + v + 32, [4]), (c * 4 + v + 2, [2]), (c * 4 + v + 1, [4, 1]), (c * 2 + v, [2]),
+        (c + v, []), (c * 4 + v * 2, [4]), (c * 4 + 3 - v, [4]), (c * 4, []),
         (apply("mod", c * 4, 8) + v, [4]), (apply("mod", c * 4 + v, 6), []), (apply("floordiv", c * 8, 2) + v, [4]),
     ],
 )
@@ -113,13 +113,26 @@ def test_names_of_indices_are_looked_through() -> None:
     np.testing.assert_array_equal(results(wide, X, 64)[:32], 2 * X[:32])
 
 
-def test_conditions_on_the_element_keep_accesses_apart_and_others_go_along() -> None:
-    for condition, loads in ((v < 3, 0), (c < 5, 1)):
+def test_conditions_on_the_element_keep_stores_apart_and_others_go_along() -> None:
+    for condition, stores in ((v < 3, 0), (c < 5, 1)):
         guarded = If(condition=condition, then=copying(c * 4 + v, c * 4 + v, T1, T0))
         body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, guarded)),)
         wide = vectorized(body)
-        assert len(of_kind(wide, VectorLoad)) == len(of_kind(wide, VectorStore)) == loads
+        assert len(of_kind(wide, VectorLoad)) == 1
+        assert len(of_kind(wide, VectorStore)) == stores
         np.testing.assert_array_equal(results(wide, X, 64), results(body, X, 64))
+
+
+def test_nothing_is_read_where_no_iteration_reads() -> None:
+    """T0 ends within the chunk of the last thread that reads from it: the evaluator refuses every access beyond."""
+    short = buffer("T0", 20)
+    guarded = If(condition=c * 4 + v < 18, then=copying(c * 4 + v, c * 4 + v, T1, short))
+    body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, guarded)),)
+    wide = vectorized(body)
+    (load,) = of_kind(wide, VectorLoad)
+    assert isinstance(load, VectorLoad)
+    assert load.position == apply("select", c <= 4, c * 4, index(0))
+    np.testing.assert_array_equal(results(wide, X[:20], 64), results(body, X[:20], 64))
 
 
 def test_two_sides_that_read_as_much_are_one_read_from_here_or_there() -> None:
@@ -159,7 +172,10 @@ HALF = apply("floordiv", v, 2)
     ([c * 2 + HALF], [2]),  # repeated
     ([c * 8 + HALF * 2 + 1, c * 8 + HALF * 2], [4]),
     ([c * 4 + 3 - v, c * 4 + v], [4, 4]),  # reversed beside straight
-    ([c * 8 + v * 2], []),  # every other
+    ([c * 8 + v * 2], [4]),  # every other
+    ([c * 12 + v * 3], [4, 1, 1]),  # 0, 3, 6, 9
+    ([c * 8 + v * 2 + 1, c * 8 + v * 2 + 3], [4, 1]),  # overlapping: 1, 3, 5, 7, 9
+    ([c * 4 + v, c * 4 + v + 17], [4, 1, 4]),  # apart, the second of them straight
     ([c + v * 8], []),
     ([c * 3 + HALF], []),
 ])

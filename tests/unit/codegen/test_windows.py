@@ -1,0 +1,105 @@
+"""Overlapping windows of pooling and convolution, with and without padding."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from backend.fusions import D, S, build, numbers
+from unit.codegen.test_gpu_reductions import check
+
+from fuser_lab.codegen.index_map import index_var
+from fuser_lab.codegen.inequalities import any_of, conjunction
+from fuser_lab.codegen.kernel_ir import Kernel, Load, Role, VectorLoad, terms_of, walk
+from fuser_lab.ir.term import Term, apply
+
+c, v = index_var("c"), index_var("v")
+RANGES = {"c": (0, 6)}
+
+
+def pooling(size: int, step: int, padding: int) -> Any:
+    """Return a function that records the maximum over square windows."""
+
+    def record(fd: Any, x: Any) -> Any:
+        padded, best = fd.ops.pad(x, [padding] * 4, float("-inf")) if padding else x, None
+        last = [n + 2 * padding - size + 1 for n in x.shape()[1:]]
+        for i in range(size):
+            for j in range(size):
+                starts, ends = [0, i, j], [x.shape()[0], i + last[0], j + last[1]]
+                one = fd.ops.slice(padded, starts, ends, [1, step, step])
+                best = one if best is None else fd.ops.maximum(best, one)
+        return best
+
+    return record
+
+
+def loads(kernel: Kernel) -> tuple[int, int]:
+    """Return the numbers of accesses to inputs by vectors and by single elements in the code."""
+    statements = [s for phase in kernel.phases for s in walk(phase.body)]
+    vectors = sum(s.count // s.width for s in statements if isinstance(s, VectorLoad))
+    terms = (t for s in statements for root in terms_of(s) for t in root.walk())
+    return vectors, sum(isinstance(t, Load) and t.buffer.role is Role.INPUT for t in terms)
+
+
+@pytest.mark.parametrize("dtype", [D.BFloat16, D.Float], ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(3, 8, 32), (2, 9, 16), (2, 7, 13), (1, 6, 10), (2, 112, 112)], ids=str)
+@pytest.mark.parametrize(
+    ("size", "step", "padding"), [(3, 2, 1), (2, 2, 0), (3, 1, 1), (3, 3, 0), (5, 2, 2), (2, 3, 1)],
+)
+def test_windows_of_a_pooling(size: int, step: int, padding: int, shape: tuple[int, ...], dtype: D) -> None:
+    check(build(pooling(size, step, padding), [shape], dtype), S.RESIZE, [numbers(shape, dtype)])
+
+
+def test_overlapping_windows_are_loaded_once() -> None:
+    shape = (4, 64, 64)
+    kernel = check(build(pooling(3, 2, 1), [shape], D.BFloat16), S.RESIZE, [numbers(shape, D.BFloat16)])
+    # Three rows of 16 elements in two vectors, and the element before them; single loads would be 9 * 8.
+    assert loads(kernel) == (6, 0)
+
+
+def test_a_shifted_row_is_loaded_with_vectors() -> None:
+    def record(fd: Any, x: Any) -> Any:
+        return fd.ops.mul(fd.ops.pad(x, [3, 0]), 2.0)
+
+    shape = (5, 64)
+    kernel = check(build(record, [shape], D.Float), S.POINTWISE, [numbers(shape, D.Float)])
+    assert loads(kernel)[1] > 0  # rows of 67 elements are not aligned
+    shape = (5, 61)
+    check(build(record, [shape], D.Float), S.POINTWISE, [numbers(shape, D.Float)])
+
+
+@pytest.mark.parametrize(("start", "step", "places"), [(1, 3, 7), (20, -2, 9), (0, 1, 24), (5, 8, 3)])
+def test_counted_positions_are_not_data(start: int, step: int, places: int) -> None:
+    def record(fd: Any, x: Any) -> Any:
+        return fd.ops.neg(fd.ops.index_select(x, fd.ops.iota(places, start, step), 1))
+
+    x = numbers((6, 24), D.Float)
+    kernel = check(build(record, [x.shape], D.Float), S.POINTWISE, [x])
+    names = {s.name for phase in kernel.phases for s in walk(phase.body) if hasattr(s, "name")}
+    assert not [name for name in names if name.endswith("_at")]
+
+
+@pytest.mark.parametrize(("start", "step"), [(-4, 2), (20, 3)])
+def test_counted_positions_out_of_range_read_0(start: int, step: int) -> None:
+    def record(fd: Any, x: Any) -> Any:
+        return fd.ops.neg(fd.ops.index_select(x, fd.ops.iota(5, start, step), 1))
+
+    from unit.codegen.test_kernels_in_lock_step import run
+
+    x = numbers((6, 24), D.Float)
+    _, (got,) = run(build(record, [x.shape], D.Float), S.POINTWISE, "cuda", [x])
+    at = start + step * np.arange(5)
+    inside = (at >= 0) & (at < 24)
+    np.testing.assert_array_equal(got, np.where(inside, -x[:, np.where(inside, at, 0)], 0.0))
+
+
+def _any(*conditions: Term) -> Term | None:
+    found = [conjunction([condition], RANGES) for condition in conditions]
+    return any_of([one for one in found if one is not None])
+
+
+def test_the_union_of_conditions_is_the_weakest() -> None:
+    assert _any(c * 16 + 2 >= 1, c >= 3) is None  # the first always holds
+    assert _any(c * 2 >= 3, c >= 4, c > 2) == (c >= 2)
+    assert _any(c < 2, c * 3 <= 10, apply("and", c < 6, v >= 1)) == apply("or", c <= 3, apply("and", c <= 5, v >= 1))
+    assert conjunction([c >= 7], RANGES) is None
+    assert conjunction([apply("and", c >= 2, v < 0), v >= 0], {"v": (0, 9)}) is None
