@@ -178,7 +178,7 @@ def _windows(buffer: Buffer, base: Term, needed: _Needed, loops: Loops) -> Itera
         places = [place for place in needed.conditions if low <= place < low + count]
         pieces = _pieces(places, needed, width)
         window = Window(buffer=buffer, base=base, low=low, count=count, pieces=pieces)
-        if window.accesses < len(places) and sum(piece.count for piece in pieces) <= _SPARSEST * len(places):
+        if window.accesses < len(places) and count <= _SPARSEST * len(places):
             yield window
 
 
