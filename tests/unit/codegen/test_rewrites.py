@@ -25,3 +25,12 @@ def test_bounds_that_a_conversion_has_anyway_are_not_computed(low: float, high: 
     roots = [root for phase in kernel.phases for s in walk(phase.body) for root in terms_of(s)]
     functions = {term.fn for root in roots for term in root.walk() if isinstance(term, Apply)}
     assert ("select" not in functions) == gone
+
+
+def test_silu_multiplies_by_the_logistic_function() -> None:
+    x = np.array([0.0, -0.0, 1.0, -1.0, 20.0, -20.0, 80.0, -80.0, 200.0, -200.0, 0.5, 1e-30], np.float32)
+    kernel = check(build(lambda fd, x: fd.ops.silu(x), [x.shape], D.Float), S.POINTWISE, [x])
+    roots = [root for phase in kernel.phases for s in walk(phase.body) for root in terms_of(s)]
+    functions = {term.fn for root in roots for term in root.walk() if isinstance(term, Apply)}
+    assert "sigmoid" in functions
+    assert functions.isdisjoint({"div", "exp"})
