@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.gpu_columns import ColumnNest
+from fuser_lab.codegen.gpu_rows import Named
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Arrive, Await, Barrier, Buffer, Launch, Load, Role, Scope, Send, Store
 from fuser_lab.codegen.nest_lowering import Fold
@@ -97,12 +98,12 @@ class KeptColumnNest(ColumnNest):
         widths = {tv: self._width_of(tv, nest.kept[-1]) for tv in needed}
         here = {tv: words.get(tv) or self._room(tv, "next") for tv, size in widths.items() if size}
         if here:
-            with self._each_row(line) as (u, q):
+            with self._each_row(line, self._loaded) as (u, q):
                 first = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, index(0))}
                 for tensor, buffer in here.items():
                     self._fetch(tensor, widths[tensor], buffer, first, u * width)
         kept = {s.tensor: words[s.tensor] for s in self._saved if s.written < number}
-        with self._each_row(line) as (u, q), self._each_neighbour() as v:
+        with self._each_row(line, self._bound if stored else self._masked) as (u, q), self._each_neighbour() as v:
             places = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, v)}
             for tensor, buffer in {**kept, **here}.items():
                 self._know(tensor, buffer, places, u * width + v)
@@ -111,7 +112,7 @@ class KeptColumnNest(ColumnNest):
         values.given = before
 
     @contextmanager
-    def _each_row(self, line: Term) -> Iterator[tuple[Term, Term]]:
+    def _each_row(self, line: Term, named: Named) -> Iterator[tuple[Term, Term]]:
         """Open a loop over the rows of a thread; return the number among its own rows and among those of the column."""
         steps, height, cluster = self.schedule.registers, self.schedule.threads[1], self.schedule.cluster
         if cluster > 1:
@@ -121,7 +122,7 @@ class KeptColumnNest(ColumnNest):
         general = self.space.reduces_outermost and not self.schedule.specialized
         with ExitStack() as stack:
             u = self._round(stack, "u", steps)
-            yield u, self._bound(stack, "q", u * height + line, self.space.depth, steps * height + general)
+            yield u, named(stack, "q", u * height + line, self.space.depth, steps * height + general)
 
     def _met(self, sums: Mapping[Expr, Buffer], line: Term, lane: Term) -> dict[Expr, Buffer]:
         """Return the results of all lines of a block, or of a cluster, for the columns of each thread."""

@@ -23,6 +23,8 @@ LONG_ROW = 3 << 17  # bytes that a single block reads so slowly that each of sev
 WARP_ELEMENTS = 32  # elements of a row per lane if a warp has a row to itself
 ELEMENTS = 32  # elements of a row per thread, all in flight at once
 IN_FLIGHT = 8  # loads of a thread that are in flight at once
+KEPT_THREADS = 256  # per block that keeps columns, if enough fit
+KEPT_WIDTH = 4  # elements of an access of such a block
 COLUMN_WORDS = 40  # registers of a thread for loads of columns in flight and for running sums
 # Least steps of a lane over a row that a warp or part of one processes, by bytes of an access, if some lanes are idle.
 SHORT_STEPS = {16: 2.5, 8: 3.5}
@@ -483,6 +485,17 @@ def kept_column_loops(space: Space) -> LoopSchedule | None:
 
 def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
     """Return the loops of columns that the blocks of a cluster keep together; None if they do not fit."""
+    found = _kept_columns(space, cluster, MOST_THREADS, ELEMENTS)
+    if cluster == 1 and found is not None and found.threads[0] * found.threads[1] > KEPT_THREADS:
+        # Several small blocks load and store while others wait at their barriers. Narrow accesses leave registers for
+        # more rows, as a thread has a sum for each of its columns.
+        narrow = replace(space, vector=min(space.vector, KEPT_WIDTH))
+        return _kept_columns(narrow, cluster, KEPT_THREADS, 2 * ELEMENTS) or found
+    return found
+
+
+def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> LoopSchedule | None:
+    """Return the loops of columns of which each of at most so many threads keeps about ``elements``, or None."""
     width, depth = space.vector, -(-max(space.depth, 1) // cluster)
     each = width * space.streams  # elements of a row that a thread keeps
     groups = -(-space.rows // width)
@@ -490,13 +503,13 @@ def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
         return None
     lanes, height = _power_of_two(min(WARP * 4, groups)), 1
     if depth * each > ELEMENTS or cluster > 1:
-        height = _power_of_two(-(-depth * each // ELEMENTS))
+        height = _power_of_two(-(-depth * each // elements))
         # Whole lines of memory, or two of the four sectors of each if a block then has the threads it needs.
         lanes = min(_power_of_two(max(LINE_BYTES * space.streams // (width * space.input_bytes), 1)), WARP)
-        if lanes * height > MOST_THREADS and lanes > 1:
+        if lanes * height > threads and lanes > 1:
             lanes //= 2
-        height = min(max(height, LEAST_THREADS // lanes), MOST_THREADS // lanes)
-    steps = _power_of_two(-(-depth // height))
+        height = min(max(height, LEAST_THREADS // lanes), threads // lanes)
+    steps = steps_of_columns(space, height * cluster)
     kept = steps * each
     meeting = lanes * height * width * space.sum_bytes if height > 1 else 0
     if cluster > 1:
@@ -506,7 +519,8 @@ def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
         return None
     if height > 1 and lanes * height * width * space.widest_sum > MEETING_BUFFER:
         return None
-    registers = 64 if kept <= ELEMENTS else 128  # one per element, which is not converted again, and as many more
+    # One per element, which is not converted again, and others for sums and addresses.
+    registers = 64 if kept <= ELEMENTS else 80 if width <= KEPT_WIDTH else 128
     reason = f"columns stay in registers: {steps} rows of {width} columns for each of {lanes} x {height} threads"
     if cluster > 1:
         reason += f" of a cluster of {cluster} blocks"
@@ -514,6 +528,15 @@ def columns_in_cluster(space: Space, cluster: int) -> LoopSchedule | None:
         style=Style.COLUMNS, threads=(lanes, height), vector=width, registers=steps, persistent=True, values=False,
         cluster=cluster, resident=max(space.device.registers // (registers * lanes * height), 1), reasons=(reason,),
     )
+
+
+def steps_of_columns(space: Space, lines: int, *, specialized: bool = False) -> int:
+    """Return how many rows of its columns each thread keeps if this many lines of threads share them.
+
+    If the depth is an argument of the kernel, they are a power of two, so that few kernels serve all depths.
+    """
+    rows = -(-max(space.depth, 1) // lines)
+    return _power_of_two(rows) if space.reduces_outermost and not specialized else rows
 
 
 def _power_of_two(number: int) -> int:

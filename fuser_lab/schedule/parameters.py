@@ -11,7 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from fuser_lab.arguments import shown
 from fuser_lab.errors import ArgumentTypeError, ScheduleError
-from fuser_lab.schedule.gpu_loops import MEETING_BUFFER, columns_in_cluster, in_cluster, row_room, shared_room
+from fuser_lab.schedule.gpu_loops import (
+    MEETING_BUFFER,
+    columns_in_cluster,
+    in_cluster,
+    row_room,
+    shared_room,
+    steps_of_columns,
+)
 from fuser_lab.schedule.gpu_scans import illegal_scan
 from fuser_lab.schedule.gpu_tile_sums import tile_sums_meet
 from fuser_lab.schedule.loops import describe
@@ -335,16 +342,15 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
             return f"{x * y} threads combine results in {nbytes} bytes of shared memory, more than {_MEETING}"
         if schedule.persistent and y > 1 and x * y * vector * space.widest_sum > MEETING_BUFFER:
             return f"{x * y} threads combine one reduction in more than {MEETING_BUFFER} bytes of shared memory"
-        words = steps_of_columns(space, schedule) * vector * space.input_bytes // 4
+        words = _kept_steps(space, schedule) * vector * space.input_bytes // 4
         if schedule.persistent and words > _REGISTER_WORDS:
             return f"{x * y} threads would each keep {words} registers of columns, more than {_REGISTER_WORDS}"
     return _illegal_row(space, chosen, schedule) if style is Style.ROWS else ""
 
 
-def steps_of_columns(space: Space, schedule: LoopSchedule) -> int:
-    """Return how many rows of its columns each thread keeps: a power of two, so that few kernels serve all depths."""
-    rows = -(-max(space.depth, 1) // (schedule.threads[1] * schedule.cluster))
-    return 1 << max(rows - 1, 0).bit_length()
+def _kept_steps(space: Space, schedule: LoopSchedule) -> int:
+    lines = schedule.threads[1] * schedule.cluster
+    return steps_of_columns(space, lines, specialized=schedule.specialized)
 
 
 def _illegal_tile_sum(space: Space, schedule: LoopSchedule) -> str:
@@ -448,7 +454,7 @@ def _followed(
         chunks = -(-space.rows // schedule.vector)
         return replace(schedule, blocks=max(min(-(-chunks // (x * schedule.unroll)), _MOST_BLOCKS), 1))
     if schedule.keeps_columns:
-        return replace(schedule, registers=steps_of_columns(space, schedule))
+        return replace(schedule, registers=_kept_steps(space, schedule))
     if schedule.style is not Style.ROWS:
         return schedule
     if "resident" not in given and schedule.threads != chosen.threads:

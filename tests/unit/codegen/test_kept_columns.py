@@ -8,10 +8,10 @@ from unit.codegen.test_gpu_memory import ONE_SM, kernel_of, loads, run, schedule
 
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
-from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, terms_of, walk
+from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, If, VectorLoad, VectorStore, terms_of, walk
 from fuser_lab.errors import ScheduleError
 from fuser_lab.ir.term import Apply
-from fuser_lab.schedule.gpu_loops import MEETING_BUFFER
+from fuser_lab.schedule.gpu_loops import KEPT_THREADS, MEETING_BUFFER
 from fuser_lab.schedule.state import Style
 
 
@@ -67,12 +67,29 @@ def test_elements_are_divided_by_a_result_of_their_column_without_a_branch(last:
     assert ("div" in names, "quotient" in names) == (exact, not exact)
 
 
-def test_threads_read_lines_of_memory_and_a_block_has_the_whole_column() -> None:
-    kernel = kernel_of(softmax(1), [(64, 512, 2048)], D.BFloat16, S.OUTER_PERSISTENT)
+@pytest.mark.parametrize(("shape", "threads", "rows"), [
+    ((64, 192, 56 * 56), (16, 16), 12),  # whole lines of memory; as many rows as the depth needs
+    ((64, 512, 2048), (8, 32), 16),  # half a line, so that the block stays small
+    ((64, 1000, 2048), (4, 128), 8),  # too deep for a small block
+])
+def test_several_small_blocks_have_whole_columns(shape: tuple[int, ...], threads: tuple[int, int], rows: int) -> None:
+    kernel = kernel_of(softmax(1), [shape], D.BFloat16, S.OUTER_PERSISTENT)
     (schedule,) = schedules(kernel)
-    assert schedule.threads == (4, 128)
-    assert (schedule.vector, schedule.registers, schedule.resident) == (8, 4, 2)
-    assert [(s.count, s.width) for s in loads(kernel)] == [(8, 8)]
+    assert (schedule.threads, schedule.registers) == (threads, rows)
+    small = threads[0] * threads[1] <= KEPT_THREADS
+    assert schedule.resident == (3 if small else 1)
+    assert [(s.count, s.width) for s in loads(kernel)] == [(4, 4) if small else (8, 8)]
+
+
+def test_loads_of_rows_beyond_the_depth_have_no_condition() -> None:
+    """A load in a branch would wait for the one before."""
+    kernel = kernel_of(softmax(1), [(64, 190, 2048)], D.BFloat16, S.OUTER_PERSISTENT)
+    (schedule,) = schedules(kernel)
+    assert schedule.registers * schedule.threads[1] > 190
+    statements = [s for phase in kernel.phases for s in walk(phase.body)]
+    inside = [s for guard in statements if isinstance(guard, If) for s in walk(guard.then)]
+    assert not any(isinstance(s, VectorLoad) for s in inside)
+    assert any(isinstance(s, VectorStore) for s in inside)
 
 
 @pytest.mark.parametrize("shape", [(16384, 4096), (512, 256)], ids=["too long", "too few columns"])
