@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from fuser_lab.codegen.gpu_common import GpuReductions
+from fuser_lab.codegen.gpu_common import WARP, GpuReductions
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Barrier, Buffer, Launch, Load, Role, Store
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name
@@ -21,6 +21,8 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.gpu_loops import MEETING_BYTES
 
 TOTAL_THREADS = 256
+_SECTOR_BYTES = 32  # of memory that an access moves at least
+_PART_BYTES = 4  # of a partial result, at least
 _SHARED_WORDS = 16  # registers of a thread for values of its columns
 
 
@@ -326,8 +328,10 @@ class ColumnNest(GpuReductions):
 
     def _lanes(self) -> Launch:
         values, split, count = self._values, self.schedule.split, self.space.rows
+        # Each line of threads adds some of the parts. If columns occupy few multiprocessors, more lines add fewer each.
+        widest = WARP if 2 * count >= WARP * self._device.sms else _SECTOR_BYTES // _PART_BYTES
         lanes = 1
-        while lanes < 32 and lanes < count:
+        while lanes < widest and lanes < count:
             lanes *= 2
         height = 1
         most = MEETING_BYTES // (lanes * max(self.space.sum_bytes, 1))

@@ -252,6 +252,19 @@ def test_several_passes_over_few_long_rows_are_launches_of_all_blocks(
     assert all(phase.launch.blocks > shape[0] for phase in kernel.phases if "_parts" in phase.name)
 
 
+@pytest.mark.parametrize(("columns", "lanes"), [(256, 8), (8192, 32)])
+def test_parts_of_few_columns_are_added_up_by_more_lines(columns: int, lanes: int) -> None:
+    kernel = lower(build(column_sums, [(1 << 17, columns)], D.Float), S.REDUCTION, "cuda", "kernel", {})
+    parts, total = (phase.launch for phase in kernel.phases)
+    assert total.threads == (lanes, 256 // lanes)
+    assert total.blocks == columns // lanes
+    assert parts.blocks > total.blocks
+
+
+def column_sums(fd: Any, x: Any) -> Any:
+    return fd.ops.sum(x, [0])
+
+
 def test_rows_that_fill_the_machine_are_not_cut() -> None:
     for rows, phases in ((8, 3), (14, 3), (15, 1), (66, 1), (67, 1)):
         kernel = lower(build(softmax, [(rows, 240_000)], D.Float), S.INNER_PERSISTENT, "cuda", "kernel", {})
