@@ -1,24 +1,27 @@
 """The loops of CPU kernels: the outermost is distributed over cores, and the compiler vectorizes the innermost."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 from fuser_lab.codegen.cpu_bands import CpuBands
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import Ranges, simplify, thresholds, variables
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Statement, Store, terms_of, walk
-from fuser_lab.codegen.nest_lowering import Fold, Places, extent_of
+from fuser_lab.codegen.nest_lowering import Fold, Places, base_name, extent_of
 from fuser_lab.codegen.nests import flattened, trial
 from fuser_lab.codegen.persistence import calls_functions, constant_along, shared_along
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.loops import PARTIAL_ROWS
 
 CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
+FEW_RUNS = 8  # of a row, from which running values of its elements are worth combining once
 MOST_SECTIONS = 6
 SHORTEST_RUN = 4  # elements of a loop over the last digit
+SHORT_RUN = 128  # elements, of which a vector's running values are combined as long as it takes to add them up
 SHORT_ROW = 64  # elements; shorter rows take no longer than a scalar function call
 STAGED_ROWS = 64
 UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
@@ -149,6 +152,11 @@ class CpuNest(CpuBands):
         outer, run = extent_of(self._reduced_outer), extent_of(self._reduced_run)
         places: dict[str, Term] = {}
         slot: Term = index(0)
+        if folds and outer >= FEW_RUNS and run <= SHORT_RUN:
+            q, r = self._in_lanes(stack, folds, outer, run)
+            places.update(self._flat(self._reduced_outer, q))
+            places.update(self._flat(self._reduced_run, r))
+            return places, simplify(q * run + r, self._values.scope.ranges)
         if self._reduced_outer:
             q = self._loop(stack, "q", outer, ParallelType.serial)
             places.update(self._flat(self._reduced_outer, q))
@@ -158,6 +166,45 @@ class CpuNest(CpuBands):
         r = self._blocked(stack, "r", index(0), index(run), run, run, folds, ParallelType.vectorize)
         places.update(self._flat(self._reduced_run, r))
         return places, simplify(slot + r, self._values.scope.ranges)
+
+    def _in_lanes(self, stack: ExitStack, folds: Sequence[Fold], outer: int, run: int) -> tuple[Term, Term]:
+        """Open the loops over many short runs, with a running value for each element of a run.
+
+        Vectors then hold running values of adjacent elements, and are not reduced to one number after each run.
+        """
+        values, size = self._values, min(self.schedule.partial, PARTIAL_ROWS)
+        start, stop = index(0), index(outer)
+        if any(fold.rounds for fold in folds) and outer > size:
+            block = self._loop(stack, "q_block", -(-outer // size), ParallelType.serial)
+            start = self._named("low", simplify(block * size, values.scope.ranges))
+            stop = apply("min", start + size, index(outer))
+        names = [values.fresh(f"{base_name(fold)}_lanes") for fold in folds]
+        lanes = [
+            Buffer(name=name, dtype=fold.identity.dtype, size=run, role=Role.SCRATCH)
+            for name, fold in zip(names, folds, strict=True)
+        ]
+        stack.enter_context(self._added_lanes(folds, lanes))
+        q = stack.enter_context(values.loop("q", stop, ParallelType.serial, start=start, largest=outer))
+        r = stack.enter_context(values.loop("r", run, ParallelType.vectorize))
+        for fold, buffer in zip(folds, lanes, strict=True):
+            fold.partial = Load(buffer.dtype, buffer, r)
+        return q, r
+
+    @contextmanager
+    def _added_lanes(self, folds: Sequence[Fold], lanes: Sequence[Buffer]) -> Iterator[None]:
+        """Allocate and clear a running value for each element of a run; combine them at the end."""
+        values = self._values
+        for buffer in lanes:
+            values.emit(Alloc(buffer=buffer))
+        with values.loop("r", lanes[0].size, ParallelType.vectorize) as r:
+            for fold, buffer in zip(folds, lanes, strict=True):
+                values.emit(Store(buffer=buffer, position=r, value=fold.identity, origin=fold.expr.name))
+        yield
+        for fold in folds:
+            fold.partial = None
+        with values.loop("r", lanes[0].size, ParallelType.serial) as r:
+            for fold, buffer in zip(folds, lanes, strict=True):
+                self._update(fold, Load(buffer.dtype, buffer, r))
 
     def _walk_parts(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
         return {}, self._loop(stack, "part", self.schedule.split, ParallelType.serial)

@@ -17,7 +17,8 @@ from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
-from fuser_lab.runtime.arrays import flat_view, storage_dtype
+from fuser_lab.runtime.arrays import flat_view, storage_dtype, to_numpy
+from fuser_lab.runtime.executor import prepare
 from fuser_lab.schedule.loops import CPU_SUMS_BYTES, PARTIAL_ROWS, choose_loops, describe
 from fuser_lab.schedule.state import Space, Style
 
@@ -326,3 +327,17 @@ def test_what_the_rows_of_a_column_share_is_computed_once_for_each_column() -> N
     assert source.count("math.sqrt") == 1
     assert "math.sqrt" in source[:last_pass]
     assert "/" not in source[last_pass:], "the mean is also divided only once"
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16, DataType.Int])
+@pytest.mark.parametrize("op", ["sum", "max", "prod"])
+def test_many_short_runs_of_a_row_keep_a_running_value_for_each_element(op: str, dtype: DataType) -> None:
+    fusion = build(lambda fd, x: getattr(fd.ops, op)(x, [0, 2, 4]), [(3, 5, 120, 4, 9)], dtype)
+    inputs = [numbers((3, 5, 120, 4, 9), dtype)]
+    kernel = generate(fusion, S.REDUCTION, "cpu")
+    (array,) = [s.buffer for s in walk(kernel.kernel_ir.phases[0].body) if isinstance(s, Alloc)]
+    assert array.size == 9
+    blocks = [s for s in walk(kernel.kernel_ir.phases[0].body) if isinstance(s, Loop) and s.var.startswith("q_block")]
+    assert bool(blocks) == (op != "max" and dtype.is_float), "sums of many numbers are added up in blocks"
+    got = to_numpy(prepare(fusion, [(fusion, S.REDUCTION)], "cpu").run(inputs)[0])
+    close(got, np.asarray(evaluate(fusion, inputs, exact=False)[0]).astype(got.dtype), dtype)
