@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from fuser_lab.codegen.gpu_common import MOST_NEIGHBOURS, WARP, GpuReductions
+from fuser_lab.codegen.gpu_cluster_rows import ClusterRows
+from fuser_lab.codegen.gpu_common import MOST_NEIGHBOURS, WARP
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.index_math import linear, simplify, variables
 from fuser_lab.codegen.kernel_ir import (
@@ -46,7 +47,7 @@ from fuser_lab.schedule.state import Space
 _DIVIDED_FROM = 128  # elements of a row from which its first and last accesses may be partial
 _NARROW_BYTES = 4  # per element, up to which lanes would read distant parts of lines
 _SHIFTED_BYTES = (2, 4)  # of elements that are combined from two accesses
-_WIDE_ENOUGH = 8  # bytes of an access that begins with the row's first element
+WIDE_ENOUGH = 8  # bytes of an access that begins with the row's first element
 
 
 Named = Callable[[ExitStack, str, Term, int, int], Var]  # names an index that may reach a count
@@ -62,7 +63,7 @@ class RowSection:
     kept: dict[TensorView, Buffer]
 
 
-class RowNest(GpuReductions):
+class RowNest(ClusterRows):
     """Writes nests whose reduced axes are the fastest in memory."""
 
     _ends: tuple[Term, Term] = (index(0), index(0))  # of a divided row
@@ -72,7 +73,6 @@ class RowNest(GpuReductions):
     _ahead: Mapping[TensorView, Buffer] = {}  # inputs that all rows share, loaded before the first row
     _sent: Mapping[TensorView, tuple[int, Buffer]] = {}  # inputs of which the next row is loaded in advance
     _row_turn: tuple[Term, Term, int] = (index(0), index(0), 1)  # number in the block, row, and rows per block
-    _waits = False  # whether other blocks of the cluster may not have started yet
 
     def _rows(self) -> Launch:
         values, count = self._values, self.space.rows
@@ -92,6 +92,7 @@ class RowNest(GpuReductions):
                 values.emit(Arrive())
                 place = values.let("member", self._remainder(block, cluster) * lanes + self._lane)
                 stack.enter_context(self._inlined({place.name: (0, self._row_lanes - 1)}, pinned=True))
+                self._rank = self._remainder(block, cluster)
                 block = position = self._quotient(block, cluster)
                 self._place, self._waits = place, True
             self._shared_first: dict[TensorView, int] = {}
@@ -102,19 +103,30 @@ class RowNest(GpuReductions):
             # Lanes that share a row are either all active or all inactive, so that their exchanges are defined.
             # The guard is written even if all blocks are full, so that kernels for other numbers of rows are the same.
             reach = blocks if height == 1 else max(blocks * height, count + 1)
-            row = self._bound(stack, "row", position, count, reach) if count > 1 else index(0)
-            if self._is_divided:
-                self._divide(stack, row)
-            if self._parts:
-                self._total_of_parts(row)
-            else:
-                self._begin_with_lines(row)
-                self._read_for_results(self._flat(self._nest.kept, row))
-                self._passes_over(row, sections)
+            self._rows_of_block(stack, block, position, reach, sections)
         return launch
 
+    def _rows_of_block(
+        self, stack: ExitStack, block: Term, position: Term, reach: int, sections: Sequence[RowSection],
+    ) -> None:
+        """Write the row of a thread, which is at a position among all rows; ``reach`` bounds the positions."""
+        row = self._bound(stack, "row", position, self.space.rows, reach) if self.space.rows > 1 else index(0)
+        if self._is_divided:
+            self._divide(stack, row)
+        self._row_of_lanes(row, sections)
+
+    def _row_of_lanes(self, row: Term, sections: Sequence[RowSection]) -> None:
+        """Write all passes over a row."""
+        self._begin_with_lines(row)
+        self._read_for_results(self._flat(self._nest.kept, row))
+        self._passes_over(row, sections)
+
     def _space(self) -> Space:
-        space = replace(super()._space(), online=online_pair(self._fusion, self._nest, self._levels) is not None)
+        online = online_pair(self._fusion, self._nest, self._levels) is not None
+        return self._with_wide_accesses(replace(super()._space(), online=online))
+
+    def _with_wide_accesses(self, space: Space) -> Space:
+        """Return a space with wide accesses to rows that begin anywhere in one, if rows can be divided at accesses."""
         found = self._divided(space.vector)
         if found is None:
             return space
@@ -141,7 +153,7 @@ class RowNest(GpuReductions):
         near = [a.buffer for a in found if a.step == 1]
         named = {tv.name: tv for tv in nest.index}
         lead = named.get(max(near, key=lambda b: b.size * b.dtype.itemsize).name) if near else None
-        if lead is None or plain * lead.dtype.itemsize >= _WIDE_ENOUGH:
+        if lead is None or plain * lead.dtype.itemsize >= WIDE_ENOUGH:
             return None
         largest = max(a.buffer.size * a.buffer.dtype.itemsize for a in found)
         start = self._start_of_row(lead, {}, ranges)
@@ -319,8 +331,11 @@ class RowNest(GpuReductions):
         nest = self._nest
         places = self._flat(self._nest.kept, row)
         first = 0
-        if self.schedule.online:
+        if self._is_online:
             self._online(places, sections)
+            first = 2
+        elif self._meets_once:
+            self._relative_to_warps(places, sections)
             first = 2
         for number in range(first, self._passes):
             exprs = self._reductions_of(number)
@@ -338,6 +353,10 @@ class RowNest(GpuReductions):
         self._whole_rows(places)
 
     # Rows of one block, each loaded in part while the previous one is written
+
+    def _reductions_of(self, number: int) -> list[Expr]:
+        """Return the reductions that a pass over rows makes."""
+        return [expr for expr in self._nest.reductions if self._levels.get(expr.inputs[0], 0) == number]
 
     def _rows_in_turn(self, block: Term, each: int, sections: Sequence[RowSection]) -> None:
         """Write the loop over consecutive rows; the next row is loaded while the current one is stored."""
@@ -376,17 +395,11 @@ class RowNest(GpuReductions):
         with self._values.guard(apply("eq", self._place, 0)):
             self._row_stores(self._nest.rows, places)
 
-    def _share(self, folds: Sequence[Fold], scope: Scope) -> None:
-        self._wait_for_cluster()
-        super()._share(folds, scope)
-
-    def _wait_for_cluster(self) -> None:
-        """Wait until all blocks of the cluster have started, so that their shared memory can be written."""
-        if self._waits:
-            self._values.emit(Barrier(scope=Scope.CLUSTER))
-        self._waits = False
-
     # Maximum and sum of exponentials in one pass
+
+    @property
+    def _is_online(self) -> bool:
+        return self.schedule.online and self.space.online
 
     def _online(self, places: Places, sections: Sequence[RowSection]) -> None:
         """Write the pass that computes a row's maximum together with the sum of exponentials relative to it.
@@ -399,10 +412,13 @@ class RowNest(GpuReductions):
         largest, total = folds = self._open(pair)
         for section in sections:
             self._section(0, places, section, folds, ())
-        own = largest.total
-        self._share([largest], self._scope())
+        own, scope = largest.total, self._scope()
+        meets = scope is Scope.CLUSTER
+        self._share([largest], Scope.WARP if meets else scope)
         self._update(total, total.total * scale(own, finite(largest.total)), replacing=True)
-        self._share([total], self._scope())
+        self._share([total], Scope.WARP if meets else scope)
+        if meets:
+            largest, total = folds = self._meet_in_cluster(pair, folds)
         whole = whole_sum(largest.total, total.total)
         total.total = self._values.let(f"{base_name(total)}_whole", whole, origin=total.expr.name)
         self._close(folds, places)
@@ -435,6 +451,43 @@ class RowNest(GpuReductions):
         values.given[largest.expr.out.name, at] = values.let(
             f"{base_name(largest)}_origin", finite(newest.total), origin=largest.expr.name,
         )
+
+    # Maximum and sum of exponentials in one exchange
+
+    @property
+    def _meets_once(self) -> bool:
+        """Whether the blocks of a cluster exchange the maximum and the sum of exponentials of a row together.
+
+        Kept values must not depend on the maximum, which is that of a warp when they would be written.
+        """
+        if self._scope() is not Scope.CLUSTER or any(s.written for s in self._saved):
+            return False
+        return online_pair(self._fusion, self._nest, self._levels) is not None
+
+    def _relative_to_warps(self, places: Places, sections: Sequence[RowSection]) -> None:
+        """Write the first two passes over a row: sums of exponentials are relative to the maximum of a warp.
+
+        No thread needs the results of other warps between the passes, so blocks wait for each other once.
+        """
+        values, pair = self._values, online_pair(self._fusion, self._nest, self._levels)
+        assert pair is not None
+        largest, total = folds = self._open(pair)
+        for section in sections:
+            self._section(0, places, section, [largest], ())
+        self._share([largest], Scope.WARP)
+        with self._inlined({}, pinned=True):
+            # Values that are computed from this maximum stay in this scope.
+            at = values.simplified(self._nest.at(largest.expr.out, places))
+            values.given[largest.expr.out.name, at] = values.let(
+                f"{base_name(largest)}_origin", finite(largest.total), origin=largest.expr.name,
+            )
+            for section in reversed(sections):
+                self._section(1, places, section, [total], ())
+        self._share([total], Scope.WARP)
+        largest, total = folds = self._meet_in_cluster(pair, folds)
+        whole = whole_sum(largest.total, total.total)
+        total.total = values.let(f"{base_name(total)}_whole", whole, origin=total.expr.name)
+        self._close(folds, places)
 
     # The memory of the steps of a row
 
@@ -510,7 +563,7 @@ class RowNest(GpuReductions):
         old = {s.tensor: section.kept[s.tensor] for s in saved if s.written < number}
         known = dict(values.given)
         moved = [tv for tv in needed if tv not in fetched and tv not in self._ahead and self._is_shifted(tv)]
-        online = number == 0 and self.schedule.online
+        online = number == 0 and self._is_online
         if section.place is Role.WORDS:
             # The whole row is in flight before anything waits for it.
             direct = {tv: buffer for tv, buffer in new.items() if tv in fetched}
@@ -705,112 +758,6 @@ class RowNest(GpuReductions):
     @property
     def _fast(self) -> Axis | None:
         return self._nest.reduced[-1] if self._nest.reduced else None
-
-    # Rows cut into parts
-
-    def _row_parts(self, number: int) -> Launch:
-        """Write a pass over few long rows, whose steps are interleaved over blocks so that they read adjacent memory.
-
-        Each block first adds up the parts of previous passes, always in the same order.
-        """
-        nest, values, split, ahead = self._nest, self._values, self.schedule.split, self.schedule.unroll
-        lanes = self.schedule.threads[0]
-        blocks, turn = self.space.rows * split, lanes * ahead
-        whole = self._row_groups // turn
-        with ExitStack() as stack:
-            unit = self._loop(stack, "block", blocks, ParallelType.grid_x)
-            self._lane = self._place = stack.enter_context(
-                values.loop("lane", lanes, ParallelType.block_x, pinned=True),
-            )
-            row, part = self._quotient(unit, split), self._remainder(unit, split)
-            places = self._flat(self._nest.kept, row)
-            self._totals_of_parts(row, places, number)
-            needed = inputs_needed(self._fusion, nest, self._buffers, self._layouts, self._levels, number, ())
-            fetched = {tv: width for tv in needed if (width := self._width_of(tv, self._fast))}
-            words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in fetched}
-            folds = self._open(self._reductions_of(number))
-            stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
-
-            def take_turn(start: Term, reach: int) -> None:
-                self._write_steps(places, start, ahead, reach, (folds, stored), fetched, words)
-
-            # As for columns, kernels do not depend on whether rounds and parts divide the length of a row.
-            general = self._is_general
-            if whole:
-                rounds = -(-whole // split)
-                with ExitStack() as inner:
-                    turns = self._loop(inner, "turn", rounds, ParallelType.serial) * split + part
-                    turns = self._bound(inner, "number", turns, whole, (rounds + general) * split)
-                    take_turn(turns * turn, whole * turn)
-            rest = self._row_groups - whole * turn
-            if rest or general:
-                with values.guard(apply("eq", part, whole % split)):
-                    # As many steps as in other rounds, guarded, so that kernels for other depths are the same.
-                    take_turn(index(whole * turn), (whole + 1) * turn)
-            if folds:
-                self._share(folds, self._scope())
-                with values.guard(apply("eq", self._lane, 0)):
-                    self._store_parts(folds, unit)
-            elif nest.rows and number == self._passes - 1:
-                with values.guard(apply("eq", part, 0)):
-                    self._whole_rows(places)
-        return Launch(blocks=blocks, threads=(lanes, 1))
-
-    def _reductions_of(self, number: int) -> list[Expr]:
-        """Return the reductions that a pass over rows makes."""
-        return [expr for expr in self._nest.reductions if self._levels.get(expr.inputs[0], 0) == number]
-
-    def _write_steps(
-        self, places: Places, start: Term, steps: int, reach: int,
-        written: tuple[Sequence[Fold], Sequence[TensorView]], fetched: Mapping[TensorView, int],
-        words: Mapping[TensorView, Buffer],
-    ) -> None:
-        """Write a few steps of all threads from a given group, loads first: folds, and tensors that are stored."""
-        values, lanes, (folds, stored) = self._values, self.schedule.threads[0], written
-        known = dict(values.given)
-        assert self._lane is not None
-        if words:
-            with ExitStack() as stack:
-                u = self._round(stack, "u", steps)
-                g = self._loaded(stack, "g", start + u * lanes + self._lane, self._row_groups, reach)
-                first = {**places, **self._neighbours(self._nest.reduced, g, index(0))}
-                for tensor, width in fetched.items():
-                    self._fetch(tensor, width, words[tensor], first, u * self.schedule.vector)
-        with ExitStack() as stack:
-            u = self._round(stack, "u", steps)
-            g = self._bound(stack, "g", start + u * lanes + self._lane, self._row_groups, reach)
-            with self._each_neighbour() as v:
-                here = {**places, **self._neighbours(self._nest.reduced, g, v)}
-                for tensor, buffer in words.items():
-                    self._know(tensor, buffer, here, u * self.schedule.vector + v)
-                self._point(here, folds, stored, (), index(0))
-        values.given = known
-
-    def _total_of_parts(self, row: Term) -> None:
-        """Write the last phase of reductions whose results no other value of the row depends on."""
-        places = self._flat(self._nest.kept, row)
-        self._totals_of_parts(row, places, self._passes)
-        self._whole_rows(places)
-
-    def _totals_of_parts(self, row: Term, places: Places, before: int) -> None:
-        """Add up the partial results of passes over a row, in the order of the passes."""
-        values, lanes, split = self._values, self.schedule.threads[0], self.schedule.split
-        assert self._lane is not None
-        for number in range(before):
-            folds = self._open(self._reductions_of(number))
-            if not folds:
-                continue
-            with ExitStack() as stack:
-                rounds = -(-split // lanes)
-                step = self._round(stack, "step", rounds)
-                part = self._bound(stack, "part", step * lanes + self._lane, split, rounds * lanes)
-                for fold in folds:
-                    buffer = self._parts[fold.expr]
-                    at = simplify(row * split + part, values.scope.ranges)
-                    self._update(fold, Load(buffer.dtype, buffer, at))
-            self._share(folds, self._scope())
-            self._close(folds, places)
-
 
 def shared_width(buffer: Buffer, neighbours: int) -> int:
     """Return how many elements of shared memory one access has."""

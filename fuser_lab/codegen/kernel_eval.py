@@ -44,6 +44,7 @@ from fuser_lab.ir.transform import ParallelType
 from fuser_lab.ops import OPS
 from fuser_lab.ops.random import philox
 from fuser_lab.ops.registry import Array
+from fuser_lab.schedule.gpu_loops import WARP
 
 _VECTOR_BYTES = 16  # the widest access of a thread
 _PER_RUN = 4  # numbers per run of the random generator
@@ -233,7 +234,7 @@ class Lanes:
     def _reduce(self, statement: Reduce) -> None:
         value = self._spread_out(self._eval(statement.value))
         identity = np.asarray(statement.identity).astype(value.dtype)
-        width = self._width
+        width = min(self._width, WARP) if statement.scope is Scope.WARP else self._width
         if statement.scope is Scope.CLUSTER:
             width *= self._phase.launch.cluster
             self._check_started(statement.name)

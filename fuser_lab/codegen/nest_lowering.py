@@ -161,7 +161,7 @@ class NestLowering:
         elif style is Style.TILES:
             yield self._phase(self._tiles)
         elif style is Style.ROWS and split > 1:
-            for number in range(self._passes):
+            for number in self._launched:
                 yield self._phase(partial(self._row_parts, number), f"_parts{f'_{number}' if number else ''}")
             if any(self._levels.get(expr.inputs[0], 0) == self._passes - 1 for expr in self._nest.reductions):
                 yield self._phase(self._rows, "_total")
@@ -172,6 +172,11 @@ class NestLowering:
             yield self._phase(self._lanes, "_total")
         else:
             yield self._phase(self._columns)
+
+    @property
+    def _launched(self) -> Sequence[int]:
+        """The passes over rows cut into parts that are a launch each."""
+        return range(self._passes)
 
     # Written by targets
 

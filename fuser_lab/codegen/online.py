@@ -1,14 +1,20 @@
-"""A maximum and the sum of exponentials relative to it, computed in one pass (online softmax)."""
+"""Pairs of reductions of which the second depends on the first, computed in one pass.
+
+They are a maximum and the sum of exponentials relative to it (online softmax), or a sum and the squared deviations from
+the mean.
+"""
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Expr, Fusion, OpKind, Val
+from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
 from fuser_lab.ir.term import Apply, Const, Term, apply, select
 
 _LARGEST = frozenset({"max", "fmax"})  # a sum with NaN is NaN, even relative to a maximum that ignores NaN
+_QUOTIENTS = frozenset({"div", "truediv"})
 _VIEWS = frozenset({OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND, OpKind.COPY})
 
 
@@ -31,18 +37,70 @@ def whole_sum(largest: Term, total: Term) -> Term:
 
 def online_pair(fusion: Fusion, nest: Nest, levels: Mapping[Val, int]) -> tuple[Expr, Expr] | None:
     """Return a maximum and the sum of exp(x - maximum), if they are all that the first two passes compute."""
-    by_level = [[e for e in nest.reductions if levels.get(e.inputs[0], 0) == level] for level in (0, 1)]
-    if any(len(found) != 1 for found in by_level) or any(levels.get(tv, 0) < len(by_level) for tv in nest.full):
+    found = _first_two(nest, levels)
+    if found is None:
         return None
-    (largest,), (total,) = by_level
+    largest, total = found
     power = fusion.producers.get(total.inputs[0])
     if largest.op.name not in _LARGEST or total.op.name != "sum" or power is None or power.op.name != "exp":
         return None
-    distance = fusion.producers.get(power.inputs[0])
-    if distance is None or distance.op.name != "sub" or distance.inputs[0] is not largest.inputs[0]:
+    if _origin(fusion, power.inputs[0], largest.inputs[0]) is not largest.out:
         return None
-    origin = distance.inputs[1]
-    while origin in fusion.producers and fusion.producers[origin].kind in _VIEWS:
-        origin = fusion.producers[origin].inputs[0]
-    floats = {tv.dtype for tv in (largest.out, total.out, *power.tensor_inputs)} <= {DataType.Float, DataType.Double}
-    return (largest, total) if origin is largest.out and floats else None
+    return found if _are_floats(largest.out, total.out, *power.tensor_inputs) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """A sum, the mean that is computed from it, and the sum of squared deviations from this mean."""
+
+    total: Expr
+    squares: Expr
+    mean: TensorView
+
+
+def moments(fusion: Fusion, nest: Nest, levels: Mapping[Val, int], count: int) -> Moments | None:
+    """Return a sum and the squared deviations from the mean of ``count`` elements, if they are the first two passes."""
+    found = _first_two(nest, levels)
+    if found is None or any(expr.op.name != "sum" for expr in found):
+        return None
+    total, squares = found
+    square = fusion.producers.get(squares.inputs[0])
+    if square is None or square.op.name != "mul" or square.inputs[0] is not square.inputs[1]:
+        return None
+    mean = _origin(fusion, square.inputs[0], total.inputs[0])
+    quotient = fusion.producers.get(mean) if mean is not None else None
+    if not isinstance(mean, TensorView) or quotient is None or quotient.op.name not in _QUOTIENTS:
+        return None
+    whole, over = _without_views(fusion, quotient.inputs[0]), quotient.inputs[1]
+    if whole is not total.out or not isinstance(over, Scalar) or over.value != count:
+        return None
+    floats = _are_floats(total.out, squares.out, *square.tensor_inputs, mean)
+    return Moments(total, squares, mean) if floats else None
+
+
+def _first_two(nest: Nest, levels: Mapping[Val, int]) -> tuple[Expr, Expr] | None:
+    """Return the reductions of the first two passes, if these are one each and all that the passes compute."""
+    by_level = [[e for e in nest.reductions if levels.get(e.inputs[0], 0) == level] for level in (0, 1)]
+    if any(len(found) != 1 for found in by_level) or any(levels.get(tv, 0) < len(by_level) for tv in nest.full):
+        return None
+    (first,), (second,) = by_level
+    return first, second
+
+
+def _origin(fusion: Fusion, difference: Val, operand: Val) -> Val | None:
+    """Return what ``difference`` subtracts from an operand, without broadcasts of it."""
+    maker = fusion.producers.get(difference)
+    if maker is None or maker.op.name != "sub" or maker.inputs[0] is not operand:
+        return None
+    return _without_views(fusion, maker.inputs[1])
+
+
+def _without_views(fusion: Fusion, value: Val) -> Val:
+    """Return the value of which another one is a broadcast or another view."""
+    while value in fusion.producers and fusion.producers[value].kind in _VIEWS:
+        value = fusion.producers[value].inputs[0]
+    return value
+
+
+def _are_floats(*tensors: TensorView) -> bool:
+    return {tv.dtype for tv in tensors} <= {DataType.Float, DataType.Double}

@@ -41,6 +41,7 @@ RESERVED = 4 << 10  # bytes of a multiprocessor's shared memory that reductions 
 CLUSTER_RESIDENT = 2  # blocks per multiprocessor for which clusters share rows
 PART_BYTES = 32 << 10  # of a row per block of a cluster that computes a maximum and a sum of exponentials
 PART_THREADS = 256  # per such block
+PART_RESIDENT = 4  # such blocks per multiprocessor, so that a thread has registers for half of its part
 SMALL_PARTS = 4  # blocks per cluster from which such clusters are faster than blocks that keep more
 BUSY = 0.9  # share of the multiprocessors that have a block if clusters share few rows
 CACHED = 32 << 10  # bytes that a single block leaves to the L1 cache
@@ -226,17 +227,25 @@ def _long_rows(space: Space) -> LoopSchedule:
 
 
 def _small_parts(space: Space, cluster: int) -> LoopSchedule:
-    """Return the loops of rows that a cluster shares, each block keeping a few KiB in shared memory.
+    """Return the loops of rows that a cluster shares, each block keeping a few KiB on chip.
 
-    A softmax waits twice for results of all blocks; with several small blocks, a multiprocessor loads in the meantime.
+    The blocks of a softmax wait for each other's results; with several small blocks, a multiprocessor loads in the
+    meantime. Half of a part stays in registers, so that all of its loads are in flight at once: a softmax of 262,144
+    elements runs at 0.98 of a copy, beside 0.94 with all steps in shared memory, and 0.72 with all in the registers of
+    blocks of 512 threads.
     """
     part = replace(space, reduced=(-(-space.depth // cluster),))
     steps = -(-part.groups(space.vector) // PART_THREADS)
+    registers = steps // 2
     kept = steps * PART_THREADS * space.vector * space.input_bytes >> 10
-    reason = f"{cluster} blocks of a cluster share each row, and each keeps {kept} KiB of it in shared memory"
+    reason = (
+        f"{cluster} blocks of a cluster share each row, and each keeps {kept} KiB of it on chip: {registers} of "
+        f"{steps} steps in registers, the others in shared memory"
+    )
     return LoopSchedule(
         style=Style.ROWS, threads=(PART_THREADS, 1), vector=space.vector, unroll=max(4 // space.streams, 1),
-        persistent=True, shared=steps, values=False, cluster=cluster, evict=eviction(space), reasons=(reason,),
+        persistent=True, registers=registers, shared=steps - registers, values=False, resident=PART_RESIDENT,
+        cluster=cluster, evict=eviction(space), reasons=(reason,),
     )
 
 
@@ -288,10 +297,14 @@ def _parts(space: Space, groups: int) -> LoopSchedule:
         half = 1 << max(split.bit_length() - 2, 0)
         split = split // half * half
     split = max(1, min(most, split))
-    adds = "a second phase adds up" if space.passes == 1 else f"each of {space.passes} passes is a launch that adds up"
-    reason = f"{space.rows} rows give too few blocks: {split} blocks read each row, and {adds} their results"
+    launches = space.passes - space.moments
+    adds = "a second phase adds up" if launches == 1 else f"each of {launches} passes is a launch that adds up"
+    reasons = [f"{space.rows} rows give too few blocks: {split} blocks read each row, and {adds} their results"]
+    if space.moments:
+        reasons.append("sum and squared deviations from the mean are computed in one pass")
     return LoopSchedule(
-        style=Style.ROWS, threads=(threads, 1), vector=space.vector, unroll=unroll, split=split, reasons=(reason,),
+        style=Style.ROWS, threads=(threads, 1), vector=space.vector, unroll=unroll, split=split, online=space.moments,
+        reasons=tuple(reasons),
     )
 
 

@@ -56,9 +56,10 @@ class Space:
     recompute are kept as well, ``constant_bytes`` the bytes that only later passes read, ``varying_bytes`` those of
     them that differ along the fastest axis, ``sum_bytes`` the running values of one result, ``widest_sum`` the widest
     of them. ``online`` says whether the first two passes compute only a maximum and the sum of exponentials relative to
-    it. ``column_sums`` has the bytes of one column's running value for each column sum that rows add to; empty if there
-    are none. ``window`` is how many elements of a result are adjacent in memory, followed by those of the next result,
-    if a thread reduces whole windows.
+    it, ``moments`` whether they compute only a sum and the squared deviations from the mean. ``column_sums`` has the
+    bytes of one column's running value for each column sum that rows add to; empty if there are none. ``window`` is how
+    many elements of a result are adjacent in memory, followed by those of the next result, if a thread reduces whole
+    windows.
 
     ``scans`` is how many scans run along ``reduced``, an axis whose elements are all results; 0 if there are none.
 
@@ -82,6 +83,7 @@ class Space:
     constant_bytes: int = 0
     varying_bytes: int = 0
     online: bool = False
+    moments: bool = False
     value_bytes: int = 0
     sum_bytes: int = 0
     widest_sum: int = 0
@@ -150,7 +152,8 @@ class LoopSchedule:
     persistent
         Whether values needed by several passes over a row are kept in a buffer.
     online
-        GPU: whether a maximum and the sum of exponentials relative to it are computed in one pass.
+        GPU: whether a maximum and the sum of exponentials relative to it, or a sum and the squared deviations from the
+        mean, are computed in one pass.
     registers, shared
         GPU: steps over a row that are kept in registers and in shared memory; each pass reads the rest again.
     values

@@ -18,6 +18,7 @@ from fuser_lab.errors import CodegenError, ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
+from fuser_lab.schedule import gpu_loops
 from fuser_lab.schedule.parameters import LoopChange
 
 
@@ -70,6 +71,28 @@ def test_rows_of_every_kind(columns: int, dtype: DataType, cluster: int) -> None
     (phase,) = kernel.phases
     assert (phase.launch.cluster, phase.launch.blocks) == (cluster, 3 * cluster)
     check(kernel, fusion, [numbers((3, columns), dtype)])
+
+
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize("threads", [32, 96, 256])
+def test_maximum_and_sum_of_a_row_are_exchanged_at_once(
+    threads: int, online: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = gpu_loops._small_parts
+    monkeypatch.setattr(gpu_loops, "_small_parts", lambda *given: replace(before(*given), online=online))
+    x = numbers((5, 33_000), D.Half)
+    x[0, :20_000] = -np.inf
+    x[1] = -np.inf
+    x[2, 7] = np.inf
+    x[3, 32_999] = np.nan
+    fusion = build(softmax, [x.shape], D.Half)
+    kernel = in_clusters(fusion, cluster=4, threads=threads)
+    (phase,) = kernel.phases
+    assert phase.schedule.online is online
+    body = list(walk(phase.body))
+    assert [type(s) for s in body if isinstance(s, Send | Await)] == [Send, Send, Await, Await]
+    assert not [s for s in body if isinstance(s, Reduce) and s.scope is Scope.CLUSTER]
+    check(kernel, fusion, [x])
 
 
 @pytest.mark.parametrize(

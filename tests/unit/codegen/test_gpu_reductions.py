@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from hypothesis import strategies as st
 from thorough import tries
 
 from fuser_lab.codegen import gpu_backward, nest_lowering
+from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.index_math import linear
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.kernel_ir import (
     Alloc,
     Barrier,
     Kernel,
+    Let,
     Load,
     Loop,
     Reduce,
@@ -33,12 +37,13 @@ from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
-from fuser_lab.ir.term import Apply
+from fuser_lab.ir.term import Apply, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule import gpu_loops
 from fuser_lab.schedule.gpu_loops import COMMON_STEPS, MEETING_BYTES, backward_loops, column_loops, row_loops
 from fuser_lab.schedule.loops import describe
+from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
 
 SHARED_OF_A_BLOCK = 227 << 10
@@ -238,7 +243,7 @@ def norm_and_moments(fd: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("record", [softmax, norm_and_moments, moments])
-@pytest.mark.parametrize(("shape", "dtype"), [((3, 2600), D.Float), ((2, 9001), D.BFloat16), ((1, 8192), D.Double)])
+@pytest.mark.parametrize(("shape", "dtype"), [((3, 2600), D.Float), ((2, 9001), D.BFloat16), ((2, 8192), D.Double)])
 def test_several_passes_over_few_long_rows_are_launches_of_all_blocks(
     record: Any, shape: tuple[int, int], dtype: DataType, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -247,7 +252,7 @@ def test_several_passes_over_few_long_rows_are_launches_of_all_blocks(
     (x,) = [numbers(shape, dtype)]
     kernel = check(fusion, S.INNER_PERSISTENT if record is not moments else S.REDUCTION, [x])
     names = {softmax: ["_parts", "_parts_1", "_parts_2"], norm_and_moments: ["_parts", "_parts_1", "_parts_2"],
-             moments: ["_parts", "_parts_1", "_total"]}[record]  # fmt: skip
+             moments: ["_parts", "_total"]}[record]  # fmt: skip
     assert [phase.name.removeprefix("kernel") for phase in kernel.phases] == names
     assert all(phase.launch.blocks > shape[0] for phase in kernel.phases if "_parts" in phase.name)
 
@@ -263,6 +268,76 @@ def test_parts_of_few_columns_are_added_up_by_more_lines(columns: int, lanes: in
 
 def column_sums(fd: Any, x: Any) -> Any:
     return fd.ops.sum(x, [0])
+
+
+def variances(fd: Any, x: Any) -> Any:
+    variance, mean = fd.ops.var_mean(x, [1], correction=0, keepdim=True)
+    return mean, fd.ops.mul(fd.ops.sub(x, mean), fd.ops.rsqrt(fd.ops.add(variance, 1e-5))), variance
+
+
+@pytest.mark.parametrize("split", [0, 3])
+@pytest.mark.parametrize("columns", [40_960, 50_000, 40_004])
+def test_sum_and_squared_deviations_of_few_long_rows_are_found_in_one_pass(
+    columns: int, split: int, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the mean is far from 0, and where it differs between the parts of a row."""
+    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 10)
+    x = np.random.default_rng(0).normal(size=(3, columns)).astype(np.float32)
+    x[0] += 1e4
+    x[1] += np.linspace(-1e3, 1e3, columns, dtype=np.float32)
+    x[2, : columns // 3] = 1e5
+    changes = (LoopChange(target="cuda", nest=0, values=(("split", split),)),) if split else ()
+    fusion = build(variances, [x.shape], D.Float)
+    kernel = generate(fusion, S.INNER_PERSISTENT, "cuda", "kernel", changes=changes).kernel_ir
+    assert [phase.name for phase in kernel.phases] == ["kernel_parts", "kernel_parts_2"]
+    memory = {"T0": x.reshape(-1)} | {b.name: np.zeros(b.size, np.float32) for b in kernel.outputs}
+    evaluate_kernel(kernel, memory)
+    _, _, found = (memory[b.name] for b in kernel.outputs)
+    np.testing.assert_allclose(found, x.astype(np.float64).var(axis=1), rtol=1e-4)
+
+
+def test_only_a_mean_of_all_elements_is_found_with_squared_deviations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 10)
+
+    def record(fd: Any, x: Any, count: float) -> Any:
+        origin = fd.ops.div(fd.ops.sum(x, [1], keepdim=True), count)
+        apart = fd.ops.sub(x, origin)
+        return fd.ops.sum(fd.ops.mul(apart, apart), [1])
+
+    for count, phases in ((9000.0, 2), (8999.0, 3)):
+        x = numbers((2, 9000), D.Float)
+        fusion = build(partial(record, count=count), [x.shape], D.Float)
+        assert len(check(fusion, S.REDUCTION, [x]).phases) == phases
+
+
+def test_a_kernel_for_many_lengths_of_a_row_finds_squared_deviations_in_a_second_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In one pass, the numbers of elements of its parts would be constants of the kernel."""
+    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 10)
+    kernel = check(build(moments, [(1, 8192)], D.Double), S.REDUCTION, [numbers((1, 8192), D.Double)])
+    assert [phase.name for phase in kernel.phases] == ["kernel_parts", "kernel_parts_1", "kernel_total"]
+
+
+def test_passes_over_few_long_rows_alternate_in_direction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_loops, "LONG_ROW", 1 << 10)
+    change = LoopChange(target="cuda", nest=0, values=(("split", 3),))
+    fusion = build(softmax, [(2, 50_000)], D.Float)
+    kernel = generate(fusion, S.INNER_PERSISTENT, "cuda", "kernel", changes=(change,)).kernel_ir
+    signs = []
+    for phase in kernel.phases:
+        (number,) = [s.value for s in walk(phase.body) if isinstance(s, Let) and s.name == "number"]
+        (step,) = [step for atom, step in linear(number, {}).parts if isinstance(atom, Var) and atom.name == "turn"]
+        signs.append(step > 0)
+    assert signs == [False, True, False]
+
+
+def test_a_single_pass_over_few_long_rows_goes_forwards() -> None:
+    kernel = check(build(totals(1), [(2, 100_000)], D.Float), S.REDUCTION, [numbers((2, 100_000), D.Float)])
+    assert [phase.name for phase in kernel.phases] == ["kernel_parts", "kernel_total"]
+    (number,) = [s.value for s in walk(kernel.phases[0].body) if isinstance(s, Let) and s.name == "number"]
+    (step,) = [step for atom, step in linear(number, {}).parts if isinstance(atom, Var) and atom.name == "turn"]
+    assert step > 0
 
 
 def test_rows_that_fill_the_machine_are_not_cut() -> None:

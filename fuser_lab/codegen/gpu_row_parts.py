@@ -1,0 +1,293 @@
+"""Few long rows on a GPU: many blocks read parts of a row, and each pass over the rows is a launch.
+
+The launch after a pass adds up the results of the parts. A sum and the squared deviations from the mean are computed in
+one pass: each thread, and each block, has the deviations from its own mean, which are put together.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from fuser_lab.codegen.gpu_rows import RowNest, RowSection
+from fuser_lab.codegen.index_math import simplify
+from fuser_lab.codegen.kernel_ir import Buffer, Launch, Load
+from fuser_lab.codegen.nest_lowering import Fold, Places
+from fuser_lab.codegen.online import Moments, moments
+from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.dtypes import DataType
+from fuser_lab.ir import TensorView
+from fuser_lab.ir.term import Apply, Const, Term, apply, cast, index, select
+from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.state import Space
+
+
+class PartedRowNest(RowNest):
+    """Writes rows that are cut into parts."""
+
+    def _space(self) -> Space:
+        space = super()._space()
+        # Numbers of elements would be constants of a kernel, which is for many lengths if these grow with the batch.
+        found = None if space.reduces_outermost else moments(self._fusion, self._nest, self._levels, space.depth)
+        return replace(space, moments=found is not None)
+
+    def _row_of_lanes(self, row: Term, sections: Sequence[RowSection]) -> None:
+        if self._parts:
+            self._total_of_parts(row)
+        else:
+            super()._row_of_lanes(row, sections)
+
+    @property
+    def _launched(self) -> Sequence[int]:
+        return [number for number in range(self._passes) if number != 1 or self._moments is None]
+
+    @property
+    def _moments(self) -> Moments | None:
+        """The sum and the squared deviations that the first pass over rows cut into parts computes together."""
+        if not (self.schedule.online and self.space.moments and self.schedule.split > 1):
+            return None
+        return moments(self._fusion, self._nest, self._levels, self.space.depth)
+
+    def _row_parts(self, number: int) -> Launch:
+        """Write a pass over few long rows, whose steps are interleaved over blocks so that they read adjacent memory.
+
+        Each block first adds up the parts of previous passes, always in the same order. Several passes alternate in
+        direction, the first one backwards, so that each reads first what the L2 cache still holds: for four rows of
+        8 M elements, two passes and the normalisation that follows take 129 us, and 134 if both go forwards. A single
+        pass goes forwards, because the sum of a tensor takes 1 % more time backwards. So do kernels for many lengths of
+        rows, which would depend on whether a block has one turn, two, or more.
+        """
+        nest, values, split, ahead = self._nest, self._values, self.schedule.split, self.schedule.unroll
+        lanes = self.schedule.threads[0]
+        blocks = self.space.rows * split
+        with ExitStack() as stack:
+            unit = self._loop(stack, "block", blocks, ParallelType.grid_x)
+            self._lane = self._place = stack.enter_context(
+                values.loop("lane", lanes, ParallelType.block_x, pinned=True),
+            )
+            row, part = self._quotient(unit, split), self._remainder(unit, split)
+            places = self._flat(self._nest.kept, row)
+            self._totals_of_parts(row, places, number)
+            needed = inputs_needed(self._fusion, nest, self._buffers, self._layouts, self._levels, number, ())
+            fetched = {tv: width for tv in needed if (width := self._width_of(tv, self._fast))}
+            words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in fetched}
+            both = self._moments if number == 0 else None
+            folds = self._open(self._reductions_of(number) if both is None else (both.total, both.squares))
+            stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
+            counted = None if both is None else self._count_of(folds[0])
+
+            def take_turn(start: Term, reach: int) -> None:
+                known = dict(values.given)
+                self._load_steps(places, start, reach, fetched, words)
+                if both is None or counted is None:
+                    self._write_steps(places, start, reach, (folds, stored), words)
+                else:
+                    self._add_moments(places, start, reach, (both, folds, counted), words)
+                values.given = known
+
+            self._take_turns(part, take_turn, backwards=self._goes_backwards(number))
+            if both is not None and counted is not None:
+                self._share_moments(folds, counted, part)
+            elif folds:
+                self._share(folds, self._scope())
+            if folds:
+                with values.guard(apply("eq", self._lane, 0)):
+                    self._store_parts(folds, unit)
+            elif nest.rows and number == self._passes - 1:
+                with values.guard(apply("eq", part, 0)):
+                    self._whole_rows(places)
+        return Launch(blocks=blocks, threads=(lanes, 1))
+
+    def _goes_backwards(self, number: int) -> bool:
+        """Whether a pass reads the last parts of rows first."""
+        launched = self._launched
+        return not self._is_general and len(launched) > 1 and launched.index(number) % 2 == 0
+
+    def _take_turns(self, part: Term, take_turn: Callable[[Term, int], None], *, backwards: bool) -> None:
+        """Write the turns of a block; what remains of a row after the last whole turn is the turn of one block.
+
+        ``take_turn`` gets the first group, and the group before which the turn ends for some block.
+        """
+        values, split, (turn, whole) = self._values, self.schedule.split, self._turns
+        # As for columns, kernels do not depend on whether rounds and parts divide the length of a row.
+        general = self._is_general
+
+        def whole_turns() -> None:
+            if not whole:
+                return
+            rounds = -(-whole // split)
+            with ExitStack() as inner:
+                number: Term = self._loop(inner, "turn", rounds, ParallelType.serial)
+                number = simplify(rounds - 1 - number, values.scope.ranges) if backwards else number
+                found = self._bound(inner, "number", number * split + part, whole, (rounds + general) * split)
+                take_turn(found * turn, whole * turn)
+
+        def rest() -> None:
+            if general or self._row_groups > whole * turn:
+                with values.guard(apply("eq", part, whole % split)):
+                    # As many steps as in other rounds, guarded, so that kernels for other depths are the same.
+                    take_turn(index(whole * turn), (whole + 1) * turn)
+
+        for write in (rest, whole_turns) if backwards else (whole_turns, rest):
+            write()
+
+    @property
+    def _turns(self) -> tuple[int, int]:
+        """The groups that a block reads in one turn, and the number of whole turns of a row."""
+        turn = self.schedule.threads[0] * self.schedule.unroll
+        return turn, self._row_groups // turn
+
+    def _load_steps(
+        self, places: Places, start: Term, reach: int, fetched: Mapping[TensorView, int],
+        words: Mapping[TensorView, Buffer],
+    ) -> None:
+        """Write the loads of a turn of all threads from a given group."""
+        if not words:
+            return
+        assert self._lane is not None
+        with ExitStack() as stack:
+            u = self._round(stack, "u", self.schedule.unroll)
+            position = start + u * self.schedule.threads[0] + self._lane
+            g = self._loaded(stack, "g", position, self._row_groups, reach)
+            first = {**places, **self._neighbours(self._nest.reduced, g, index(0))}
+            for tensor, width in fetched.items():
+                self._fetch(tensor, width, words[tensor], first, u * self.schedule.vector)
+
+    def _step(self, stack: ExitStack, start: Term, reach: int) -> tuple[Term, Term]:
+        """Open the loop over the groups of a thread in a turn; return a group's number in the turn and in the row."""
+        assert self._lane is not None
+        u = self._round(stack, "u", self.schedule.unroll)
+        position = start + u * self.schedule.threads[0] + self._lane
+        return u, self._bound(stack, "g", position, self._row_groups, reach)
+
+    def _loaded_element(
+        self, stack: ExitStack, places: Places, u: Term, g: Term, words: Mapping[TensorView, Buffer],
+    ) -> Places:
+        """Open the loop over the elements of a group that was loaded, and return their position in the nest."""
+        v = stack.enter_context(self._each_neighbour())
+        here = {**places, **self._neighbours(self._nest.reduced, g, v)}
+        for tensor, buffer in words.items():
+            self._know(tensor, buffer, here, u * self.schedule.vector + v)
+        return here
+
+    def _write_steps(
+        self, places: Places, start: Term, reach: int, written: tuple[Sequence[Fold], Sequence[TensorView]],
+        words: Mapping[TensorView, Buffer],
+    ) -> None:
+        """Write what a turn folds and stores."""
+        folds, stored = written
+        with ExitStack() as stack:
+            u, g = self._step(stack, start, reach)
+            here = self._loaded_element(stack, places, u, g, words)
+            self._point(here, folds, stored, (), index(0))
+
+    def _total_of_parts(self, row: Term) -> None:
+        """Write the last phase of reductions whose results no other value of the row depends on."""
+        places = self._flat(self._nest.kept, row)
+        self._totals_of_parts(row, places, self._passes)
+        self._whole_rows(places)
+
+    def _totals_of_parts(self, row: Term, places: Places, before: int) -> None:
+        """Add up the partial results of passes over a row, in the order of the passes."""
+        values, lanes, split, both = self._values, self.schedule.threads[0], self.schedule.split, self._moments
+        assert self._lane is not None
+        for number in range(before):
+            folds = self._open(self._reductions_of(number))
+            if not folds:
+                continue
+            with ExitStack() as stack:
+                rounds = -(-split // lanes)
+                step = self._round(stack, "step", rounds)
+                part = self._bound(stack, "part", step * lanes + self._lane, split, rounds * lanes)
+                at = simplify(row * split + part, values.scope.ranges)
+                for fold in folds:
+                    buffer = self._parts[fold.expr]
+                    self._update(fold, Load(buffer.dtype, buffer, at))
+                    if both is not None and fold.expr is both.squares:
+                        kept = self._parts[both.total]
+                        count = self._elements_of(part, kept.dtype)
+                        mean = values.value(both.mean, self._nest.at(both.mean, places))
+                        self._update(fold, self._apart(Load(kept.dtype, kept, at), count, mean, count))
+            self._share(folds, self._scope())
+            self._close(folds, places)
+
+    # Sums and squared deviations from the mean in one pass
+
+    def _count_of(self, fold: Fold) -> Fold:
+        """Name the number of elements that a thread has added up."""
+        zero = Const(fold.identity.dtype, 0.0)
+        return Fold(expr=fold.expr, fn="add", identity=zero, total=self._values.let("count", zero))
+
+    def _add_moments(
+        self, places: Places, start: Term, reach: int, written: tuple[Moments, Sequence[Fold], Fold],
+        words: Mapping[TensorView, Buffer],
+    ) -> None:
+        """Write what a turn adds to a thread's sum and squared deviations from its own mean.
+
+        The deviations of a turn are from the mean of the turn, so nothing large is subtracted (Chan, Golub and LeVeque,
+        Updating formulae and a pairwise algorithm for computing sample variances, 1979).
+        """
+        both, folds, counted = written
+
+        def add(each: Callable[[ExitStack], tuple[Term, Term]], size: int) -> None:
+            """Add the ``size`` elements of the groups that ``each`` opens."""
+            values, (total, squares) = self._values, folds
+            dtype = counted.identity.dtype
+            new = Fold(expr=both.total, fn=total.fn, identity=total.identity, total=values.let("new", total.identity))
+            with ExitStack() as stack:
+                here = self._loaded_element(stack, places, *each(stack), words)
+                source = both.total.tensor_inputs[0]
+                self._update(new, values.value(source, self._nest.at(source, here)))
+            mean = values.let("new_mean", Apply(dtype, "mul", (new.total, Const(dtype, 1 / size))))
+            with self._inlined({}, pinned=True):
+                values.given[both.mean.name, values.simplified(self._nest.at(both.mean, places))] = mean
+                with ExitStack() as stack:
+                    here = self._loaded_element(stack, places, *each(stack), words)
+                    source = both.squares.tensor_inputs[0]
+                    self._update(squares, values.value(source, self._nest.at(source, here)))
+            number = Const(dtype, float(size))
+            weight = Apply(dtype, "div", (counted.total * number, counted.total + number))
+            self._update(squares, self._apart(total.total, counted.total, mean, weight))
+            self._update(total, new.total)
+            self._update(counted, number)
+
+        width = self.schedule.vector
+        if reach <= self._row_groups:
+            add(lambda stack: self._step(stack, start, reach), width * self.schedule.unroll)
+            return
+        with ExitStack() as steps:
+            u, g = self._step(steps, start, reach)
+            add(lambda _: (u, g), width)
+
+    def _apart(self, total: Term, count: Term, mean: Term, weight: Term) -> Term:
+        """Return ``weight`` times the square of the distance between the mean of ``count`` elements and another one.
+
+        0 if they are none.
+        """
+        zero, one = (Const(total.dtype, number) for number in (0.0, 1.0))
+        own = Apply(total.dtype, "div", (total, apply("max", count, one)))
+        distance = self._values.let("distance", own - mean)
+        return select(apply("gt", count, zero), distance * distance * weight, zero)
+
+    def _share_moments(self, folds: Sequence[Fold], counted: Fold, part: Term) -> None:
+        """Combine the sums of all lanes, then their squared deviations, relative to the mean of the block."""
+        total, squares = folds
+        own, values = total.total, self._values
+        self._share([total], self._scope())
+        count = self._elements_of(part, own.dtype)
+        whole = Apply(own.dtype, "div", (total.total, apply("max", count, Const(own.dtype, 1.0))))
+        mean = values.let("block_mean", whole)
+        self._update(squares, self._apart(own, counted.total, mean, counted.total))
+        self._share([squares], self._scope())
+
+    def _elements_of(self, part: Term, dtype: DataType) -> Term:
+        """Return how many elements of a row a part has."""
+        values, split, width, (turn, whole) = self._values, self.schedule.split, self.schedule.vector, self._turns
+
+        def chosen(condition: Term, number: int) -> Term:
+            return Apply(DataType.Index, "select", (condition, index(number), index(0)))
+
+        more = whole % split
+        count = index(whole // split * turn * width) + chosen(part < more, turn * width)
+        if rest := self._row_groups - whole * turn:
+            count = count + chosen(apply("eq", part, more), rest * width)
+        return values.let("elements", cast(simplify(count, values.scope.ranges), dtype))
