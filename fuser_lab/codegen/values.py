@@ -114,6 +114,14 @@ class Values:
         if inner.body:
             self.emit(If(condition=known, then=tuple(inner.body)))
 
+    @contextmanager
+    def moved(self, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout]) -> "Iterator[None]":
+        """Read and write tensors in other buffers."""
+        before = self._buffers, self._layouts
+        self._buffers, self._layouts = buffers, layouts
+        yield
+        self._buffers, self._layouts = before
+
     def emit(self, statement: Statement) -> None:
         """Append a statement to the current block."""
         self.scope.body.append(statement)

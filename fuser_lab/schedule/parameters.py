@@ -14,6 +14,7 @@ from fuser_lab.errors import ArgumentTypeError, ScheduleError
 from fuser_lab.schedule.gpu_loops import (
     MEETING_BUFFER,
     columns_in_cluster,
+    fits_staged,
     in_cluster,
     row_room,
     shared_room,
@@ -461,6 +462,9 @@ def _followed(
         schedule = replace(schedule, resident=0)
     if space.column_sums:
         return replace(schedule, registers=-(-max(space.groups(schedule.vector), 1) // x))
+    if schedule.staged:
+        is_whole = schedule.split == 1 and schedule.cluster == 1
+        schedule = replace(schedule, staged=is_whole and fits_staged(space, schedule.threads[1]))
     if not schedule.persistent:
         return replace(schedule, registers=0, shared=0, constants=False, blocks=0)
     steps = _steps(space, schedule)

@@ -61,6 +61,9 @@ class Space:
     many elements of a result are adjacent in memory, followed by those of the next result, if a thread reduces whole
     windows.
 
+    ``packed`` is how many rows hold whole accesses of all tensors of rows, if these have narrow accesses otherwise and
+    follow one another without gaps; 0 if they do not. ``packed_bytes`` is the bytes of such a row in all tensors.
+
     ``scans`` is how many scans run along ``reduced``, an axis whose elements are all results; 0 if there are none.
 
     ``device`` is the GPU for whose multiprocessors, registers and shared memory the loops are chosen.
@@ -76,6 +79,8 @@ class Space:
     reduces: bool = False
     vector: int = 1
     shifted: bool = False
+    packed: int = 0
+    packed_bytes: int = 0
     streams: int = 1
     stored_bytes: int = 0
     read_bytes: int = 0
@@ -156,6 +161,8 @@ class LoopSchedule:
         mean, are computed in one pass.
     registers, shared
         GPU: steps over a row that are kept in registers and in shared memory; each pass reads the rest again.
+    staged
+        GPU: whether the rows of a block are copied to shared memory, and results from there, in whole accesses.
     values
         GPU: whether values that are expensive to recompute are kept as well as inputs.
     constants
@@ -189,6 +196,7 @@ class LoopSchedule:
     online: bool = False
     registers: int = 0
     shared: int = 0
+    staged: bool = False
     values: bool = True
     constants: bool = False
     resident: int = 0

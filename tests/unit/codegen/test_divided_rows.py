@@ -15,15 +15,17 @@ from fuser_lab import FusionDefinition
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.index_map import index_var
 from fuser_lab.codegen.kernel_eval import Lanes, evaluate_kernel
-from fuser_lab.codegen.kernel_ir import If, Kernel, Let, Loop, Role, Statement, VectorLoad, VectorStore, walk
+from fuser_lab.codegen.kernel_ir import If, Kernel, Let, Loop, Role, Statement, Store, VectorLoad, VectorStore, walk
 from fuser_lab.codegen.lower import lower
 from fuser_lab.cost.device import H200
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ScheduleError
+from fuser_lab.interpreter import evaluate
 from fuser_lab.ir.term import Const, Var
 from fuser_lab.runtime.ptx import kernel_key
 from fuser_lab.schedule import gpu_loops
 from fuser_lab.schedule.gpu_loops import row_loops
+from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.state import Space
 
 LENGTHS = [129, 251, 1021, 1535, 4099, 20_001, 40_003]
@@ -59,7 +61,7 @@ def test_what_all_rows_share_is_put_together_from_whole_accesses(
     monkeypatch: pytest.MonkeyPatch, length: int, dtype: DataType, shifted: bool,
 ) -> None:
     monkeypatch.setattr(gpu_loops, "SHIFTED_STEPS", 0)  # accesses as wide as those of long rows
-    shapes = [(40, length), (40, length), (length,)]
+    shapes = [(41, length), (41, length), (length,)]
     inputs = [numbers(s, dtype, n) for n, s in enumerate(shapes)]
     kernel = check(build(add_norm, shapes, dtype), S.INNER_PERSISTENT, inputs)
     loads = [s for p in kernel.phases for s in walk(p.body) if isinstance(s, VectorLoad)]
@@ -131,16 +133,75 @@ def test_rows_that_begin_where_eight_bytes_do_are_left_whole(length: int, dtype:
     assert all(loops.schedule.vector * dtype.itemsize == 8 for loops in kernel.nests)
 
 
-def test_short_rows_are_taken_element_by_element() -> None:
-    x = numbers((40, 101), D.Float)
-    assert not widths(check(build(softmax, [x.shape], D.Float), S.INNER_PERSISTENT, [x]), VectorLoad, Role.INPUT)
+@pytest.mark.parametrize("dtype", [D.BFloat16, D.Float, D.Double], ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(64, 31), (96, 7), (40, 130), (2, 9, 64, 29), (56, 250)], ids=str)
+def test_short_rows_pass_through_shared_memory(shape: tuple[int, ...], dtype: DataType) -> None:
+    def of_last(fd: Any, x: Any) -> Any:
+        return fd.ops.cast(fd.ops.softmax(x if dtype is D.Double else fd.ops.cast(x, D.Float), -1), dtype)
+
+    kernel = check(build(of_last, [shape], dtype), S.INNER_PERSISTENT, [numbers(shape, dtype)])
+    staged = shape[-1] * dtype.itemsize % 8 != 0  # otherwise, accesses of 8 bytes begin with each row
+    assert all(nest.schedule.staged is staged for nest in kernel.nests)
+    if staged:
+        whole = 16 // dtype.itemsize
+        assert widths(kernel, VectorLoad, Role.INPUT) == widths(kernel, VectorStore, Role.OUTPUT) == {whole}
+        body = [s for phase in kernel.phases for s in walk(phase.body)]
+        assert not [s for s in body if isinstance(s, Store) and s.buffer.role is Role.OUTPUT]
+
+
+@pytest.mark.parametrize("length", [33, 65, 127, 257, 333])
+def test_rows_of_lengths_that_gain_nothing_do_not_pass_through_shared_memory(length: int) -> None:
+    kernel = check(build(softmax, [(64, length)], D.Float), S.INNER_PERSISTENT, [numbers((64, length), D.Float)])
+    assert not any(nest.schedule.staged for nest in kernel.nests)
+
+
+def test_short_rows_of_which_no_number_fills_accesses_are_taken_element_by_element() -> None:
+    for shape in ((41, 31), (40, 7)):
+        x = np.asarray(numbers((shape[0], shape[1] + 2), D.Float))[:, : shape[1]]
+        x = np.ascontiguousarray(x) if shape[0] % 2 else x  # 40 rows with gaps
+        assert not widths(check(build(softmax, [shape], D.Float), S.INNER_PERSISTENT, [x]), VectorLoad, Role.INPUT)
+
+
+def compared(fd: Any, x: Any, w: Any) -> Any:
+    """Several results of rows, of other sizes than the input, one of a row, and an input that all rows share."""
+    highest = fd.ops.max(fd.ops.mul(x, w), [1], keepdim=True)
+    return fd.ops.ge(x, highest), fd.ops.squeeze(highest, [1]), fd.ops.cast(fd.ops.sub(x, highest), D.Half)
+
+
+def test_results_of_several_sizes_pass_through_shared_memory() -> None:
+    inputs = [numbers((64, 31), D.Float), numbers((31,), D.Float, 1)]
+    kernel = check(build(compared, [(64, 31), (31,)], D.Float), S.INNER_PERSISTENT, inputs)
+    assert all(nest.schedule.staged for nest in kernel.nests)
+    assert widths(kernel, VectorStore, Role.OUTPUT) == {8, 16}
+
+
+def test_rows_are_summed_through_shared_memory() -> None:
+    x = numbers((64, 31), D.Float)
+    kernel = check(build(lambda fd, x: fd.ops.sum(x, [1]), [x.shape], D.Float), S.REDUCTION, [x])
+    assert all(nest.schedule.staged for nest in kernel.nests)
+
+
+@pytest.mark.parametrize(("values", "staged"), [
+    ({"threads": (8, 16)}, True), ({"threads": (32, 4)}, True), ({"threads": (8, 6)}, False),
+    ({"threads": (64, 1)}, False), ({"cluster": 2, "threads": 32}, False), ({"unroll": 2}, True),
+])
+def test_staged_rows_with_parameters_given_by_hand(values: dict[str, Any], staged: bool) -> None:
+    fusion = build(softmax, [(64, 131)], D.Float)
+    change = LoopChange(target="cuda", nest=0, values=tuple(sorted(values.items())))
+    kernel = generate(fusion, S.INNER_PERSISTENT, "cuda", changes=(change,)).kernel_ir
+    assert kernel.nests[0].schedule.staged is staged
+    x = numbers((64, 131), D.Float)
+    memory = {"T0": x.reshape(-1).copy(), kernel.outputs[0].name: np.zeros(x.size, np.float32)}
+    evaluate_kernel(kernel, memory)
+    (wanted,) = evaluate(fusion, [x], exact=False)
+    np.testing.assert_allclose(memory[kernel.outputs[0].name].reshape(x.shape), wanted, rtol=1e-5)
 
 
 def test_rows_with_two_weights_are_left_whole() -> None:
     def record(fd: Any, x: Any, w: Any, b: Any) -> Any:
         return fd.ops.layer_norm(x, [1021], w, b)
 
-    shapes = [(40, 1021), (1021,), (1021,)]
+    shapes = [(41, 1021), (1021,), (1021,)]
     inputs = [numbers(s, D.Float, n) for n, s in enumerate(shapes)]
     assert not widths(check(build(record, shapes, D.Float), S.INNER_PERSISTENT, inputs), VectorLoad, Role.INPUT)
 
