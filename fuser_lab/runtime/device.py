@@ -263,7 +263,12 @@ class DeviceMemory:
     @contextmanager
     def _beside_cupy(self) -> Iterator[None]:
         torch, cupy = _torch(), importlib.import_module("cupy")
-        stream = torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr, device=self._device)
+        handle = cupy.cuda.get_current_stream().ptr
+        # Without a handle, ExternalStream is a new stream, which does not wait for the default stream.
+        stream = (
+            torch.cuda.ExternalStream(handle, device=self._device) if handle
+            else torch.cuda.default_stream(self._device)
+        )
         self._allocator.library = cupy
         try:
             with torch.cuda.device(self.number), torch.cuda.stream(stream):

@@ -47,7 +47,7 @@ def test_the_optimal_plan_its_certificate_and_the_passes(open_explorer, shots, t
     expect(panel).to_contain_text("steps before the cut changed the fusion")
     drawn = panel.locator(".fl-rewrite.fl-removed > text")
     until(drawn.all_text_contents, lambda texts: bool(texts) and all(text.startswith("− T") for text in texts))
-    until(drawn.first.bounding_box, lambda box: box["height"] >= 9)
+    until(drawn.first.bounding_box, lambda box: box is not None and box["height"] >= 9)
     expect(explorer.locator(".fx-gone")).not_to_have_count(0)
     desk.settle()
     explorer.screenshot(path=shots / f"explorer-passes-{theme}.png")
