@@ -6,7 +6,7 @@ reach every barrier.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from fuser_lab.api import FusionDefinition
 from fuser_lab.codegen import kernel_eval
 from fuser_lab.codegen.generate import GeneratedKernel, generate_scheduled
-from fuser_lab.codegen.kernel_ir import Barrier, Kernel, Load, Reduce, Role, Scope, Statement, Store
+from fuser_lab.codegen.kernel_ir import Barrier, Kernel, Load, Loop, Reduce, Role, Scope, Statement, Store
 from fuser_lab.codegen.layout import layout_of
 from fuser_lab.definition.binding import bind
 from fuser_lab.dtypes import DataType
@@ -144,6 +144,16 @@ def run_kernel(kernel: Kernel, fusion: Fusion, inputs: Sequence[Any]) -> list[np
     for name, writes in trace.writes.items():
         assert (writes == 1).all(), f"{name} is written {sorted(set(writes.tolist()))} times"
     return [results[tv.name].view(tv.dtype.numpy).reshape(tv.shape) for tv in fusion.outputs]
+
+
+def without_barriers(kernel: Kernel) -> Kernel:
+    """A kernel whose only phase has no barriers, not even in its loops."""
+    def kept(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+        found = [s for s in statements if not isinstance(s, Barrier)]
+        return tuple(replace(s, body=kept(s.body)) if isinstance(s, Loop) else s for s in found)
+
+    (phase,) = kernel.phases
+    return replace(kernel, phases=(replace(phase, body=kept(phase.body)),))
 
 
 def check(fd: FusionDefinition, inputs: Sequence[Any]) -> None:

@@ -352,11 +352,11 @@ class RowNest(ClusterRows):
             self._close(folds, places)
         self._whole_rows(places)
 
-    # Rows of one block, each loaded in part while the previous one is written
-
     def _reductions_of(self, number: int) -> list[Expr]:
         """Return the reductions that a pass over rows makes."""
         return [expr for expr in self._nest.reductions if self._levels.get(expr.inputs[0], 0) == number]
+
+    # Rows of one block, each loaded in part while the previous one is written
 
     def _rows_in_turn(self, block: Term, each: int, sections: Sequence[RowSection]) -> None:
         """Write the loop over consecutive rows; the next row is loaded while the current one is stored."""
@@ -529,7 +529,10 @@ class RowNest(ClusterRows):
 
     @property
     def _row_steps(self) -> int:
-        """Number of steps over a row; without need, at least those that are kept, and whole rounds of the others."""
+        """Number of steps over a row.
+
+        If one kernel is for many lengths, they are at least those that are kept, and whole rounds of the others.
+        """
         steps = -(-self._row_groups // self._row_lanes)
         kept = self.schedule.registers + self.schedule.shared
         if not self._is_general:

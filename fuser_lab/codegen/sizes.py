@@ -46,6 +46,7 @@ SHORT = 64  # trip count of an inner loop up to which it stays constant, for LLV
 _COMPARED = frozenset({"lt", "le", "gt", "ge"})
 _SAME = frozenset({"eq", "ne"})
 _LINEAR = frozenset({"add", "sub", "mul"})
+_COUNTED = frozenset({DataType.Float, DataType.Double})  # dtypes of numbers of elements in arithmetic
 _REGISTERS = frozenset({Role.SCRATCH, Role.WORDS})
 
 Block = tuple[Statement, ...]
@@ -278,7 +279,7 @@ class _Sizes:
                     chosen = tuple(self.compared(side, moving) for side in sides)
                 return Apply(dtype, "select", (self.compared(condition, moving), *chosen))
             case Apply(dtype, "div" | "quotient" as fn, (a, Const(kind, value))) if (
-                kind.is_float and self._counts.is_divisor(value.real)
+                kind in _COUNTED and self._counts.is_divisor(value.real)
             ):
                 count = self._taken.take("count", kind, int(value.real))
                 return Apply(dtype, fn, (self.compared(a, moving), count))
@@ -287,7 +288,7 @@ class _Sizes:
                 return term if found == args else Apply(dtype, fn, found)
             case Load(dtype, buffer, position):
                 return Load(dtype, buffer, self.placed(position, moving))
-            case Const(DataType.Float | DataType.Double as dtype, value) if value.real in self._counts.reduced:
+            case Const(dtype, value) if dtype in _COUNTED and value.real in self._counts.reduced:
                 return self._taken.take("count", dtype, int(value.real))
             case _:
                 return term

@@ -1,7 +1,6 @@
 """A schedule as data: its text, its steps, undo, transforms over several tensors, heuristics by name."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,10 +15,10 @@ from hand_schedules import (
     run_kernel,
     softmax,
     transpose,
+    without_barriers,
 )
 
 from fuser_lab.api import FusionDefinition
-from fuser_lab.codegen.kernel_ir import Barrier, Loop
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.scheduling import RULES
 from fuser_lab.errors import ScheduleError, StateError, UnsupportedError
@@ -152,16 +151,9 @@ def test_barriers_that_are_missing_are_found():
     inputs = arrays([(3, 70)])
     scheduled = fd.hand.replayed(bound(fd, inputs))
     kernel = generated(scheduled, inputs).kernel_ir
-
-    def without(statements):
-        kept = [s for s in statements if not isinstance(s, Barrier)]
-        return tuple(replace(s, body=without(s.body)) if isinstance(s, Loop) else s for s in kept)
-
-    (phase,) = kernel.phases
-    broken = replace(kernel, phases=(replace(phase, body=without(phase.body)),))
     run_kernel(kernel, scheduled.fusion, inputs)
     with pytest.raises((AssertionError, IndexError), match="a race for T|without a barrier after its write"):
-        run_kernel(broken, scheduled.fusion, inputs)
+        run_kernel(without_barriers(kernel), scheduled.fusion, inputs)
 
 
 def test_transform_like_reaches_tensors_through_inputs_and_around_reductions():

@@ -1,6 +1,5 @@
 """Schedules by hand give float64's values without races, on odd sizes and strided inputs too."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,10 +16,11 @@ from hand_schedules import (
     run_kernel,
     softmax,
     transpose,
+    without_barriers,
 )
 
 from fuser_lab.api import FusionDefinition
-from fuser_lab.codegen.kernel_ir import Barrier, Loop, Reduce, Role, Scope, Store, VectorLoad, VectorStore, walk
+from fuser_lab.codegen.kernel_ir import Barrier, Reduce, Role, Scope, Store, VectorLoad, VectorStore, walk
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir.transform import MemoryType
 from fuser_lab.ir.transform import ParallelType as P
@@ -116,14 +116,7 @@ def test_warps_of_a_repeated_reduction_wait_before_they_exchange_again():
     fd.sched.inline_most()
     inputs = arrays([(9, 200)])
     check(fd, inputs)
-    kernel = kernel_of(fd, inputs).kernel_ir
-
-    def without(statements):
-        kept = [s for s in statements if not isinstance(s, Barrier)]
-        return tuple(replace(s, body=without(s.body)) if isinstance(s, Loop) else s for s in kept)
-
-    (phase,) = kernel.phases
-    broken = replace(kernel, phases=(replace(phase, body=without(phase.body)),))
+    broken = without_barriers(kernel_of(fd, inputs).kernel_ir)
     with pytest.raises(AssertionError, match="exchanges its warps' results again"):
         run_kernel(broken, bound(fd, inputs), inputs)
 
