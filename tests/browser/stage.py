@@ -13,7 +13,7 @@ from fuser_lab_widgets import assets
 from fuser_lab.json_text import json_text
 
 from .pages import open_page
-from .waiting import expect
+from .waiting import PATIENCE, expect
 
 if TYPE_CHECKING:
     from fuser_lab_widgets import Explorer
@@ -133,8 +133,13 @@ class Stage:
 
     def _wait(self, timeout: float | None = None) -> None:
         """Wait as the explorer does, once all events are handled: this thread handles them, and others wait for it."""
-        self.page.wait_for_function("() => window.model.asking === 0")
-        type(self.explorer).wait(self.explorer, timeout)
+        while True:
+            self.page.wait_for_function("() => window.model.asking === 0")
+            # The page may have asked after that. An event that is being handled has the explorer's lock, and goes on
+            # only when this thread queries the page.
+            if not self._handles:
+                break
+        type(self.explorer).wait(self.explorer, PATIENCE / 1000 if timeout is None else timeout)
 
     def _take(self, text: str) -> str:
         self._waiting.append(text)
