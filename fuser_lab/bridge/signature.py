@@ -90,15 +90,14 @@ class Recorded:
         """The plan, made at first use."""
         with self._lock:
             cutting = self.cutting
-            return segment(
+            plan = segment(
                 self.definition, self.specs, strategy=cutting.strategy, target=cutting.target, options=cutting.options,
             )
+            return replace(plan, shared=self.shared)
 
     def prepared(self, target: str) -> "PreparedPlan":
         """Return the plan compiled for a target; the array library evaluates what a compiler refuses."""
-        if self.shared is None:
-            return self.plan.prepared(target, evaluate_refused=True)
-        return self.plan.prepared_with(self.shared, target, evaluate_refused=True)
+        return self.plan.prepared(target, evaluate_refused=True)
 
 
 _RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also by the kept parameters in use

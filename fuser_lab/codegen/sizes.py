@@ -71,6 +71,7 @@ def names_in(kernel: Kernel) -> set[str]:
     """Return all names that a kernel uses."""
     names = {b.name for b in (*kernel.inputs, *kernel.outputs, *kernel.workspace)} | {v.name for v in kernel.scalars}
     for phase in kernel.phases:
+        names.update(size.name for size in phase.sizes)
         for statement in walk(phase.body):
             if isinstance(statement, Let | Reduce):
                 names.add(statement.name)

@@ -8,30 +8,15 @@ passed the number that it replaces, so the choice cannot change a result.
 """
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
-from fuser_lab.codegen.kernel_ir import (
-    Alloc,
-    Buffer,
-    If,
-    Kernel,
-    Let,
-    Load,
-    Loop,
-    Role,
-    Send,
-    Size,
-    Statement,
-    Store,
-    Transpose,
-    Uniforms,
-    terms_of,
-    walk,
-)
+from fuser_lab.codegen.divisions import divisions_before_loops
+from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Kernel, Role, Size, terms_of, walk
+from fuser_lab.codegen.rewriter import Rewriter
 from fuser_lab.codegen.sizes import names_in, with_sizes
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir.term import Apply, Const, Term, Var
+from fuser_lab.ir.term import Const, Term, Var
 from fuser_lab.targets import target_of
 
 _PASSED = frozenset({DataType.Index, DataType.Int, DataType.Float, DataType.Double})
@@ -61,9 +46,17 @@ class _Form:
 
 
 class SharedKernels:
-    """The kernels of one program with symbolic sizes; safe for any number of threads."""
+    """The kernels of one program with symbolic sizes; safe for any number of threads.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    keeps_first
+        Whether the first of the kernels with the same statements keeps its numbers, also for its sizes later on.
+        Otherwise its sizes are like others as soon as there are others.
+    """
+
+    def __init__(self, *, keeps_first: bool = False) -> None:
+        self._keeps_first = keeps_first
         self._forms: dict[object, _Form] = {}
         self._lock = threading.Lock()
 
@@ -72,18 +65,20 @@ class SharedKernels:
 
         Kernels of targets that launch blocks of threads take only extents, because their launches depend on sizes.
         """
-        if target_of(kernel.target).has_blocks:
-            return with_sizes(kernel)
-        key, numbers, scratch = _erased(kernel)
+        sized = with_sizes(kernel)
+        if target_of(kernel.target).has_blocks or any(p.schedule and p.schedule.specialized for p in kernel.phases):
+            return sized
+        key, numbers, scratch = _erased(sized)
         with self._lock:
             form = self._forms.get(key)
             if form is None:
                 form = self._forms[key] = _Form(numbers, scratch, [0] * len(numbers), set())
             form.add(numbers, scratch)
-            if not form.varies:
-                return with_sizes(kernel)
+            is_first = self._keeps_first and numbers == form.first and scratch == form.scratch
+            if is_first or not form.varies:
+                return sized
             labels = {place: form.labels[place] for place in form.varying}
-        return _with_arguments(kernel, labels)
+        return _with_arguments(sized, labels)
 
 
 def _erased(kernel: Kernel) -> tuple[object, tuple[Number, ...], tuple[int, ...]]:
@@ -98,12 +93,13 @@ def _erased(kernel: Kernel) -> tuple[object, tuple[Number, ...], tuple[int, ...]
     def memory(buffer: Buffer) -> Buffer:
         return _roomy(buffer) if buffer.role.is_allocated else replace(buffer, size=0)
 
-    rewriter = _Rewriter(number, memory, is_key=True)
+    rewriter = Rewriter(lambda term: number(term) if _may_be_argument(term) else None, memory, is_key=True)
     parts = []
     for phase in kernel.phases:
         scratch += [s.buffer.size for s in walk(phase.body) if isinstance(s, Alloc)]
         names = tuple((b.name, b.dtype, b.alignment) for b in phase.buffers)
-        parts.append((phase.name, names, phase.scalars, rewriter.block(phase.body)))
+        extents = tuple((size.name, size.dtype) for size in phase.sizes)
+        parts.append((phase.name, names, phase.scalars, extents, rewriter.block(phase.body)))
     return (kernel.name, *parts), tuple(numbers), tuple(scratch)
 
 
@@ -126,14 +122,20 @@ def _with_arguments(kernel: Kernel, labels: dict[int, int]) -> Kernel:
             sizes[key] = Size(name=name, dtype=constant.dtype, value=value if constant.dtype.is_float else int(value))
         return Var(constant.dtype, sizes[key].name)
 
-    rewriter = _Rewriter(number, _roomy, is_key=False)
+    rewriter = Rewriter(lambda term: number(term) if _may_be_argument(term) else None, _roomy)
     phases = []
     for phase in kernel.phases:
         body = rewriter.block(phase.body)
+        body = divisions_before_loops(body, frozenset(size.name for size in sizes.values()), used)
         terms = (term for statement in walk(body) for root in terms_of(statement) for term in root.walk())
         read = {term.name for term in terms if isinstance(term, Var)}
-        phases.append(replace(phase, body=body, sizes=tuple(size for size in sizes.values() if size.name in read)))
+        known = (*phase.sizes, *sizes.values())
+        phases.append(replace(phase, body=body, sizes=tuple(size for size in known if size.name in read)))
     return replace(kernel, phases=tuple(phases))
+
+
+def _may_be_argument(term: Term) -> TypeGuard[Const]:
+    return isinstance(term, Const) and term.dtype in _PASSED and not isinstance(term.value, bool)
 
 
 def _roomy(buffer: Buffer) -> Buffer:
@@ -144,64 +146,3 @@ def _roomy(buffer: Buffer) -> Buffer:
     while size < buffer.size:
         size *= _NEXT_SCRATCH
     return replace(buffer, size=size)
-
-
-class _Rewriter:
-    """Rewrites statements: numbers that may be arguments by ``number``, and buffers by ``memory``.
-
-    Numbers have the same order for all kernels with the same statements. A key has no notes or origins.
-    """
-
-    def __init__(
-        self, number: Callable[[Const], Term], memory: Callable[[Buffer], Buffer], *, is_key: bool,
-    ) -> None:
-        self._number, self._memory, self._is_key = number, memory, is_key
-
-    def block(self, statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """Return rewritten statements."""
-        return tuple(map(self._statement, statements))
-
-    def _statement(self, statement: Statement) -> Statement:
-        if self._is_key:
-            statement = replace(statement, origin=None, note="")
-        match statement:
-            case Let(value=value):
-                return replace(statement, value=self._term(value))
-            case Store(buffer=buffer, position=position, value=value):
-                return replace(
-                    statement, buffer=self._memory(buffer), position=self._term(position), value=self._term(value),
-                )
-            case Send(buffer=buffer, position=position, value=value, rank=rank):
-                return replace(
-                    statement, buffer=self._memory(buffer), position=self._term(position), value=self._term(value),
-                    rank=self._term(rank),
-                )
-            case If(condition=condition, then=then, otherwise=otherwise):
-                return replace(
-                    statement, condition=self._term(condition), then=self.block(then), otherwise=self.block(otherwise),
-                )
-            case Loop(start=start, stop=stop, body=body):
-                return replace(statement, start=self._term(start), stop=self._term(stop), body=self.block(body))
-            case Alloc(buffer=buffer):
-                return replace(statement, buffer=self._memory(buffer))
-            case Transpose(source=source, target=target, start=start):
-                return replace(
-                    statement, source=self._memory(source), target=self._memory(target), start=self._term(start),
-                )
-            case Uniforms(numbers=numbers, slot=slot, position=position):
-                return replace(
-                    statement, numbers=self._memory(numbers), slot=self._term(slot), position=self._term(position),
-                )
-            case _:
-                return statement
-
-    def _term(self, term: Term) -> Term:
-        match term:
-            case Const(dtype, value) if dtype in _PASSED and not isinstance(value, bool):
-                return self._number(term)
-            case Apply(dtype, fn, args):
-                return Apply(dtype, fn, tuple(map(self._term, args)))
-            case Load(dtype, buffer, position):
-                return Load(dtype, self._memory(buffer), self._term(position))
-            case _:
-                return term

@@ -3,10 +3,12 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fuser_lab.arguments import FLAG, TEXT, brief, listed, shown, takes, whole
 from fuser_lab.codegen.generate import generate_scheduled
+from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import Described, bind, default_inputs
 from fuser_lab.definition.scheduling import RULES, HandSchedule, scheduled_text
@@ -120,7 +122,8 @@ def _check_device(device: str | None, described: Sequence[Described]) -> None:
 class FusionExecutorCache:
     """A fusion with its plans: one for each combination of the inputs' shapes, dtypes, strides and device.
 
-    The 64 most recent plans are kept.
+    The 64 most recent plans are kept. On the CPU, plans for different sizes share kernels: the first size along an axis
+    has kernels of its own, and the next ones have kernels that take all numbers that differ as arguments.
 
     Parameters
     ----------
@@ -139,6 +142,7 @@ class FusionExecutorCache:
             raise UnsupportedError(msg)
         self.definition = definition_of(fusion)
         self._id = fusion_id
+        self._shared = None if self.definition.is_concrete else SharedKernels(keeps_first=True)
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._ran: OrderedDict[Any, None] = OrderedDict()
         self._recent: Plan | None = None
@@ -181,7 +185,7 @@ class FusionExecutorCache:
             if key in self._plans:
                 self._plans.move_to_end(key)
                 return self._plans[key]
-        plan = segment(self.definition, flat, options=options)
+        plan = replace(segment(self.definition, flat, options=options), shared=self._shared)
         with self._lock:
             self._plans[key] = plan
             if len(self._plans) > _KEPT_PLANS:

@@ -23,6 +23,7 @@ from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, Strategy
 from fuser_lab.segmentation.layouts import Layouts
 
 if TYPE_CHECKING:
+    from fuser_lab.codegen.varying import SharedKernels
     from fuser_lab.runtime.executor import PreparedPlan
 
 
@@ -47,6 +48,7 @@ class PlanBase:
     sources: tuple[tuple[str, str], ...] = ()
     modules: tuple[tuple[str, str], ...] = ()
     names: Names = ()
+    shared: "SharedKernels | None" = field(default=None, repr=False)  # with plans of the definition for other sizes
     _cache: dict[str, "PreparedPlan"] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 

@@ -16,7 +16,6 @@ from fuser_lab.report.shown import Shown
 from fuser_lab.schedule.base import Propose
 
 if TYPE_CHECKING:
-    from fuser_lab.codegen.varying import SharedKernels
     from fuser_lab.runtime.executor import PreparedPlan
 
 
@@ -70,12 +69,6 @@ class Plan(Shown, EditablePlan):
         SegmentationError
             If no scheduler accepts some segment.
         """
-        return self.prepared_with(None, target, evaluate_refused=evaluate_refused)
-
-    def prepared_with(
-        self, shared: "SharedKernels | None", target: str, *, evaluate_refused: bool,
-    ) -> "PreparedPlan":
-        """Return the plan like `prepared`, sharing kernels with plans of the same program at other sizes."""
         from fuser_lab.runtime.executor import prepare
 
         segments: list[tuple[Fusion, SchedulerType]] = []
@@ -91,11 +84,11 @@ class Plan(Shown, EditablePlan):
         if current is not None and ":" not in target:
             target = current()()
         with self._lock:
-            key = f"{target} {evaluate_refused}{'' if shared is None else ' shared'}"
+            key = f"{target} {evaluate_refused}"
             if key not in self._cache:
                 self._cache[key] = prepare(
                     self.fusion, segments, target, evaluate_refused=evaluate_refused, compile_now=False,
-                    changes={segment.index: segment.changes for segment in self.segments}, shared=shared,
+                    changes={segment.index: segment.changes for segment in self.segments}, shared=self.shared,
                     schedules={segment.index: segment.loops for segment in self.segments if segment.loops},
                     proposals=self._proposals, kept=self.oracle.kept,
                 )

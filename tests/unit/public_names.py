@@ -105,9 +105,8 @@ _REASONS = {
         Fill.numbers FusionCache.child FusionCache.end FusionCache.found FusionCache.insert FusionCache.refuse
         FusionDefinition.call FusionDefinition.emit FusionDefinition.extents FusionDefinition.of FusionDefinition.placed
         FusionDefinition.recorded FusionDefinition.require_open FusionDefinition.tensor FusionDefinition.tensors
-        FusionDefinition.value FusionDefinition.wrap KeptResults.of KeptResults.on Pass.run Plan.prepared_with
-        Plan.planned_for
-        PreparedPlan.generated SegmenterOptions.check_strategy SegmenterOptions.for_strategy
+        FusionDefinition.value FusionDefinition.wrap KeptResults.of KeptResults.on Pass.run
+        Plan.planned_for PreparedPlan.generated SegmenterOptions.check_strategy SegmenterOptions.for_strategy
         nvfuser.FusionCache.user_schedules nvfuser.FusionDefinition.call
         nvfuser.FusionDefinition.extents nvfuser.FusionDefinition.recorded nvfuser.FusionDefinition.wrap
         nvfuser_direct.FusionDefinition.adopt nvfuser_direct.FusionExecutorCache.like

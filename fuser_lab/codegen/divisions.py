@@ -1,0 +1,82 @@
+"""Quotients and remainders by arguments, computed before the loops in which they do not change.
+
+A compiler moves a division by a constant out of a loop. It does not move a division by an argument, because the loop
+may never run and the argument may be zero. The loop then divides once per element and is not vectorized.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fuser_lab.codegen.kernel_ir import If, Let, Load, Loop, Statement, terms_of, walk
+from fuser_lab.codegen.rewriter import Rewriter
+from fuser_lab.ir.term import Apply, Term, Var
+
+Block = tuple[Statement, ...]
+Names = frozenset[str]
+
+_DIVISIONS = frozenset({"floordiv", "mod"})
+
+
+def divisions_before_loops(body: Block, divisors: Names, used: set[str]) -> Block:
+    """Return statements that divide by ``divisors``, which are not zero, outside of loops where that is possible.
+
+    The names of the results are added to ``used``, the names that the kernel has.
+    """
+    return _Divisions(divisors, used).block(body, divisors)
+
+
+class _Divisions:
+    def __init__(self, divisors: Names, used: set[str]) -> None:
+        self._divisors, self._used = divisors, used
+
+    def block(self, body: Block, known: Names) -> Block:
+        """Return statements with the divisions before their loops; ``known`` values are computed before them."""
+        result: list[Statement] = []
+        for statement in body:
+            match statement:
+                case Loop():
+                    found = {term: Var(term.dtype, self._name()) for term in self._fixed(statement, known)}
+                    result += [Let(name=name.name, value=term) for term, name in found.items()]
+                    (loop,) = Rewriter(found.get).block((statement,)) if found else (statement,)
+                    assert isinstance(loop, Loop)
+                    inner = known | {loop.var} | {name.name for name in found.values()}
+                    result.append(replace(loop, body=self.block(loop.body, inner)))
+                case If(then=then, otherwise=otherwise):
+                    result.append(
+                        replace(statement, then=self.block(then, known), otherwise=self.block(otherwise, known)),
+                    )
+                case Let(name=name, update=False):
+                    known |= {name}
+                    result.append(statement)
+                case _:
+                    result.append(statement)
+        return tuple(result)
+
+    def _name(self) -> str:
+        name = next(n for n in map("q{}".format, range(len(self._used) + 1)) if n not in self._used)
+        self._used.add(name)
+        return name
+
+    def _fixed(self, loop: Loop, known: Names) -> dict[Term, None]:
+        """Return the divisions in a loop that only depend on known values, in order and without those in others."""
+        found: dict[Term, None] = {}
+        for statement in walk((loop,)):
+            for term in terms_of(statement):
+                found.update(dict.fromkeys(self._divisions(term, known)))
+        return found
+
+    def _divisions(self, term: Term, known: Names) -> Iterator[Term]:
+        if self._is_division(term) and all(_is_known(part, known) for part in term.walk()):
+            yield term
+            return
+        for child in term.children:
+            yield from self._divisions(child, known)
+
+    def _is_division(self, term: Term) -> bool:
+        if not isinstance(term, Apply) or term.fn not in _DIVISIONS:
+            return False
+        return any(t.name in self._divisors for t in term.args[1].walk() if isinstance(t, Var))
+
+
+def _is_known(term: Term, known: Names) -> bool:
+    return term.name in known if isinstance(term, Var) else not isinstance(term, Load)
