@@ -1,5 +1,6 @@
 """One compiled kernel for many sizes: right for each of them, and a new size compiles nothing."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,25 @@ def test_new_batch_sizes_of_a_softmax_compile_nothing(compiled: list[str]) -> No
         (got,) = fd.execute([numbers[:rows]])
         np.testing.assert_allclose(got, softmax(numbers[:rows]), rtol=2e-5, atol=1e-7)
     assert len(compiled) == known
+
+
+@pytest.mark.parametrize(("rank", "record", "right"), [
+    (2, lambda fd, x: fd.ops.softmax(x, -1), softmax),
+    (2, lambda fd, x: fd.ops.sum(x, [0]), lambda x: x.sum(0)),
+    (3, lambda fd, x: fd.ops.neg(fd.ops.permute(x, [0, 2, 1])), lambda x: -x.transpose(0, 2, 1)),
+    (3, lambda fd, x: fd.ops.sub(x, fd.ops.mean(x, [0], True)), lambda x: x - x.mean(0)),
+], ids=["softmax", "column sums", "transpose", "difference from a mean"])
+def test_new_lengths_of_every_axis_compile_few_kernels(
+    rank: int, record: Callable[[Any, Any], Any], right: Callable[[Any], Any], compiled: list[str],
+) -> None:
+    fd = defined(rank, record)
+    random = np.random.default_rng(0)
+    lengths = [int(n) for n in random.choice(np.arange(17, 90), 40, replace=False)]
+    for first, last in itertools.pairwise(lengths):
+        x = random.standard_normal((first, *([33] * (rank - 2)), last), np.float32)
+        (got,) = fd.execute([x])
+        np.testing.assert_allclose(got, right(x), rtol=2e-5, atol=1e-5)
+    assert len(compiled) <= 20
 
 
 def test_a_sum_of_all_takes_its_sizes_and_counts_as_arguments(compiled: list[str]) -> None:

@@ -1,14 +1,19 @@
 """Numbers that differ between sizes become arguments: one kernel serves many inner extents, and is right for each."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from backend.fusions import D, S, build, close, numbers
 from backend.reductions import softmax
 from unit.codegen.test_sizes import computed
 
+import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
+from fuser_lab.codegen.kernel_ir import Kernel, Let, Loop, terms_of, walk
 from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.interpreter import evaluate
+from fuser_lab.ir.term import Apply, Term, Var
 from fuser_lab.runtime.ptx import kernel_key
 
 # Computation, scheduler and shapes. Tiles that CPU kernels transpose stay constant.
@@ -70,3 +75,50 @@ def test_kernels_that_differ_in_more_than_numbers_are_apart() -> None:
         x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         made = generate(fusion, S.INNER_PERSISTENT, "cpu", shared=shared)
         close(computed(made.kernel_ir, fusion, [x])[0], evaluate(fusion, [x])[0], fusion.outputs[0].dtype)
+
+
+def divisions_inside(kernel: Kernel) -> list[Term]:
+    """The divisions by arguments in a loop that none of the loop's values changes."""
+    found = []
+    for phase in kernel.phases:
+        arguments = {size.name for size in phase.sizes}
+        for loop in (one for one in walk(phase.body) if isinstance(one, Loop)):
+            changed = {loop.var} | {s.name for s in walk(loop.body) if isinstance(s, Let)}
+            for term in (t for s in walk(loop.body) for root in terms_of(s) for t in root.walk()):
+                names = {t.name for t in term.walk() if isinstance(t, Var)}
+                if isinstance(term, Apply) and term.fn in {"floordiv", "mod"} and names & arguments:
+                    found += [term] if not names & changed else []
+    return found
+
+
+def test_loops_do_not_repeat_divisions_by_arguments() -> None:
+    record, scheduler, shapes = CASES["heads"]
+    shared = SharedKernels()
+    for size in SIZES:
+        kernel = generate(build(record, shapes(*size), D.Float), scheduler, "cpu", shared=shared).kernel_ir
+        assert divisions_inside(kernel) == []
+    values = [s.value for phase in kernel.phases for s in walk(phase.body) if isinstance(s, Let)]
+    assert any(isinstance(value, Apply) and value.fn in {"floordiv", "mod"} for value in values)
+
+
+def test_the_first_sizes_keep_their_numbers_if_the_others_come_later() -> None:
+    shared = SharedKernels(keeps_first=True)
+    first, *_, again = [
+        generate(build(softmax, [shape], D.Float), S.INNER_PERSISTENT, "cpu", shared=shared).source
+        for shape in [(20, 40), (20, 48), (20, 56), (20, 40)]
+    ]
+    alone = generate(build(softmax, [(20, 40)], D.Float), S.INNER_PERSISTENT, "cpu").source
+    assert first == again == alone
+
+
+def test_specialized_kernels_take_no_arguments() -> None:
+    shared, plans = SharedKernels(), []
+    for columns in (40, 48):
+        with fl.FusionDefinition() as fd:
+            x = fd.define_tensor([20, columns], contiguity=True, dtype=D.Float)
+            fd.add_output(fd.ops.softmax(x, -1))
+        plans.append(replace(fl.segment(fd).with_params(0, target="cpu", specialized=True), shared=shared))
+    for plan in plans:
+        (step,) = plan.prepared("cpu").steps()
+        assert step.generated is not None
+        assert [phase.sizes for phase in step.generated.kernel_ir.phases] == [()]
