@@ -4,7 +4,7 @@ A compiler moves a division by a constant out of a loop. It does not move a divi
 may never run and the argument may be zero. The loop then divides once per element and is not vectorized.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fuser_lab.codegen.kernel_ir import If, Let, Load, Loop, Statement, terms_of, walk
@@ -35,8 +35,9 @@ class _Divisions:
         for statement in body:
             match statement:
                 case Loop():
-                    found = {term: Var(term.dtype, self._name()) for term in self._fixed(statement, known)}
-                    result += [Let(name=name.name, value=term) for term, name in found.items()]
+                    fixed = self._fixed(statement, known)
+                    found: dict[Term, Var] = {term: Var(term.dtype, self._name()) for term in fixed}
+                    result += [Let(name=found[term].name, value=_value(term, found)) for term in fixed]
                     (loop,) = Rewriter(found.get).block((statement,)) if found else (statement,)
                     assert isinstance(loop, Loop)
                     inner = known | {loop.var} | {name.name for name in found.values()}
@@ -57,25 +58,32 @@ class _Divisions:
         self._used.add(name)
         return name
 
-    def _fixed(self, loop: Loop, known: Names) -> dict[Term, None]:
-        """Return the divisions in a loop that only depend on known values, in order and without those in others."""
-        found: dict[Term, None] = {}
-        for statement in walk((loop,)):
-            for term in terms_of(statement):
-                found.update(dict.fromkeys(self._divisions(term, known)))
-        return found
+    def _fixed(self, loop: Loop, known: Names) -> list[Apply]:
+        """Return the divisions in a loop that only depend on known values, without those in others; quotients first."""
+        terms = (term for statement in walk((loop,)) for term in terms_of(statement))
+        found = dict.fromkeys(division for term in terms for division in self._divisions(term, known))
+        return sorted(found, key=lambda term: term.fn == "mod")
 
-    def _divisions(self, term: Term, known: Names) -> Iterator[Term]:
-        if self._is_division(term) and all(_is_known(part, known) for part in term.walk()):
+    def _divisions(self, term: Term, known: Names) -> Iterator[Apply]:
+        if isinstance(term, Apply) and self._is_division(term) and all(_is_known(part, known) for part in term.walk()):
             yield term
             return
         for child in term.children:
             yield from self._divisions(child, known)
 
-    def _is_division(self, term: Term) -> bool:
-        if not isinstance(term, Apply) or term.fn not in _DIVISIONS:
+    def _is_division(self, term: Apply) -> bool:
+        if term.fn not in _DIVISIONS:
             return False
         return any(t.name in self._divisors for t in term.args[1].walk() if isinstance(t, Var))
+
+
+def _value(term: Apply, found: Mapping[Term, Var]) -> Term:
+    """Return a division, or a remainder as the difference from the quotient if that is known."""
+    quotient = found.get(Apply(term.dtype, "floordiv", term.args)) if term.fn == "mod" else None
+    if quotient is None:
+        return term
+    value, divisor = term.args
+    return Apply(term.dtype, "sub", (value, Apply(term.dtype, "mul", (quotient, divisor))))
 
 
 def _is_known(term: Term, known: Names) -> bool:
