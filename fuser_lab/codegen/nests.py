@@ -10,7 +10,7 @@ from math import prod
 
 from fuser_lab.codegen.index_map import ZERO, Components, Index, IndexMap, index_var
 from fuser_lab.codegen.index_math import linear, simplify, substitute, variables
-from fuser_lab.codegen.kernel_ir import Buffer, If, Load, Loop, Statement, accesses_of, terms_of, walk
+from fuser_lab.codegen.kernel_ir import Buffer, If, Load, Loop, Role, Statement, accesses_of, terms_of, walk
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.values import Values, level_of
 from fuser_lab.errors import CodegenError
@@ -398,9 +398,12 @@ def _steps(position: Term, axes: Sequence[Axis]) -> dict[str, int]:
 
 
 def fastest_is_reduced(
-    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout], reads: int = 1,
 ) -> bool:
-    """Whether most bytes are contiguous along a reduced axis, so that loops are over rows and not columns."""
+    """Whether most bytes are contiguous along a reduced axis, so that loops are over rows and not columns.
+
+    Inputs are read ``reads`` times.
+    """
     if not nest.reduced or not nest.kept:
         return bool(nest.reduced)
     reduced = {axis.name for axis in nest.reduced}
@@ -410,7 +413,8 @@ def fastest_is_reduced(
             steps = _steps(position, nest.axes)
             if not reduced.isdisjoint(steps):
                 fastest = min(steps, key=lambda name: steps[name])
-                along[buffer, fastest in reduced] = buffer.size * buffer.dtype.itemsize
+                times = reads if buffer.role is Role.INPUT else 1
+                along[buffer, fastest in reduced] = times * buffer.size * buffer.dtype.itemsize
     inside, across = (sum(n for (_, inner), n in along.items() if inner is which) for which in (True, False))
     return inside >= across
 
