@@ -50,7 +50,7 @@ DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to sa
 LEAST_SAVED = 0.5e-6  # seconds beyond it: smaller differences are within the clock's error
 # Errors of two kernels' times are independent, so the error of the difference of two plans grows with the root of the
 # sum of the squares of the times of the kernels that only one of them has. A plan has to save this part of it, or,
-# if it moves more bytes than the bottom-up plan, so that nothing but the clock speaks for it, the larger part.
+# if it moves more bytes than the other plan, so that nothing but the clock speaks for it, the larger part.
 ERROR, ERROR_MORE_BYTES = 0.08, 0.22
 TRIES_PER_BOUNDARY = 2  # recomputations tried per tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
@@ -361,7 +361,7 @@ class _Search:
         """Return the fastest of the best few plans and of bottom-up's, all compared by times as scheduled.
 
         What was too expensive to be lowered meanwhile is lowered now, as it would be to run the plan. The bottom-up
-        plan remains unless another one saves more than the clock's error.
+        plan remains unless another one saves more than the clock's error, and so does a plan that moves fewer bytes.
         """
         first, *others = self.known
         best = sorted(others, key=lambda known: known.seconds)[:MOST_CHECKED]
@@ -370,8 +370,11 @@ class _Search:
         first, *best = (
             replace(known, times=self.times(known.segmented, limited=False)) for known in (first, *best)
         )
-        best.sort(key=lambda known: known.seconds)
-        return next((known for known in best if _is_faster(known, first)), first)
+        chosen = first
+        for known in sorted(best, key=lambda known: (_moved(known), known.seconds)):
+            if _is_faster(known, chosen):
+                chosen = known
+        return chosen
 
     def _recompute(self, known: _Known) -> None:
         """Recompute boundaries of a plan as long as that is predicted to save time; what comes of it is known then."""
@@ -466,8 +469,13 @@ class _Search:
         return now, seconds, ()
 
 
+def _moved(known: _Known) -> int:
+    """Return the bytes that a plan moves."""
+    return sum(group.moved for group in known.segmented.groups)
+
+
 def _is_faster(known: _Known, first: _Known) -> bool:
-    """Whether a plan saves more of the time of the bottom-up plan than the clock's error."""
+    """Whether a plan saves more of the time of another than the clock's error."""
     saved = first.seconds - known.seconds
     if saved < DISTINCT * first.seconds + LEAST_SAVED:
         return False
@@ -476,8 +484,7 @@ def _is_faster(known: _Known, first: _Known) -> bool:
         seconds**2 for one, other in ((known, theirs[0]), (first, theirs[1]))
         for group, seconds in zip(one.segmented.groups, one.times, strict=True) if _kernel(group) not in other
     )
-    more = sum(group.moved for group in known.segmented.groups) > sum(group.moved for group in first.segmented.groups)
-    return saved >= (ERROR_MORE_BYTES if more else ERROR) * sqrt(squares)
+    return saved >= (ERROR_MORE_BYTES if _moved(known) > _moved(first) else ERROR) * sqrt(squares)
 
 
 def _kernel(group: SegmentedGroup) -> tuple[object, ...]:

@@ -266,6 +266,18 @@ def test_columns_that_are_traversed_again_keep_16_cores_busy(
     assert math.prod(kept[:-1]) * -(-kept[-1] // loops.tile) == units
 
 
+def test_columns_follow_the_input_that_each_pass_reads_and_not_a_result_that_is_written_once() -> None:
+    fusion = build(lambda fd, x: fd.ops.softmax(x, 1), [(8, 96, 60)], D.Float)
+    strides = {"T0": (96 * 60, 1, 96)}  # along the reduced axis
+    along = generate(fusion, S.INNER_PERSISTENT, "cpu", strides=strides | {fusion.outputs[0].name: (96 * 60, 60, 1)})
+    strides = {"T0": (96 * 60, 60, 1)}
+    across = generate(fusion, S.INNER_PERSISTENT, "cpu", strides=strides | {fusion.outputs[0].name: (96 * 60, 1, 96)})
+    styles = [
+        phase.schedule.style for kernel in (along, across) for phase in kernel.kernel_ir.phases if phase.schedule
+    ]
+    assert styles == [Style.ROWS, Style.COLUMNS]
+
+
 @pytest.mark.parametrize(("rows", "split"), [(1, 16), (15, 16), (16, 1)])
 def test_the_sums_of_a_few_rows_are_divided(rows: int, split: int) -> None:
     space = Space(

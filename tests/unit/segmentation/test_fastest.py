@@ -8,7 +8,8 @@ from fuser_lab import DataType, FusionDefinition, SegmenterOptions
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import OpKind
 from fuser_lab.segmentation import replay, segment
-from fuser_lab.segmentation.fastest import fastest
+from fuser_lab.segmentation.fastest import _Known, _Search, fastest, time_model_of
+from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.replay import Fold
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
@@ -139,6 +140,30 @@ def test_a_kernel_is_divided_only_if_that_saves_more_than_the_error_of_the_times
     for attempt in made:
         fold.apply(attempt)
     assert len(fold.groups()) == segments
+
+
+class ByParts:
+    """A clock that knows what plans take by their number of segments, all of which take equally long."""
+
+    def __init__(self, **seconds):
+        self._seconds = [seconds[name] for name in ("one", "two", "three")]
+
+    def seconds(self, segmented, *, limited=True):
+        parts = len(segmented.groups)
+        return [self._seconds[parts - 1] / parts] * parts
+
+
+@pytest.mark.parametrize(("three", "chosen"), [(95e-6, 1), (90e-6, 1), (60e-6, 3)])
+def test_a_plan_that_moves_more_bytes_has_to_save_more_than_the_error_of_any_other(three, chosen):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 4096], contiguity=True)
+        fd.add_output(fd.ops.sin(fd.ops.exp(fd.ops.neg(x))))
+    plan = fl.segment(fd)
+    made = (plan.cut("T1"), plan, plan.cut("T1").cut("T2"))
+    clock = ByParts(one=100e-6, two=150e-6, three=three)
+    search = _Search(plan.fusion, plan.oracle, FEW, time_model_of(plan.oracle), Budget(states=1, seconds=60), clock)
+    search.known = [_Known(segmented=one.segmented, times=(), attempts=()) for one in made]
+    assert len(search.checked().segmented.groups) == chosen
 
 
 def test_a_slow_kernel_is_split_where_data_change_places():
