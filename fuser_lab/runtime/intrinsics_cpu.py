@@ -215,7 +215,8 @@ def transpose(
     their elements (the recursive transposition of 2 x 2 blocks; Eklundh 1972). In loops over elements, one of the two
     sides would be accessed element by element. Blocks of elements of two bytes have twice as many rows and columns.
     """
-    doubles = source.dtype.bitwidth == _SHORT and not (rows.literal_value | columns.literal_value) % (2 * TRANSPOSED)
+    is_short = getattr(source.dtype, "bitwidth", None) == _SHORT  # Numba's Boolean has no bit width
+    doubles = is_short and not (rows.literal_value | columns.literal_value) % (2 * TRANSPOSED)
     side = 2 * TRANSPOSED if doubles else TRANSPOSED
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -122,6 +122,14 @@ def test_inputs_of_any_strides(name: str, view: Callable[[np.ndarray], np.ndarra
     check(build(record, shapes, D.Float), scheduler, [view(inputs[0]), *inputs[1:]])
 
 
+@pytest.mark.parametrize("dtype", [D.Bool, D.Char, D.Short, D.Int32, D.Int], ids=lambda dtype: dtype.name)
+def test_transposes_of_bits(dtype: DataType) -> None:
+    shapes = (512, 384), (384, 512)
+    inputs = [numbers(shape, D.Int32, n).astype(dtype.numpy) for n, shape in enumerate(shapes)]
+    fusion = build(lambda fd, x, y: fd.ops.bitwise_or(fd.ops.permute(x, [1, 0]), y), shapes, dtype)
+    check(fusion, S.TRANSPOSE, inputs)
+
+
 @pytest.mark.parametrize("name", ["rows and columns", "columns", "rows"])
 def test_runs_are_the_same_to_the_bit(name: str) -> None:
     record, shapes, scheduler = LARGE[name]
