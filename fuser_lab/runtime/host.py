@@ -16,6 +16,7 @@ from fuser_lab.host_memory import check_fits, free_bytes
 from fuser_lab.ir import TensorView
 from fuser_lab.ops.registry import Array
 from fuser_lab.runtime.arrays import flat_view, from_numpy_as, is_torch, storage_dtype, to_numpy, torch_module
+from fuser_lab.runtime.copies import transposed
 from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.host_ready import HostRuns, can_repoint
 from fuser_lab.runtime.interrupts import interrupts_deferred
@@ -84,7 +85,10 @@ class HostMemory:
             _copy(target, to_numpy(source))
         elif is_torch(target):
             array = to_numpy(source)
-            target.copy_(from_numpy_as("torch", array if _is_shareable(array) else np.array(array, order="C")))
+            if _is_plain(target) and _by_kernel(to_numpy(target), array):
+                torch_module().autograd.graph.increment_version(target)  # as copy_ does
+            else:
+                target.copy_(from_numpy_as("torch", array if _is_shareable(array) else np.array(array, order="C")))
         else:
             msg = f"out must be NumPy or torch arrays, given {type(target).__name__}, which cannot be written to."
             raise InputError(msg)
@@ -165,14 +169,33 @@ def host_memory(number: None = None) -> HostMemory:
 
 
 def _copy(target: Array, source: Array) -> None:
-    """Copy elements; torch, if it is loaded, copies in parallel, and from another order of axes by tiles."""
+    """Copy elements, by a kernel from another order of axes; torch, if it is loaded, copies the others in parallel."""
+    if _by_kernel(target, source):
+        return
     kind = _SAME_SIZE.get(target.itemsize)
-    equal = source.dtype == target.dtype and source.shape == target.shape and not np.may_share_memory(source, target)
-    shareable = _is_shareable(source) and _is_shareable(target)
-    if kind is not None and torch_module() is not None and source.size >= _MANY and equal and shareable:
+    shareable = _is_shareable(source) and _is_shareable(target) and _are_apart(target, source)
+    if kind is not None and torch_module() is not None and source.size >= _MANY and shareable:
         from_numpy_as("torch", target.view(kind)).copy_(from_numpy_as("torch", source.view(kind)))
     else:
         np.copyto(target, source, casting="unsafe")
+
+
+def _by_kernel(target: Array, source: Array) -> bool:
+    """Copy elements with a kernel if there is a faster one; return whether they were copied."""
+    regular = target.flags.writeable and _is_regular(target) and _is_regular(source)
+    return regular and _are_apart(target, source) and transposed(target, source)
+
+
+def _are_apart(target: Array, source: Array) -> bool:
+    """Whether arrays have elements of the same kind, in the same shape and in different memory."""
+    same = source.dtype == target.dtype and source.shape == target.shape
+    return same and not np.may_share_memory(source, target)
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether writing to the memory of a torch tensor is like ``copy_``, which refuses or follows some tensors."""
+    plain = type(tensor) is torch_module().Tensor and tensor.is_cpu and not tensor.requires_grad
+    return plain and not (tensor.is_inference() or tensor.is_neg() or tensor.is_conj())
 
 
 def _is_shareable(array: Array) -> bool:

@@ -1,7 +1,7 @@
 """The memory of a plan's runs: arrays of inputs and outputs for kernels, and storage for intermediates."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,8 @@ class RunMemory:
         new array.
         """
         self._parts, self._memory, self._release = parts, memory, release
-        any_layout = target_of(memory.target).on_host and not keeps_layouts
-        self._in_any_layout = _in_any_layout(parts) if any_layout else frozenset()
+        self._on_host = target_of(memory.target).on_host
+        self._in_any_layout = _in_any_layout(parts) if self._on_host and not keeps_layouts else frozenset()
 
     # Inputs
 
@@ -239,7 +239,7 @@ class RunMemory:
                     outputs[place] = self._view(env, slot, origin, own, arrays[origin.number], kind, like)
             # Everything is read before anything is overwritten.
             sources = [
-                *((target, self._result(env, slot)) for target, slot in copies),
+                *((target, self._result(env, slot, written.values())) for target, slot in copies),
                 *((target, self._written(env, tensor)) for target, tensor in over),
             ]
             for target, array in sources:
@@ -288,12 +288,15 @@ class RunMemory:
             return
         env.put(slot.name, memory.flat(array, tensor.dtype, layout), array)
 
-    def _result(self, env: Environment, slot: Slot) -> Any:
-        """Return a computed result; a view of another tensor is copied."""
+    def _result(self, env: Environment, slot: Slot, written: Collection[Any]) -> Any:
+        """Return a computed result; a view of a tensor whose memory may be written is copied first."""
         origin = self._parts.origins.get(slot.tensor)
         if origin is None or not self._parts.is_seen(slot.tensor):
             return self._written(env, slot.tensor)
-        return self._copied(slot, seen(env.arrays[origin.base.name], origin.exprs, env.arguments))
+        view = seen(env.arrays[origin.base.name], origin.exprs, env.arguments)
+        # On a GPU, the memory of arrays of every library is not known.
+        apart = self._on_host and not any(may_overlap(view, array) for array in written)
+        return view if apart else self._copied(slot, view)
 
     def _written(self, env: Environment, tensor: TensorView) -> Any:
         """Return the values to write over an input; an input is copied, because it may be overwritten as well."""
