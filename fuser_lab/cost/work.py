@@ -32,6 +32,13 @@ class Work:
             special=self.special + other.special, reducing=self.reducing + other.reducing,
         )
 
+    def part(self, share: float) -> "Work":
+        """Return the arithmetic for a part of the elements, rounded."""
+        return Work(
+            simple=round(share * self.simple), dividing=round(share * self.dividing),
+            special=round(share * self.special), reducing=round(share * self.reducing),
+        )
+
     @property
     def operations(self) -> int:
         """Operations of all classes."""

@@ -30,7 +30,7 @@ from fuser_lab.segmentation.making import as_bottom_up_writes_it, attempts_of, i
 from fuser_lab.segmentation.optimal import optimal
 from fuser_lab.segmentation.options import SegmenterOptions
 from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle
-from fuser_lab.segmentation.recomputation import chain_of
+from fuser_lab.segmentation.recomputation import chain_of, share_read
 from fuser_lab.segmentation.replay import Fold
 from fuser_lab.segmentation.rewritings import copied_names, recompute
 
@@ -389,7 +389,9 @@ class _Search:
                 tried.add((tensor, readers))
                 tries -= 1
                 try:
-                    done = recompute(now, tensor, self.rationed, (target,), taken=copied_names(made))
+                    done = recompute(
+                        now, tensor, self.rationed, (target,), storing=True, taken=copied_names(made),
+                    )
                 except IllegalEdit:
                     done = None
                 if done is not None:
@@ -421,7 +423,8 @@ class _Search:
         for tensor in now.crossing:
             targets = [i for i, group in enumerate(now.groups) if tensor in group.tensor_inputs]
             try:
-                chain = chain_of(now, tensor) if now.fusion.producers[tensor].name not in now.recomputed else ()
+                is_copied = now.fusion.producers[tensor].name in now.recomputed
+                chain = () if is_copied else chain_of(now, tensor, storing=True)
             except IllegalEdit:
                 continue
             if not chain:
@@ -429,16 +432,23 @@ class _Search:
             inside = {tv for expr in chain for tv in expr.tensor_outputs}
             sources = {tv for expr in chain for tv in expr.tensor_inputs} - inside
             extra = self.model.work(chain)
+            makers = {tv: now.fusion.producers.get(tv) for tv in sources if tv not in now.written}
+            added = sum(tv.nbytes for tv, maker in makers.items() if maker and maker.name not in now.recomputed)
             for target in targets:
                 group = now.groups[target]
-                readers = tuple(e.name for e in own_exprs(now, target) if tensor in e.tensor_inputs)
+                reading = [e for e in own_exprs(now, target) if tensor in e.tensor_inputs]
+                readers = tuple(e.name for e in reading)
                 if (tensor.name, readers) in tried or not readers:
                     continue
+                share = share_read(tensor, reading)
                 moved = group.moved
                 more = sum(tv.nbytes for tv in sources if tv not in group.tensor_inputs) - tensor.nbytes
                 work = _work(group, self.model)
                 flops = product_flops(group.exprs)
-                gain = self.model.seconds(moved + more, work + extra, flops) - self.model.seconds(moved, work, flops)
+                gain = (
+                    self.model.seconds(moved + round(share * more), work + extra.part(share), flops)
+                    - self.model.seconds(moved, work, flops) + added / self.model.bandwidth
+                )
                 if len(targets) == 1 and tensor not in now.fusion.outputs:
                     gain -= tensor.nbytes / self.model.bandwidth  # it is no longer written
                 if gain < 0:

@@ -8,11 +8,13 @@ become one expression again.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from math import prod
 
 from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.errors import IllegalEdit, SegmentationError
 from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
+from fuser_lab.ops.positions import indexed_operands
 from fuser_lab.passes.rewriter import Axes
 from fuser_lab.segmentation.graph import SegmentedFusion
 from fuser_lab.segmentation.hints import is_hint
@@ -42,11 +44,13 @@ class Copies:
         return dict(zip(self.copies, self.originals, strict=True))
 
 
-def chain_of(segmented: SegmentedFusion, tensor: TensorView, *, reductions: bool = False) -> tuple[Expr, ...]:
+def chain_of(
+    segmented: SegmentedFusion, tensor: TensorView, *, reductions: bool = False, storing: bool = False,
+) -> tuple[Expr, ...]:
     """Return the expressions that compute a tensor from values in memory, in order.
 
     They go back to inputs of the fusion, to tensors that some segment stores, and to chains that each reader
-    recomputes in any case.
+    recomputes in any case. If ``storing``, they also go back to results of reductions, which their segment then stores.
 
     Raises
     ------
@@ -68,9 +72,22 @@ def chain_of(segmented: SegmentedFusion, tensor: TensorView, *, reductions: bool
         found[expr] = None
         for value in expr.tensor_inputs:
             maker = fusion.producers.get(value)
-            if maker is not None and value not in stored and maker.name not in segmented.recomputed:
+            if maker is None or value in stored or maker.name in segmented.recomputed:
+                continue
+            if not (storing and maker.kind is OpKind.REDUCTION):
                 waiting.append(maker)
     return tuple(sorted(found, key=lambda e: fusion.positions[e.name]))
+
+
+def share_read(tensor: TensorView, readers: Iterable[Expr]) -> float:
+    """Return the part of a tensor's elements that expressions read, at most: indexed reads and slices read few."""
+    elements = 0
+    for expr in readers:
+        indexed = indexed_operands(expr) if expr.kind is OpKind.INDEXING else None
+        if expr.op.name != "slice" and (indexed is None or indexed[0] is tensor):
+            return 1.0
+        elements += prod(expr.out.shape)
+    return min(elements / max(prod(tensor.shape), 1), 1.0)
 
 
 def _refusal(expr: Expr, *, reductions: bool) -> str:

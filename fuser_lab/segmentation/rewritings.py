@@ -44,7 +44,7 @@ class Rewritten:
 
 def recompute(
     segmented: SegmentedFusion, tensor: str, oracle: SchedulerOracle, segments: Sequence[int] = (), *,
-    reductions: bool = False, taken: Iterable[str] = (),
+    reductions: bool = False, storing: bool = False, taken: Iterable[str] = (),
 ) -> Rewritten:
     """Return the fusion in which segments that read a tensor from memory recompute it.
 
@@ -63,6 +63,8 @@ def recompute(
         Numbers of segments that read it; all by default.
     reductions
         Whether reductions may be computed again.
+    storing
+        Whether copies may read results of reductions that no segment stores yet.
     taken
         Further names that copies must not have: those of earlier copies, which the log still creates.
 
@@ -74,7 +76,7 @@ def recompute(
     """
     value = crossing_tensor(segmented, tensor, "recomputed")
     targets = _readers(segmented, value, segments)
-    chain = chain_of(segmented, value, reductions=reductions)
+    chain = chain_of(segmented, value, reductions=reductions, storing=storing)
     readers = {t: tuple(e.name for e in own_exprs(segmented, t) if value in e.tensor_inputs) for t in targets}
     every = [name for names in readers.values() for name in names]
     home = segmented.home[chain[-1].name][0]
@@ -97,7 +99,8 @@ def recompute(
         check_accepted(now, (readers[target][0],), refused)
     left = sorted(inside - unused)
     if left:
-        check_accepted(now, left, f"without {', '.join(sorted(unused))}, no scheduler accepts segment {home}")
+        change = f"without {', '.join(sorted(unused))}" if unused else "if it stores what the copies read"
+        check_accepted(now, left, f"{change}, no scheduler accepts segment {home}")
     saved = moved_bytes(segmented) - moved_bytes(now)
     operations = _operations(now) - _operations(segmented)
     text = f"{tensor} is recomputed in {_segments_text(targets)}: that {amounts_text(saved, operations)}"

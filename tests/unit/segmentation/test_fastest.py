@@ -1,10 +1,13 @@
 """The strategy "fastest": never slower than bottom-up by the model, reproduced from log and code, above its bound."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions
+from fuser_lab.cost.device import host_device
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import OpKind
 from fuser_lab.segmentation import replay, segment
@@ -13,6 +16,7 @@ from fuser_lab.segmentation.ideals import Budget
 from fuser_lab.segmentation.replay import Fold
 from tests.benchmarks.optimal import irregular
 from tests.unit.test_plan import made_by
+from tests.unit.test_this_cpu import PLANTED
 
 FEW = SegmenterOptions(search_states=20_000)
 
@@ -224,6 +228,40 @@ def test_a_column_softmax_reads_its_input_twice():
     assert [tv.shape for tv in sums.outputs] == [(1, 4096), (1, 4096)]
     assert result.inputs[0] is sums.inputs[0]
     assert made_by(plan.to_python()) == plan
+
+
+def picked_rows(compute, *, summed):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([2048, 4096], contiguity=True)
+        rows = fd.define_tensor([64], contiguity=True, dtype=DataType.Int)
+        y = compute(fd, x)
+        if summed:
+            fd.add_output(fd.ops.sum(y, [0]))
+        fd.add_output(fd.ops.index_select(y, rows, 0))
+    return fd
+
+
+def test_picked_rows_are_computed_again_from_the_results_of_reductions():
+    fd = picked_rows(lambda fd, x: fd.ops.log_softmax(x, 1), summed=False)
+    before, plan = fl.segment(fd), fl.segment(fd, strategy="fastest")
+    assert [tensor.shape for tensor in before.segmented.crossing] == [(2048, 4096)]
+    assert [tensor.shape for tensor in plan.segmented.crossing] == [(2048,), (2048, 1)]
+    assert plan.predicted_time().seconds < 0.7 * before.predicted_time().seconds
+    found = plan.time_bound()
+    assert found.bound <= found.seconds <= before.time_bound().seconds
+    assert made_by(plan.to_python()) == plan
+    assert replay(fl.segment(fd, strategy="unfused").fusion, plan.decisions, plan.oracle) == plan.segmented
+    given = [spec.materialize(n) for n, spec in enumerate(plan.inputs)]
+    for a, b in zip(plan.definitions().reference(given), evaluate(before.fusion, given), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_an_expensive_tensor_is_recomputed_for_few_rows_and_not_for_all():
+    device = host_device(replace(PLANTED, function=2 * PLANTED.function))
+    picked = fl.segment(picked_rows(lambda fd, x: fd.ops.gelu(x), summed=True), strategy="fastest", target=device)
+    assert any("T6_again" in group.names for group in picked.segmented.groups)
+    every = fl.segment(sums_of_both_kinds(lambda fd, x: fd.ops.gelu(x)), strategy="fastest", target=device)
+    assert not any("again" in name for group in every.segmented.groups for name in group.names)
 
 
 def test_open_schedulers_are_the_default_and_nvfusers_can_be_kept():
