@@ -107,6 +107,12 @@ class HostRates:
         return 1 / max(self.loaded / self.caches.threads, self.together)
 
 
+UNSURE: Final = tuple(
+    field.name for field in fields(HostRates)
+    if field.type is float and field.name not in {"sharpness", "product", "low", "high"}
+)  # of which each may be wrong for some kernel
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
     """What a phase moves of a buffer.

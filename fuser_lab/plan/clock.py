@@ -1,9 +1,11 @@
 """Predicted times of a plan's kernels as scheduled, and which of its segments launch no kernel."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
+
+import numpy as np
 
 from fuser_lab.codegen.generate import evaluated_because
 from fuser_lab.codegen.host_features import host_features
@@ -13,7 +15,7 @@ from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.codegen.lower import lower
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.host_plan import host_seconds
-from fuser_lab.cost.host_time import HostFeatures
+from fuser_lab.cost.host_time import UNSURE, HostFeatures, HostRates
 from fuser_lab.cost.kernel_time import KernelFeatures, Prediction, kernel_model
 from fuser_lab.cost.plan_time import KernelInPlan, plan_seconds
 from fuser_lab.cost.predicted_times import TimeModel
@@ -161,12 +163,37 @@ class ScheduledClock:
 
     def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
         """Return the predicted seconds of each segment; None for segments beyond the limit."""
+        return times_in_plan(segmented, *self._found(segmented, limited), self._device)
+
+    def is_sure(self, faster: SegmentedFusion, slower: SegmentedFusion) -> bool:
+        """Return whether one plan is predicted to be faster than another with each rate halved and doubled.
+
+        That is so if it does the same and less of something: errors in the times of what both do cancel. It is False
+        for a GPU, where a kernel's time also depends on how many of its threads run at the same time.
+        """
+        rates = self._device.host
+        if rates is None:
+            return False
+        plans = [self._summed(segmented) for segmented in (faster, slower)]
+        wrong = (replace(rates, **{name: factor * getattr(rates, name)}) for name in UNSURE for factor in (0.5, 2.0))
+        return all(plans[0](one) < plans[1](one) for one in (rates, *wrong))
+
+    def _summed(self, segmented: SegmentedFusion) -> Callable[[HostRates], float]:
+        """Return the function that predicts the seconds of a plan from rates of a CPU."""
+        idle, found = self._found(segmented, limited=False)
+        others = sum(one for one in found if isinstance(one, float))
+        kernels = kernels_in_plan(segmented, idle, [one if isinstance(one, Features) else None for one in found])
+        return lambda rates: others + float(np.nansum(host_seconds(kernels, rates)))
+
+    def _found(
+        self, segmented: SegmentedFusion, limited: bool,
+    ) -> tuple[frozenset[int], list[Features | float | None]]:
+        """Return which segments are idle, and the features of each kernel, or seconds for what the library computes."""
         layouts, idle = found_layouts(segmented, self._given)
-        found = [
+        return idle, [
             0.0 if number in idle else self._kernel(group, layouts, limited)
             for number, group in enumerate(segmented.groups)
         ]
-        return times_in_plan(segmented, idle, found, self._device)
 
     def _kernel(
         self, group: SegmentedGroup, layouts: Mapping[str, Layout], limited: bool,

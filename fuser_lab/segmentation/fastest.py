@@ -50,7 +50,8 @@ DISTINCT = 0.05  # part of the bottom-up plan's time that another plan has to sa
 LEAST_SAVED = 0.5e-6  # seconds beyond it: smaller differences are within the clock's error
 # Errors of two kernels' times are independent, so the error of the difference of two plans grows with the root of the
 # sum of the squares of the times of the kernels that only one of them has. A plan has to save this part of it, or,
-# if it moves more bytes than the other plan, so that nothing but the clock speaks for it, the larger part.
+# if it moves more bytes than the other plan, so that nothing but the clock speaks for it, the larger part. Errors are
+# not independent if a plan does what the other one does and less of it; then the clock is sure.
 ERROR, ERROR_MORE_BYTES = 0.08, 0.22
 TRIES_PER_BOUNDARY = 2  # recomputations tried per tensor between segments
 _COPIED = frozenset({Kind.REPLICATE, Kind.STORE})
@@ -63,6 +64,9 @@ class Clock(Protocol):
 
     def seconds(self, segmented: SegmentedFusion, *, limited: bool = True) -> Sequence[float | None]:
         """Return the seconds of each segment; None for one that it does not know and is, if limited, too expensive."""
+
+    def is_sure(self, faster: SegmentedFusion, slower: SegmentedFusion) -> bool:
+        """Return whether one plan is faster than another whatever the errors of what both times depend on."""
 
 
 def fastest(
@@ -361,7 +365,8 @@ class _Search:
         """Return the fastest of the best few plans and of bottom-up's, all compared by times as scheduled.
 
         What was too expensive to be lowered meanwhile is lowered now, as it would be to run the plan. The bottom-up
-        plan remains unless another one saves more than the clock's error, and so does a plan that moves fewer bytes.
+        plan remains unless another one saves more than the clock's error, and so does a plan that moves fewer bytes. A
+        plan that saves time whatever that error is replaces one that moves as many bytes or more.
         """
         first, *others = self.known
         best = sorted(others, key=lambda known: known.seconds)[:MOST_CHECKED]
@@ -372,7 +377,7 @@ class _Search:
         )
         chosen = first
         for known in sorted(best, key=lambda known: (_moved(known), known.seconds)):
-            if _is_faster(known, chosen):
+            if _is_faster(known, chosen, self.clock):
                 chosen = known
         return chosen
 
@@ -484,17 +489,19 @@ def _moved(known: _Known) -> int:
     return sum(group.moved for group in known.segmented.groups)
 
 
-def _is_faster(known: _Known, first: _Known) -> bool:
-    """Whether a plan saves more of the time of another than the clock's error."""
+def _is_faster(known: _Known, first: _Known, clock: Clock) -> bool:
+    """Whether a plan saves more of the time of another than the clock's error, or does not depend on it."""
     saved = first.seconds - known.seconds
-    if saved < DISTINCT * first.seconds + LEAST_SAVED:
+    if saved < LEAST_SAVED:
         return False
     theirs = [set(map(_kernel, one.segmented.groups)) for one in (first, known)]
     squares = sum(
         seconds**2 for one, other in ((known, theirs[0]), (first, theirs[1]))
         for group, seconds in zip(one.segmented.groups, one.times, strict=True) if _kernel(group) not in other
     )
-    return saved >= (ERROR_MORE_BYTES if _moved(known) > _moved(first) else ERROR) * sqrt(squares)
+    more = _moved(known) > _moved(first)
+    error = max(DISTINCT * first.seconds + LEAST_SAVED, (ERROR_MORE_BYTES if more else ERROR) * sqrt(squares))
+    return saved >= error or (not more and clock.is_sure(known.segmented, first.segmented))
 
 
 def _kernel(group: SegmentedGroup) -> tuple[object, ...]:

@@ -228,3 +228,49 @@ def test_the_array_library_finds_indexed_elements_one_by_one_so_the_fastest_plan
     assert evaluated == pytest.approx(rows * columns * (PLANTED.jump + (8 + 2 * 4) * PLANTED.loaded))
     assert evaluated > 2 * kernel
     assert len(fl.segment(fd, strategy="fastest", target=device).segments) == 1
+
+
+def loss_of_picked_elements():
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([1024, 10000], contiguity=True)
+        target = fd.define_tensor([1024, 1], contiguity=True, dtype=fl.DataType.Int)
+        y = fd.ops.log_softmax(x, 1)
+        fd.add_output(fd.ops.add(fd.ops.take_along_axis(y, target, 1), fd.ops.mean(y, dims=[1], keepdim=True)))
+    return fd
+
+
+@pytest.mark.parametrize("sure", [True, False])
+def test_a_kernel_that_does_the_same_and_stores_less_is_faster_whatever_the_error_of_the_rates(sure, monkeypatch):
+    """With memory this fast, the stored tensor costs little of the time, and less than the error of both times."""
+    device = host_device(replace(PLANTED, stored=PLANTED.stored / 4, together=PLANTED.together / 4))
+    fd = loss_of_picked_elements()
+    two, one = fl.segment(fd, target=device), fl.segment(fd, target=device, schedulers=fl.OPEN_SCHEDULERS)
+    assert [len(plan.segments) for plan in (two, one)] == [2, 1]
+    if not sure:
+        monkeypatch.setattr(ScheduledClock, "is_sure", lambda self, faster, slower: False)
+    assert len(fl.segment(fd, strategy="fastest", target=device).segments) == (1 if sure else 2)
+
+
+def test_what_is_sure_does_not_depend_on_any_rate():
+    fd = loss_of_picked_elements()
+    two, one = (fl.segment(fd, schedulers=kind).segmented for kind in (fl.SCHEDULERS, fl.OPEN_SCHEDULERS))
+    given = given_strides(fl.segment(fd).inputs)
+    clock = ScheduledClock(host_device(PLANTED), 99, given)
+    assert clock.is_sure(one, two)
+    assert not clock.is_sure(two, one)
+    assert not clock.is_sure(one, one)
+    assert not ScheduledClock(DEFAULT, 99, given).is_sure(one, two), "more threads at the same time may be faster"
+
+
+def test_what_saves_bytes_and_costs_arithmetic_is_not_sure():
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 4096], contiguity=True)
+        y = fd.ops.mul(fd.ops.exp(x), 2.0)
+        for dim in (0, 1):
+            fd.add_output(fd.ops.sum(y, [dim]))
+    stored = fl.segment(fd)
+    again = stored.recompute("T2")
+    clock = ScheduledClock(host_device(PLANTED), 99, given_strides(stored.inputs))
+    fast, slow = (sum(clock.seconds(plan.segmented)) for plan in (again, stored))
+    assert fast < slow
+    assert not clock.is_sure(again.segmented, stored.segmented)
