@@ -1,14 +1,17 @@
 """ATen's pools: extremes and means of windows.
 
-A window's elements are read at computed indices, so a pool is one gather and one reduction over the window.
+Windows that tile an axis are parts of a reshape, and a pool of them is a reduction. Other windows are combined along one
+axis after the other, from slices of the padded operand, one for each element of a window. The indices of maxima, and
+gradients of means, read windows at computed positions: one gather and one reduction over the window.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from fuser_lab.bridge.lowerings.registry import Call, Emitter, lowering
+from fuser_lab.bridge.lowerings.views import sliced
 from fuser_lab.dtypes import DataType
 
 _MOST = 16  # maximum elements of a window, each of which is read from memory; torch reads larger windows once
@@ -99,6 +102,45 @@ def _windows(to: Emitter, x: Any, pool: _Pool) -> tuple[Any, Any, Any]:
     return _read(to, x, pool.sizes, positions, valid)
 
 
+def _combined(
+    to: Emitter, x: Any, pool: _Pool, fill: float, reduce: Callable[[Any, list[int]], Any],
+    join: Callable[[Any, Any], Any],
+) -> Any:
+    """Return the windows' elements combined by an associative function, where ``fill`` is its neutral element."""
+    lead = x.ndim - len(pool.sizes)
+    plain = zip(pool.sizes, pool.results, pool.kernel, pool.stride, pool.padding, pool.dilation, strict=True)
+    if all(n == r * k and k == step and not pad and (d == 1 or k == 1) for n, r, k, step, pad, d in plain):
+        parts = [size for pair in zip(pool.results, pool.kernel, strict=True) for size in pair]
+        return reduce(to.reshaped(x, [*to.shape(x)[:lead], *parts]), [lead + 1 + 2 * n for n in range(len(pool.sizes))])
+    for place in reversed(range(len(pool.sizes))):
+        x = _along_axis(to, x, lead + place, pool, place, fill, join)
+    return x
+
+
+def _along_axis(
+    to: Emitter, x: Any, axis: int, pool: _Pool, place: int, fill: float, join: Callable[[Any, Any], Any],
+) -> Any:
+    """Return the windows' elements combined along one axis.
+
+    The axis is padded and cut into ``[steps, step]``, in which the windows' elements with one offset are a slice.
+    """
+    results, step, dilation = pool.results[place], pool.stride[place], pool.dilation[place]
+    offsets = [element * dilation for element in range(pool.kernel[place])]
+    rows = results + offsets[-1] // step
+    before, size = pool.padding[place], to.shape(x)[axis]
+    pads = [0, 0] * (x.ndim - axis - 1) + [before, rows * step - before - size]
+    x = to.ops.pad(x, pads, fill) if any(pads) else x
+    shape = to.shape(x)
+    cut = to.reshaped(x, [*shape[:axis], rows, step, *shape[axis + 1 :]]) if step > 1 else x
+    found = None
+    for offset in offsets:
+        part = sliced(to, cut, axis, offset // step, offset // step + results)
+        if step > 1:
+            part = to.ops.squeeze(sliced(to, part, axis + 1, offset % step, offset % step + 1), [axis + 1])
+        found = part if found is None else join(found, part)
+    return found
+
+
 @lowering(
     "aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default", refuse=_small,
     samples=["aten.max_pool2d_with_indices.default(b, [2, 2])",
@@ -111,9 +153,11 @@ def _max_pool(
 ) -> list[Any]:
     ops, shape, count = to.ops, to.call.result.shape, 3 if "3d" in to.call.target else 2
     pool = _pool(to.shape(x)[-count:], shape[-count:], kernel, stride, padding, dilation)
+    least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
+    most = _combined(to, x, pool, least, ops.max, ops.maximum)
+    # Only this is left of what follows if nothing reads the indices.
     found, places, there = _windows(to, x, pool)
     axis = found.ndim - 1
-    least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
     seen = ops.where(there, found, to.full((), least, x.dtype))
     best = ops.max(seen, [axis], True)
     # The first of equal elements, or the last NaN, whose index is stored as a negative number.
@@ -124,11 +168,17 @@ def _max_pool(
     first = ops.min(key, [axis])
     if x.dtype.is_float:
         first = ops.where(ops.lt(first, 0), ops.sub(-1, first), first)
-    return [to.reshaped(ops.squeeze(best, [axis]), shape), to.reshaped(first, shape)]
+    return [to.reshaped(most, shape), to.reshaped(first, shape)]
 
 
-def _counts(to: Emitter, pool: _Pool, *, with_padding: bool) -> Any:
-    """Return the divisor of each window's sum, in the shape of the windows."""
+def _divisors(to: Emitter, pool: _Pool, divisor: int | None, *, with_padding: bool) -> Any:
+    """Return the divisor of all windows' sums, or that of each in the shape of the windows."""
+    ends = (
+        (r - 1) * step + k - pad <= n + (pad if with_padding else 0)
+        for n, r, k, step, pad in zip(pool.sizes, pool.results, pool.kernel, pool.stride, pool.padding, strict=True)
+    )
+    if divisor or ((with_padding or not any(pool.padding)) and all(ends)):
+        return float(divisor or prod(pool.kernel))
     ops, count, product = to.ops, len(pool.sizes), None
     for place, (n, k, stride, padding, size) in enumerate(
         zip(pool.results, pool.kernel, pool.stride, pool.padding, pool.sizes, strict=True),
@@ -140,7 +190,7 @@ def _counts(to: Emitter, pool: _Pool, *, with_padding: bool) -> Any:
         here = to.reshaped(ops.sub(end, begin), [n if at == place else 1 for at in range(count)])
         product = here if product is None else ops.mul(product, here)
     assert product is not None
-    return ops.cast(to.reshaped(product, [prod(pool.results)]), DataType.Float)
+    return to.cast(ops.cast(product, DataType.Float), to.dtype.compute)
 
 
 @lowering(
@@ -156,10 +206,8 @@ def _avg_pool(
 ) -> Any:
     ops, shape, count = to.ops, to.call.result.shape, 3 if "3d" in to.call.target else 2
     pool = _pool(to.shape(x)[-count:], shape[-count:], kernel, stride, padding)
-    found, _places, there = _windows(to, to.cast(x, to.dtype.compute), pool)
-    total = ops.sum(ops.where(there, found, 0.0), [found.ndim - 1])
-    by: Any = float(divisor) if divisor else to.cast(_counts(to, pool, with_padding=with_padding), to.dtype.compute)
-    return to.reshaped(ops.truediv(total, by), shape)
+    total = _combined(to, to.cast(x, to.dtype.compute), pool, 0.0, ops.sum, ops.add)
+    return to.reshaped(ops.truediv(total, _divisors(to, pool, divisor, with_padding=with_padding)), shape)
 
 
 @lowering(
@@ -175,11 +223,8 @@ def _avg_pool_backward(
     ops, count = to.ops, 3 if "3d" in to.call.target else 2
     shape = to.shape(x)
     pool = _pool(shape[-count:], to.shape(gradient)[-count:], kernel, stride, padding)
-    wide = to.dtype.compute
-    by: Any = float(divisor) if divisor else to.cast(_counts(to, pool, with_padding=with_padding), wide)
-    lead = to.shape(gradient)[: gradient.ndim - count]
-    each = ops.truediv(to.reshaped(to.cast(gradient, wide), [*lead, prod(pool.results)]), by)
-    each = to.reshaped(each, [*lead, *pool.results])
+    by = _divisors(to, pool, divisor, with_padding=with_padding)
+    each = ops.truediv(to.cast(gradient, to.dtype.compute), by)
     # The window with element h as its k-th begins at h - k.
     positions, valid = [], []
     for n, k, step, pad, windows in zip(
