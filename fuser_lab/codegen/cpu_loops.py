@@ -18,6 +18,8 @@ from fuser_lab.schedule.loops import PARTIAL_ROWS
 
 CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
+LANES = 8
+NARROW = 4  # elements of a window along memory, up to which vectors of neighbouring windows share cache lines
 FEW_RUNS = 8  # of a row, from which running values of its elements are worth combining once
 MOST_SECTIONS = 6
 SHORTEST_RUN = 4  # elements of a loop over the last digit
@@ -29,6 +31,15 @@ UNROLLED = 16  # reductions this short keep their sums in registers, one result 
 
 class CpuNest(CpuBands):
     """Writes nests for the CPU."""
+
+    def _walks_rows(self) -> bool:
+        """Whether an iteration reduces along memory; instead, each lane reduces one window of a pool."""
+        kept, reduced = self._nest.kept, self._nest.reduced
+        is_pool = (
+            self._passes == 1 and bool(kept) and len(reduced) > 1 and kept[-1].extent >= LANES
+            and reduced[-1].extent <= NARROW and extent_of(reduced) <= UNROLLED
+        )
+        return super()._walks_rows() and not is_pool
 
     def _columns(self) -> Launch:
         return self._lanes() if self.space.depth <= UNROLLED and self._passes == 1 else self._blocks()

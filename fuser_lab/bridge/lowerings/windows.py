@@ -1,8 +1,8 @@
 """ATen's pools: extremes and means of windows.
 
-Windows that tile an axis are parts of a reshape, and a pool of them is a reduction. Other windows are combined along one
-axis after the other, from slices of the padded operand, one for each element of a window. The indices of maxima, and
-gradients of means, read windows at computed positions: one gather and one reduction over the window.
+Windows that tile an axis are parts of a reshape, and a pool of them is a reduction. Other windows are combined along
+one axis after another, from slices of the padded operand, one for each element of a window. The indices of maxima and
+the gradients of means read windows at computed positions: one gather and one reduction over the window.
 """
 
 from collections.abc import Callable, Sequence

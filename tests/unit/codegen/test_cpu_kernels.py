@@ -278,6 +278,18 @@ def test_columns_follow_the_input_that_each_pass_reads_and_not_a_result_that_is_
     assert styles == [Style.ROWS, Style.COLUMNS]
 
 
+@pytest.mark.parametrize(("sizes", "style"), [
+    ((40, 2, 24, 2), Style.COLUMNS), ((40, 4, 8, 4), Style.COLUMNS),
+    ((40, 2, 4, 2), Style.ROWS),  # fewer windows in a row than lanes
+    ((40, 5, 24, 5), Style.ROWS), ((4, 1, 24, 7), Style.ROWS),
+], ids=str)
+def test_each_lane_reduces_a_window_of_a_pool(sizes: tuple[int, ...], style: Style) -> None:
+    fusion = build(lambda fd, x: fd.ops.max(x, [1, 3]), [sizes], D.Float)
+    (phase,) = check(fusion, S.REDUCTION, [numbers(sizes, D.Float)]).phases
+    assert phase.schedule is not None
+    assert phase.schedule.style is style
+
+
 @pytest.mark.parametrize(("rows", "split"), [(1, 16), (15, 16), (16, 1)])
 def test_the_sums_of_a_few_rows_are_divided(rows: int, split: int) -> None:
     space = Space(
