@@ -70,7 +70,8 @@ def checked_positions_torch(torch: Any, op: str, index: Any, size: int) -> Any:
     found = index.long()
     capturing = found.is_cuda and torch.cuda.is_current_stream_capturing()  # nothing can be checked then
     if found.numel() and not capturing:
-        for value in map(int, torch.aminmax(found)):
+        once = found[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in found.stride())]
+        for value in map(int, torch.aminmax(once)):
             if not 0 <= value < size:
                 raise InputError(out_of_range(op, value, size))
     return found

@@ -169,7 +169,13 @@ def host_memory(number: None = None) -> HostMemory:
 
 
 def _copy(target: Array, source: Array) -> None:
-    """Copy elements, by a kernel from another order of axes; torch, if it is loaded, copies the others in parallel."""
+    """Copy elements, by a kernel from another order of axes; torch, if it is loaded, copies the others in parallel.
+
+    Elements that an expanded target has once in memory are copied once.
+    """
+    if target.shape == source.shape and 0 in target.strides:
+        own = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in target.strides)
+        target, source = target[own], source[own]
     if _by_kernel(target, source):
         return
     kind = _SAME_SIZE.get(target.itemsize)

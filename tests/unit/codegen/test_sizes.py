@@ -157,7 +157,8 @@ def test_windows_are_part_of_the_kernel() -> None:
     fusion = build(lambda fd, x: fd.ops.max(fd.ops.reshape(x, [4096, 2, 64, 2]), [1, 3]), [(8192, 128)], D.Float)
     kernel = generate(fusion, S.REDUCTION, "cpu").kernel_ir
     loops = [s for s in walk(kernel.phases[0].body) if isinstance(s, Loop)]
-    assert [loop.stop.value for loop in loops[-2:] if isinstance(loop.stop, Const)] == [2, 2]
+    assert isinstance(loops[-1].stop, Const)
+    assert loops[-1].stop.value == 4
 
 
 def test_the_source_tells_which_sizes_are_arguments() -> None:

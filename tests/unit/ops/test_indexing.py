@@ -12,6 +12,7 @@ from fuser_lab.dtypes import DataType, from_numpy
 from fuser_lab.errors import ArgumentTypeError, DefinitionError, InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ops import OPS
+from fuser_lab.ops.positions import checked_positions_torch
 from fuser_lab.segmentation import SegmenterOptions
 from tests.unit.builders import apply, describe
 
@@ -263,3 +264,19 @@ def test_abstract_inputs_of_a_scalar_position():
         k = fd.define_scalar(None, D.Int)
         fd.add_output(fd.ops.select(fd.define_tensor([-1, -1], True), k, 0))
     assert [s.scheduler.value for s in segment(fd, [3, spec((8, 16), "float32")]).segments] == ["pointwise"]
+
+
+def test_the_range_of_an_expanded_index_is_read_once(monkeypatch):
+    read = []
+    real = torch.aminmax
+
+    def counted(index):
+        read.append(index.numel())
+        return real(index)
+
+    monkeypatch.setattr(torch, "aminmax", counted)
+    index = torch.tensor([[3], [0], [2]]).expand(3, 1000)
+    assert checked_positions_torch(torch, "gather", index, 4) is not None
+    with pytest.raises(InputError, match="gather"):
+        checked_positions_torch(torch, "gather", index, 3)
+    assert read == [3, 3]

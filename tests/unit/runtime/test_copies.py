@@ -186,3 +186,18 @@ def test_copies_into_tensors_of_torch_are_made_by_kernels_where_copy_would_do_th
     prepared.run([x], [negative])
     assert torch.equal(negative.resolve_neg(), x.T)
     assert by_kernel == [True]
+
+
+def test_what_an_expanded_array_has_once_in_memory_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = []
+    copyto = np.copyto
+
+    def counted(target: Any, source: Any, **options: Any) -> None:
+        copied.append(target.size)
+        copyto(target, source, **options)
+
+    monkeypatch.setattr(np, "copyto", counted)
+    source, memory = np.arange(3, dtype=np.float32), np.zeros(3, np.float32)
+    HostMemory().copy(np.lib.stride_tricks.as_strided(memory, (500, 3), (0, 4)), np.broadcast_to(source, (500, 3)))
+    assert copied == [3]
+    np.testing.assert_array_equal(memory, source)
