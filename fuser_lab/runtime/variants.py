@@ -186,8 +186,10 @@ class Variants:
         strides: Mapping[str, tuple[int, ...] | Layout], alignment: Mapping[str, int],
     ) -> Step:
         reason = evaluated_because(segment, scheduler)
-        # On a GPU, evaluating single elements would copy them to the host, wait for it, and prevent a CUDA graph.
-        is_single = scheduler is SchedulerType.NO_OP and not self._on_host and _computes(segment)
+        # On a GPU, evaluating single elements would copy them to the host, wait for it, and prevent a CUDA graph. On
+        # the CPU it takes 40 us for three ops, and a kernel 3. Compiling it takes 100 ms, but once: machine code stays
+        # on disk, and programs with such segments (counters, factors, losses) run them at every step.
+        is_single = scheduler is SchedulerType.NO_OP and _computes(segment)
         if scheduler is None or (reason and not is_single):
             return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
         options, memory = self._options, self._memory
@@ -232,7 +234,7 @@ class Variants:
                     found.append((step, tuple(self._memory.calls(step.generated))))
                     continue
                 except CompilationError as error:
-                    if not self._options.evaluate_refused:
+                    if not self._options.evaluate_refused and step.scheduler is not SchedulerType.NO_OP:
                         raise
                     warn(f"{error} The array library evaluates the segment.", EvaluationWarning)
                     step = replace(step, generated=None, evaluated_because=str(error))  # noqa: PLW2901

@@ -204,6 +204,39 @@ def test_evaluated_segments() -> None:
     assert [step.evaluated_because for step in plan.steps()] == ["no_op", "expr_eval", ""]
 
 
+def test_single_elements_are_computed_by_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fuser_lab.runtime import host
+
+    def record(fd: Any, a: Any, b: Any) -> Any:
+        return fd.ops.add(fd.ops.tanh(fd.ops.mul(a, b)), 1.0)
+
+    fusion = build(record, [(), (1,)], D.Float)
+    plan = prepare(fusion, [(fusion, S.NO_OP)])
+    assert plan.steps()[0].generated is not None
+    for a, b in ((2.0, 0.25), (np.nan, 1.0), (-np.inf, 1.0)):
+        inputs = [np.array(a, np.float32), np.array([b], np.float32)]
+        np.testing.assert_allclose(plan.run(inputs)[0], np.tanh(inputs[0] * inputs[1]) + 1, rtol=1e-6)
+
+    def refuse(_: object) -> None:
+        msg = "cannot type this"
+        raise ValueError(msg)
+
+    monkeypatch.setattr(host, "host_calls", refuse)
+    with pytest.warns(EvaluationWarning, match="The array library evaluates the segment"):
+        plan = prepare(fusion, [(fusion, S.NO_OP)])
+    assert plan.steps()[0].generated is None
+    np.testing.assert_allclose(plan.run(inputs)[0], np.zeros(1), atol=1e-6)
+
+
+def test_views_of_single_elements_and_arrays_without_elements_get_no_kernel() -> None:
+    view = build(lambda fd, a: fd.ops.broadcast(a, [True, True]), [()], D.Float)
+    empty = build(lambda fd, a: fd.ops.neg(a), [(0, 4)], D.Float)
+    for fusion, shape in ((view, ()), (empty, (0, 4))):
+        plan = prepare(fusion, [(fusion, S.NO_OP)])
+        assert plan.steps()[0].generated is None
+        assert plan.run([np.ones(shape, np.float32)])[0].shape == fusion.outputs[0].shape
+
+
 def test_what_no_kernel_computes_is_refused_or_evaluated() -> None:
     fusion = build(lambda fd, a, b: fd.ops.exp(fd.ops.matmul(a, b)), [(3, 4), (4, 5)], D.Float)
     with pytest.raises(CodegenError, match="matmul"):
