@@ -216,7 +216,8 @@ class Desk:
         """Scroll to the cell that contains a text: JupyterLab draws only what is near the screen."""
         self.page.evaluate(SHOW_CELL, needle)
         self.explorer.scroll_into_view_if_needed()
-        self.page.wait_for_function("() => document.querySelector('.fl-explorer .fx-facts').innerText !== ''")
+        # Not innerText, which is empty where JupyterLab does not render the cell: it may still scroll to the other one.
+        self.page.wait_for_function("() => document.querySelector('.fl-explorer .fx-facts').textContent !== ''")
 
     def is_centred(self) -> bool:
         """Whether the boxes of the picture currently have equal margins on the left and on the right."""
