@@ -5,14 +5,14 @@ memory, and transposed into scratch memory through vector registers, part by par
 is added to the rows' sums while it is in the L1 cache; otherwise the whole band is kept.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 from fuser_lab.codegen.cpu_tiles import CpuTiles, blocks_up, by_registers
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Launch, Load, Role, Store, Transpose
-from fuser_lab.codegen.nest_lowering import Fold, Places
+from fuser_lab.codegen.nest_lowering import Fold, Places, Walking
 from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
@@ -24,9 +24,6 @@ _BAND = 16  # rows: a cache line of Float
 _WIDEST = 64  # rows of a band of which only parts are kept
 _PART = 64  # columns that are transposed together, in the L1 cache
 _PADDING = 4  # padding elements between the rows of a band, so that a column does not map to one set of the cache
-
-
-Walking = Callable[[ExitStack, Sequence[Fold]], tuple[Places, Term]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

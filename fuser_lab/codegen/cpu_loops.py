@@ -1,7 +1,7 @@
 """The loops of CPU kernels: the outermost is distributed over cores, and the compiler vectorizes the innermost."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from fuser_lab.codegen.cpu_bands import CpuBands
@@ -10,11 +10,12 @@ from fuser_lab.codegen.index_math import Ranges, simplify, thresholds, variables
 from fuser_lab.codegen.kernel_ir import Alloc, Buffer, If, Launch, Load, Role, Statement, Store, terms_of, walk
 from fuser_lab.codegen.nest_lowering import Fold, Places, base_name, extent_of
 from fuser_lab.codegen.nests import flattened, trial
-from fuser_lab.codegen.persistence import calls_functions, constant_along, shared_along
+from fuser_lab.codegen.persistence import CALLED, calls_functions, constant_along, shared_along
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Apply, Const, Term, apply, index
 from fuser_lab.ir.transform import ParallelType
-from fuser_lab.schedule.loops import PARTIAL_ROWS
+from fuser_lab.schedule.loops import PARTIAL_ELEMENTS, PARTIAL_ROWS
 
 CHUNK = 16384  # elements of a long row that one parallel iteration computes
 FEW_ROWS = 16
@@ -25,7 +26,10 @@ MOST_SECTIONS = 6
 SHORTEST_RUN = 4  # elements of a loop over the last digit
 SHORT_RUN = 128  # elements, of which a vector's running values are combined as long as it takes to add them up
 SHORT_ROW = 64  # elements; shorter rows take no longer than a scalar function call
+SHORT_ROUNDED_ROW = 512  # the same, if results are rounded to fewer bits than those of Float
+VECTOR = 8  # elements from which the compiler makes vectors of a row's elements, and not of several rows
 STAGED_ROWS = 64
+IN_ONE_INSTRUCTION = frozenset({"ceil", "floor", "round", "rsqrt", "sqrt", "trunc"})
 UNROLLED = 16  # reductions this short keep their sums in registers, one result per lane
 
 
@@ -143,6 +147,9 @@ class CpuNest(CpuBands):
         with ExitStack() as stack:
             if grain > 1:
                 group = self._loop(stack, "group", -(-count // grain), many)
+                if self._has_stages():
+                    self._rows_in_stages(group)
+                    return Launch()
                 buffers = self._allocate(self.space.depth)
                 start, stop = self._chunk(group, grain, count, guarded=True)
                 row: Term = stack.enter_context(
@@ -157,6 +164,80 @@ class CpuNest(CpuBands):
                 buffers = self._allocate(self.space.depth)
             self._row(row, buffers, self._walk_parts if self._parts else self._walk)
         return Launch()
+
+    def _staged_in_rows(self, number: int) -> tuple[TensorView, ...]:
+        """Return the values of a whole row that a pass needs and whose functions are computed for many rows."""
+        given = self._fusion, self._nest, self._buffers, self._layouts
+        found = constant_along(*given, self._levels, number) if number else ()
+        return tuple(tensor for tensor in found if calls_functions(*given, tensor, self._slow))
+
+    @property
+    def _slow(self) -> Collection[str]:
+        """The functions of a whole row that take long beside the work on its elements.
+
+        While a core computes a root, it begins with the next row, unless it is busy with rounding elements.
+        """
+        return CALLED if self._rounds_elements else CALLED - IN_ONE_INSTRUCTION
+
+    @property
+    def _rounds_elements(self) -> bool:
+        return any(tensor.dtype.itemsize < DataType.Float.itemsize for tensor in self._nest.full)
+
+    def _has_stages(self) -> bool:
+        """Whether rows are so short that functions of their sums take long, unless vectors compute those of many."""
+        longest = SHORT_ROUNDED_ROW if self._rounds_elements else SHORT_ROW
+        if not VECTOR <= self.space.depth <= longest or self._parts:
+            return False
+        given = self._fusion, self._nest, self._buffers, self._layouts
+        return any(map(self._staged_in_rows, range(self._passes))) or any(
+            calls_functions(*given, tensor, self._slow) for tensor in self._nest.rows
+        )
+
+    def _rows_in_stages(self, group: Term) -> None:
+        """Write a group of rows in stages: a pass over each row, then what the next pass needs of all rows, and so on.
+
+        Between two passes over one row, a core would wait for the functions of a single sum.
+        """
+        values, nest, grain, depth = self._values, self._nest, self.schedule.grain, self.space.depth
+        start, stop = self._chunk(group, grain, self.space.rows, guarded=True)
+        start = self._named("first", start)
+        most = max(grain, PARTIAL_ELEMENTS // depth)  # for any number of rows, so that kernels for others are the same
+        totals, saved = self._sums(most, "rows"), self._allocate(most * depth)
+        done: dict[Expr, Buffer] = {}
+        held: dict[TensorView, Buffer] = {}
+
+        @contextmanager
+        def each_row(kind: ParallelType) -> Iterator[tuple[Places, Term]]:
+            with values.loop("row", stop, kind, start=start, largest=self.space.rows, pinned=True) as row:
+                places, slot = self._flat(nest.kept, row), simplify(row - start, values.scope.ranges)
+                self._close(self._cells(done, slot), places)
+                for tensor, buffer in held.items():
+                    values.given[tensor.name, values.simplified(nest.at(tensor, places))] = Load(
+                        tensor.dtype, buffer, slot,
+                    )
+                yield places, slot
+
+        for number in range(self._passes):
+            new = {
+                tv: Buffer(name=f"{tv.name}_rows", dtype=tv.dtype.compute, size=most, role=Role.SCRATCH)
+                for tv in self._staged_in_rows(number) if tv not in held
+            }
+            for buffer in new.values():
+                values.emit(Alloc(buffer=buffer))
+            with each_row(ParallelType.vectorize) as (places, slot):
+                for tensor, buffer in new.items():
+                    value = values.value(tensor, values.simplified(nest.at(tensor, places)))
+                    values.emit(Store(buffer=buffer, position=slot, value=value))
+            held |= new
+            exprs = [e for e in nest.reductions if self._levels.get(e.inputs[0], 0) == number]
+            with each_row(ParallelType.serial) as (places, slot):
+                for fold in self._pass_over_row(places, number, exprs, saved, self._walk, slot * depth):
+                    values.emit(Store(
+                        buffer=totals[fold.expr], position=slot, value=fold.total, origin=fold.expr.name,
+                    ))
+            done.update((expr, totals[expr]) for expr in exprs)
+        with each_row(ParallelType.vectorize) as (places, _):
+            self._row_stores(nest.rows, places)
 
     def _walk(self, stack: ExitStack, folds: Sequence[Fold]) -> tuple[Places, Term]:
         """Open the loops over the reduced axes of a row."""

@@ -64,6 +64,9 @@ class Fold:
         return self.fn in {"add", "mul"} and (dtype.is_float or dtype.is_complex)
 
 
+Walking = Callable[[ExitStack, Sequence[Fold]], tuple[Places, Term]]
+
+
 class NestLowering:
     """Writes the phases of one nest."""
 
@@ -257,10 +260,7 @@ class NestLowering:
             yield
         self._values.scope.body.extend(inner.body)
 
-    def _row(
-        self, row: Term, buffers: Mapping[TensorView, Buffer],
-        walking: "Callable[[ExitStack, Sequence[Fold]], tuple[Places, Term]]",
-    ) -> None:
+    def _row(self, row: Term, buffers: Mapping[TensorView, Buffer], walking: Walking) -> None:
         """Write the passes over one row, then the values of the whole row."""
         nest, values = self._nest, self._values
         places = self._flat(nest.kept, row)
@@ -276,17 +276,26 @@ class NestLowering:
             self._close(folds, places)
             first = 1
         for number in range(first, self._passes):
-            folds = self._open([e for e in nest.reductions if self._levels.get(e.inputs[0], 0) == number])
-            written = [s.tensor for s in self._saved if s.written == number]
-            stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
-            if not folds and not stored and not written:
-                continue
+            exprs = [e for e in nest.reductions if self._levels.get(e.inputs[0], 0) == number]
+            self._close(self._pass_over_row(places, number, exprs, buffers, walking), places)
+        self._row_stores(nest.rows, places)
+
+    def _pass_over_row(
+        self, places: Places, number: int, exprs: Sequence[Expr], buffers: Mapping[TensorView, Buffer],
+        walking: Walking, first: Term | None = None,
+    ) -> list[Fold]:
+        """Write one pass over a row and return its reductions; ``first`` is where its kept values begin, 0 if None."""
+        folds = self._open(exprs)
+        written = [s.tensor for s in self._saved if s.written == number]
+        stored = [tv for tv in self._nest.full if self._levels.get(tv, 0) == number]
+        if folds or stored or written:
             with ExitStack() as stack:
                 inner, slot = walking(stack, folds)
+                if first is not None:
+                    slot = simplify(first + slot, self._values.scope.ranges)
                 self._know_saved({**places, **inner}, number, buffers, slot)
                 self._point({**places, **inner}, folds, stored, [(tv, buffers[tv]) for tv in written], slot)
-            self._close(folds, places)
-        self._row_stores(nest.rows, places)
+        return folds
 
     def _know_saved(
         self, places: Places, number: int, buffers: Mapping[TensorView, Buffer], slot: Term,

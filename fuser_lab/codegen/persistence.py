@@ -1,6 +1,6 @@
 """The values of a row that are kept between passes, so that later passes need not compute them again."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser_lab.codegen.index_map import Index, operand_index
@@ -13,6 +13,7 @@ from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.ir.term import MATH, Apply, Term, Var
 
 # Ops that are more expensive to recompute than to read back.
+CALLED = MATH | {"pow"}
 COSTLY = MATH | {"div", "pow", "fmod", "remainder", "philox_uniform"}
 
 
@@ -145,12 +146,12 @@ def constant_along(
 
 def calls_functions(
     fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
-    tensor: TensorView,
+    tensor: TensorView, functions: Collection[str] = CALLED,
 ) -> bool:
     """Whether an element is computed by mathematical functions."""
     statements = _asked_for(Values(fusion, buffers, layouts), nest, [tensor])
     terms = (t for s in walk(statements) for root in terms_of(s) for t in root.walk())
-    return any(isinstance(t, Apply) and t.fn in MATH | {"pow"} for t in terms)
+    return any(isinstance(t, Apply) and t.fn in functions for t in terms)
 
 
 def reads_several(

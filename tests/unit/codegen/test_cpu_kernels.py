@@ -17,6 +17,7 @@ from fuser_lab.codegen.lower import lower
 from fuser_lab.dtypes import DataType
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.term import Apply
 from fuser_lab.runtime.arrays import flat_view, storage_dtype, to_numpy
 from fuser_lab.runtime.executor import prepare
 from fuser_lab.schedule.loops import CPU_SUMS_BYTES, PARTIAL_ROWS, choose_loops, describe
@@ -365,3 +366,50 @@ def test_many_short_runs_of_a_row_keep_a_running_value_for_each_element(op: str,
     assert bool(blocks) == (op != "max" and dtype.is_float), "sums of many numbers are added up in blocks"
     got = to_numpy(prepare(fusion, [(fusion, S.REDUCTION)], "cpu").run(inputs)[0])
     close(got, np.asarray(evaluate(fusion, inputs, exact=False)[0]).astype(got.dtype), dtype)
+
+
+def scaled_rows(fd: Any, x: Any) -> Any:
+    """Rows with a scale that is a power of 2, as in blocks of MX formats, and the scales."""
+    o = fd.ops
+    wide = o.cast(x, D.Float)
+    scale = o.exp2(o.floor(o.log2(o.add(o.max(o.abs(wide), [-1], keepdim=True), 1.0))))
+    return o.cast(o.div(wide, scale), x.dtype), o.squeeze(scale, [2])
+
+
+def shares_and_entropy(fd: Any, x: Any) -> Any:
+    """A softmax, whose exponentials are kept between passes, and a result of each row that needs a logarithm."""
+    o = fd.ops
+    wide = o.cast(x, D.Float)
+    centred = o.sub(wide, o.max(wide, [-1], keepdim=True))
+    powers = o.exp(centred)
+    total = o.sum(powers, [-1], keepdim=True)
+    share = o.div(powers, total)
+    surprise = o.sub(o.log(total), o.sum(o.mul(share, centred), [-1], keepdim=True))
+    return o.cast(share, x.dtype), o.squeeze(surprise, [2])
+
+
+def rms_rows(fd: Any, x: Any) -> Any:
+    o = fd.ops
+    wide = o.cast(x, D.Float)
+    return o.cast(o.mul(wide, o.rsqrt(o.add(o.mean(o.mul(wide, wide), [-1], keepdim=True), 1.0))), x.dtype)
+
+
+@pytest.mark.parametrize(("record", "length", "dtype", "staged"), [
+    (scaled_rows, 8, D.Float, True), (scaled_rows, 64, D.Float, True), (scaled_rows, 65, D.Float, False),
+    (scaled_rows, 7, D.Float, False), (scaled_rows, 65, D.BFloat16, True), (scaled_rows, 513, D.BFloat16, False),
+    (shares_and_entropy, 20, D.Float, True), (shares_and_entropy, 33, D.Half, True),
+    (rms_rows, 32, D.Float, False), (rms_rows, 32, D.BFloat16, True),
+])
+def test_functions_of_the_sums_of_short_rows_are_computed_for_many_rows_together(
+    record: Callable[..., Any], length: int, dtype: DataType, staged: bool,
+) -> None:
+    for shape in ((3, 5, length), (193, 1, length))[: 2 if length < 10 else 1]:  # the last group of rows is shorter
+        kernel = check(build(record, [shape], dtype), S.INNER_PERSISTENT, [numbers(shape, dtype)])
+        (phase,) = kernel.phases
+        scratch = [s.buffer.name for s in walk(phase.body) if isinstance(s, Alloc)]
+        assert any(name.endswith("_rows") for name in scratch) == staged
+        if staged:
+            (group,) = (s for s in phase.body if isinstance(s, Loop))
+            outside = {t.fn for s in group.body if isinstance(s, Loop) for i in s.body if not isinstance(i, Loop)
+                       for r in terms_of(i) for t in r.walk() if isinstance(t, Apply)}
+            assert outside & {"log2", "log", "rsqrt"}, "in a loop over rows without a loop over elements"
