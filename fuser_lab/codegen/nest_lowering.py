@@ -101,7 +101,7 @@ class NestLowering:
 
     def _walks_rows(self) -> bool:
         """Whether the reduced elements are contiguous in memory."""
-        # A GPU keeps a row on chip, or finds it in the L2 cache. A core that reads across rows reads each of them again.
+        # A GPU keeps a row on chip, or finds it in the L2 cache. A core that reads across rows reads each again.
         reads = 1 if self._gpu else self._passes
         return fastest_is_reduced(self._fusion, self._nest, self._buffers, self._layouts, reads)
 
