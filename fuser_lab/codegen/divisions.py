@@ -60,8 +60,10 @@ class _Divisions:
 
     def _fixed(self, loop: Loop, known: Names) -> list[Apply]:
         """Return the divisions in a loop that only depend on known values, without those in others; quotients first."""
-        terms = (term for statement in walk((loop,)) for term in terms_of(statement))
-        found = dict.fromkeys(division for term in terms for division in self._divisions(term, known))
+        inside = list(walk((loop,)))
+        changed = {one.var if isinstance(one, Loop) else one.name for one in inside if isinstance(one, Let | Loop)}
+        terms = (term for statement in inside for term in terms_of(statement))
+        found = dict.fromkeys(division for term in terms for division in self._divisions(term, known - changed))
         return sorted(found, key=lambda term: term.fn == "mod")
 
     def _divisions(self, term: Term, known: Names) -> Iterator[Apply]:

@@ -9,11 +9,13 @@ from backend.reductions import softmax
 from unit.codegen.test_sizes import computed
 
 import fuser_lab as fl
+from fuser_lab.codegen.divisions import divisions_before_loops
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.kernel_ir import Kernel, Let, Loop, terms_of, walk
 from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.interpreter import evaluate
-from fuser_lab.ir.term import Apply, Term, Var
+from fuser_lab.ir.term import Apply, Term, Var, index
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.ptx import kernel_key
 
 # Computation, scheduler and shapes. Tiles that CPU kernels transpose stay constant.
@@ -99,6 +101,17 @@ def test_loops_do_not_repeat_divisions_by_arguments() -> None:
         assert divisions_inside(kernel) == []
     values = [s.value for phase in kernel.phases for s in walk(phase.body) if isinstance(s, Let)]
     assert any(isinstance(value, Apply) and value.fn in {"floordiv", "mod"} for value in values)
+
+
+def test_a_division_of_a_value_that_the_loop_changes_stays_in_it() -> None:
+    place, divisor = Var(D.Index, "place"), Var(D.Index, "n")
+    quotient = Let(name="quotient", value=Apply(D.Index, "floordiv", (place, divisor)))
+    inside = (Let(name="place", value=index(7)), quotient)
+    body = (
+        Let(name="place", value=index(3)),
+        Loop(var="i", start=index(0), stop=index(4), parallel=ParallelType.serial, body=inside),
+    )
+    assert divisions_before_loops(body, frozenset({"n"}), {"place", "quotient", "n", "i"}) == body
 
 
 def test_the_first_sizes_keep_their_numbers_if_the_others_come_later() -> None:
