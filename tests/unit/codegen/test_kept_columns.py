@@ -54,6 +54,23 @@ def test_each_element_is_read_once(record: Any, shapes: list[tuple[int, ...]], d
     assert not kernel.workspace
 
 
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16])
+def test_columns_of_an_input_whose_elements_are_not_adjacent_are_kept_as_well(dtype: D) -> None:
+    """As in the gradient of a softmax over channels, where one operand has the other order in memory."""
+    def record(fd: Any, x: Any, transposed: Any) -> Any:
+        f, y = fd.ops.cast(x, D.Float), fd.ops.permute(fd.ops.cast(transposed, D.Float), [0, 2, 1])
+        total = fd.ops.sum(fd.ops.mul(f, y), [1], keepdim=True)
+        return fd.ops.cast(fd.ops.mul(y, fd.ops.sub(f, total)), x.dtype)
+
+    shapes = [(3, 24, 160), (3, 160, 24)]
+    fusion = build(record, shapes, dtype)
+    kernel = run(fusion, S.OUTER_PERSISTENT, [numbers(shape, dtype) for shape in shapes], ONE_SM)
+    (schedule,) = schedules(kernel)
+    assert schedule.keeps_columns
+    assert schedule.vector > 1
+    assert len(kernel.phases) == 1
+
+
 @pytest.mark.parametrize(("last", "exact"), [(lambda o, y: y, False), (lambda o, y: o.round(y), True)])
 def test_elements_are_divided_by_a_result_of_their_column_without_a_branch(last: Any, exact: bool) -> None:
     def record(fd: Any, x: Any) -> Any:
