@@ -9,13 +9,14 @@
 # make scripts the scripts of the explorer from the modules in widgets/js; needs Node and npm
 # make fuzz    random definitions over all ops, computed in every way and compared; failures are shrunk and printed;
 #              then random programs, and random functions through the bridge, against torch (where it is installed), then
-#              random graphs cut by random schedulers
+#              mutated templates of real programs, and random graphs cut by random schedulers
 #
 # PYTHON=python3.12          the interpreter that makes the environment (any 3.11 or newer)
 # LAB_ARGS="--no-browser"    more arguments for JupyterLab
 # PYTEST_ARGS="-k softmax"   more arguments for pytest
 # N=20000 SEED=17            how many definitions make fuzz checks, and which
 # PROGRAMS=50000             how many programs make fuzz compares with torch
+# CASES=20000                how many mutated templates of real programs make fuzz checks
 # FUNCTIONS=3000             how many functions of torch make fuzz takes through the bridge
 # GRAPHS=100000              how many graphs make fuzz cuts
 
@@ -25,6 +26,7 @@ PYTEST_ARGS ?=
 N ?= 2000
 SEED ?= 17
 PROGRAMS ?= 2000
+CASES ?= 1000
 FUNCTIONS ?= 200
 GRAPHS ?= 100000
 
@@ -105,6 +107,7 @@ fuzz: $(TEST_READY)
 	  echo "$(PY) -m tests.bridge.random_functions --count $(FUNCTIONS) --seed $(SEED)" && \
 	  $(PY) -m tests.bridge.random_functions --count $(FUNCTIONS) --seed $(SEED); \
 	else echo "Programs are not compared with torch: it is not installed ($(PY) -m pip install torch)."; fi
+	$(PY) -m tests.templates --count $(CASES) --seed $(SEED)
 	$(PY) -m tests.fuzz_segmentation --count $(GRAPHS) --seed $(SEED)
 
 pages: $(TEST_READY)

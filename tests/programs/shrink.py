@@ -15,7 +15,7 @@ MOST_TRIES = 300
 
 def kind_of(error: BaseException) -> str:
     """Return the text of a failure without its numbers."""
-    return f"{type(error).__name__}: {re.sub(r'[-+0-9.e]+|inf|nan', '#', str(error))[:60]}"
+    return f"{type(error).__name__}: {re.sub(r'[-+]?[0-9][-+0-9.e]*|inf|nan', '#', str(error))[:60]}"
 
 
 def shrink(program: Program, failure: Callable[[Program], BaseException | None]) -> Program:
