@@ -26,6 +26,7 @@ from fuser_lab.segmentation.graph import run_order
 _SCALARS: Mapping[str, bool | int | float | complex] = {
     "Bool": True, "Int": 1, "Int32": 1, "Short": 1, "Char": 1, "Byte": 1, "UInt64": 1,
 }
+_NVFUSER = "nvfuser"  # the strategy of plans that are read from a dump
 _KNOWN = {scheduler.value: scheduler for scheduler in SchedulerType}
 
 
@@ -62,7 +63,13 @@ class Dump:
 
     def agreement(self, **options: Any) -> "Agreement":
         """Return where our segmenter agrees with nvFuser's plan; ``options`` are those of `ours`."""
-        return _agreement(self, self.ours(**options))
+        ours = self.ours(**options)
+        if self.plan.strategy != _NVFUSER:
+            return Agreement(
+                nvfuser=0, ours=len(ours.segments), alike=0, scheduled_alike=0, pairs=0, pairs_alike=0,
+                diff=plan_diff(self.plan, ours),
+            )
+        return _agreement(self, ours)
 
     def __str__(self) -> str:
         """Return nvFuser's plan, the notes and the refusals."""
@@ -79,7 +86,7 @@ class Dump:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Agreement:
-    """nvFuser's plan and ours in numbers.
+    """nvFuser's plan and ours in numbers; a text that shows no segments (``nvfuser`` is 0) agrees with nothing.
 
     ``alike`` counts nvFuser's segments that are also ours, ``scheduled_alike`` those of them with the same scheduler.
     ``pairs`` counts the edges between expressions, ``pairs_alike`` those on which both plans agree whether they are
@@ -97,7 +104,7 @@ class Agreement:
 
     def __bool__(self) -> bool:
         """Whether all segments and schedulers are the same."""
-        return self.nvfuser == self.ours == self.alike == self.scheduled_alike
+        return bool(self.nvfuser) and self.nvfuser == self.ours == self.alike == self.scheduled_alike
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, JSON-ready."""
@@ -106,6 +113,8 @@ class Agreement:
     @property
     def line(self) -> str:
         """All numbers on one line."""
+        if not self.nvfuser:
+            return f"nothing to compare: the text shows no segments of nvFuser; ours are {self.ours}"
         word = "agrees" if self else "differs"
         return (
             f"{word}: {plural(self.nvfuser, 'segment')} of nvFuser, {self.ours} of ours, {self.alike} alike, "
@@ -114,7 +123,7 @@ class Agreement:
 
     def __str__(self) -> str:
         """Return the line, the difference, and both sides' reasons where they differ."""
-        if self:
+        if self or not self.nvfuser:
             return self.line
         return "\n".join([self.line, "", str(self.diff), *([""] if self.reasons else []), *self.reasons])
 
@@ -231,7 +240,7 @@ def _plan(
     options = SegmenterOptions()
     segmented = _segmented(found, notes)
     return Plan(
-        name=name, strategy="nvfuser", segmented=segmented, definition=found.fusion, inputs=inputs, options=options,
+        name=name, strategy=_NVFUSER, segmented=segmented, definition=found.fusion, inputs=inputs, options=options,
         oracle=registry(device, options), decisions=_log(segmented, refusals), segmenter=segment,
         passes=(),
         method=lambda _, __: [group.names for group in segmented.groups],

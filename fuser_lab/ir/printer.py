@@ -60,11 +60,42 @@ class Printed(Protocol):
 def math_text(fusion: Printed, spelled: Callable[[Val], str] | None = None) -> str:
     """Return inputs, outputs and every expression, one block each; ``spelled`` replaces the spelling of values."""
     names = _Names(fusion, spelled)
-    lines = ["Inputs:", *(f"  {names.text(v)}" for v in fusion.inputs)]
-    lines += ["Outputs:", *(f"  {names.text(tv)}" for tv in fusion.outputs), "", "%kernel_math {"]
-    for expr in fusion.exprs:
-        lines += _lines(expr, names)
-    return "\n".join([*lines, "} // %kernel_math ", ""])
+    return "\n".join([*_head(fusion, names), "%kernel_math {", *_body(fusion, names), "} // %kernel_math ", ""])
+
+
+def kernel_text(fusion: Printed) -> str:
+    """Return a fusion with the domains of every tensor, as nvFuser's ``Fusion::print`` does since February 2026."""
+    names = _Names(fusion, None)
+    tensors = dict.fromkeys([*fusion.tensor_inputs, *(tv for expr in fusion.exprs for tv in expr.tensor_outputs)])
+    lines = [*_head(fusion, names), "%kernel {", *_body(fusion, names), "", "TransformPrinter : "]
+    for tensor in tensors:
+        lines += [names.text(tensor), *domain_lines(tensor)]
+    return "\n".join([*lines, "} // %kernel", ""])
+
+
+def domain_lines(tensor: TensorView) -> list[str]:
+    """Return the lines of nvFuser's ``IrTransformPrinter`` for a tensor without a schedule."""
+    domain = tensor.domain
+    memory = list(domain.logical)
+    places = [place for place, axis in enumerate(memory) if not axis.is_reduction]
+    for place, position in zip(places, domain.allocation_order, strict=True):
+        memory[place] = domain.axes[position]
+    flags = iter(domain.contiguity or (None if domain.axes[i].is_broadcast else True for i in domain.allocation_order))
+    shown = ("n" if axis.is_reduction else {True: "t", False: "f", None: "n"}[next(flags)] for axis in memory)
+    logical = ", ".join(map(str, domain.logical))
+    lines = [f" logical domain: ({logical})"]
+    if domain.allocation is not None:
+        lines.append(f" allocation domain: ({', '.join(map(str, memory))})")
+    return [*lines, f" contiguity: {' '.join(shown)}", f" loop domain: ({logical})"]
+
+
+def _head(fusion: Printed, names: "_Names") -> list[str]:
+    inputs, outputs = ([f"  {names.text(v)}" for v in values] for values in (fusion.inputs, fusion.outputs))
+    return ["Inputs:", *inputs, "Outputs:", *outputs, ""]
+
+
+def _body(fusion: Printed, names: "_Names") -> list[str]:
+    return [line for expr in fusion.exprs for line in _lines(expr, names)]
 
 
 def expression_texts(fusion: Printed, stored: frozenset[TensorView] = frozenset()) -> dict[str, str]:

@@ -215,15 +215,22 @@ class ExplainedPlan(PlanBase):
             segments=tuple(tuple(e.name for e in s.exprs if e.tensor_outputs) for s in self.segments),
         ).text(form)
 
-    def to_dump(self) -> str:
+    @takes(form=one_of("math", "print"))
+    def to_dump(self, form: str = "math") -> str:
         """Return the plan as nvFuser prints a segmented fusion (``NVFUSER_DUMP=segmented_fusion``).
 
         `fuser_lab.load_dump` reads it: the fusion after the passes with known sizes, and the same segments. Comments
         hold what nvFuser's format cannot express, such as the layouts of inputs.
+
+        Parameters
+        ----------
+        form
+            ``"math"`` as nvFuser printed until February 2026, or ``"print"`` as it has since, with the domains of every
+            tensor.
         """
         from fuser_lab.report.dump_text import dump_text
 
-        return dump_text(self.segmented, self.definition)
+        return dump_text(self.segmented, self.definition, form)
 
 
 def _place_of(name: str) -> int:

@@ -1,22 +1,23 @@
 """A plan as nvFuser prints a segmented fusion: ``NVFUSER_DUMP=segmented_fusion``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fuser_lab.definition.axis_numbers import AxisNumbers
 from fuser_lab.definition.dump import SCALAR_DTYPES
+from fuser_lab.definition.dump.building import laid_out
 from fuser_lab.definition.dump.calls import Context, call_of
-from fuser_lab.definition.dump.terms import Axis, Value, listed_value, statement
+from fuser_lab.definition.dump.terms import Axis, Domains, Value, listed_value, statement, with_listed
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
 from fuser_lab.ir import Expr, Fusion, Scalar, TensorDomain, TensorView, Val
-from fuser_lab.ir.printer import expression_texts, math_text
+from fuser_lab.ir.printer import domain_lines, expression_texts, kernel_text, math_text
 from fuser_lab.json_text import json_text
 from fuser_lab.ops import OPS
 from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
 
 
-def dump_text(segmented: SegmentedFusion, definition: Fusion) -> str:
+def dump_text(segmented: SegmentedFusion, definition: Fusion, form: str = "math") -> str:
     """Return a segmented fusion in the form of nvFuser's dump.
 
     Comments hold what math text omits (layouts of inputs, which of two equal axes a permutation moved), so that parsing
@@ -28,14 +29,18 @@ def dump_text(segmented: SegmentedFusion, definition: Fusion) -> str:
         The fusion, after the passes, and its groups.
     definition
         The fusion as it was defined.
+    form
+        How the rewritten fusion is printed: ``"math"`` as nvFuser did until February 2026 (``Fusion::printMath``),
+        ``"print"`` as it has done since (``Fusion::print``), with the domains of every tensor.
     """
     fusion = segmented.fusion
+    listed = {} if form == "math" else {tv.name: _listed(tv) for tv in fusion.tensors.values()}
     head = "Segmented_Fusion Dump: -- "
     lines = ["Segment the fusion (Original Fusion Un-modified): ", math_text(definition), ""]
-    lines += [f"{head}Re-written complete fusion:{{", math_text(fusion)]
+    lines += [f"{head}Re-written complete fusion:{{", math_text(fusion) if form == "math" else kernel_text(fusion)]
     lines.append("} // {Re-written complete fusion}")
     rest = "\n".join([*_segments(segmented, head), ""])
-    return "\n".join([*lines, *_comments(segmented), rest])
+    return "\n".join([*lines, *_comments(segmented, listed), rest])
 
 
 def _segments(segmented: SegmentedFusion, head: str) -> Iterator[str]:
@@ -76,19 +81,28 @@ def _order(name: str) -> tuple[int, str]:
     return int(digits or 0), name
 
 
-def _comments(segmented: SegmentedFusion) -> Iterator[str]:
-    """Yield comments for what reading the text alone does not give."""
+def _listed(tensor: TensorView) -> Domains:
+    """Return the domains of a tensor as its lines in the dump are read."""
+    domains = Domains()
+    for line in domain_lines(tensor):
+        domains = with_listed(domains, line.strip())
+    return domains
+
+
+def _comments(segmented: SegmentedFusion, listed: Mapping[str, Domains]) -> Iterator[str]:
+    """Yield comments for what reading the text alone does not give; ``listed`` are domains that it lists."""
     fusion = segmented.fusion
     texts = expression_texts(fusion)
     recorded: dict[str, dict[str, Any]] = {}
     for value in fusion.inputs:
-        recorded[value.name] = _of_input(value)
+        recorded[value.name] = _of_input(value, listed)
     for expr in fusion.exprs:
         recorded[expr.name] = _of_call(expr, texts[expr.name])
         inferred = OPS[expr.op.name].infer(expr.inputs, dict(expr.attrs), AxisNumbers())
         for value, result in zip(expr.outputs, inferred, strict=True):
             if isinstance(value, TensorView) and result.domain is not None:
-                recorded[value.name] = recorded.get(value.name, {}) | _layout(value.domain, result.domain)
+                read = laid_out(result.domain, listed.get(value.name, Domains()))
+                recorded[value.name] = recorded.get(value.name, {}) | _layout(value.domain, read)
     for name, original in segmented.replicas.items():
         recorded[name] = recorded.get(name, {}) | {"repeats": original}
     whole = {
@@ -100,14 +114,15 @@ def _comments(segmented: SegmentedFusion) -> Iterator[str]:
     yield from (f"// fuser_lab: {name} {json_text(data)}" for name, data in recorded.items() if data)
 
 
-def _of_input(value: Val) -> dict[str, Any]:
+def _of_input(value: Val, listed: Mapping[str, Domains]) -> dict[str, Any]:
     if isinstance(value, Scalar):
         return {} if SCALAR_DTYPES.get(value.name[0]) is value.dtype else {"dtype": value.dtype.name}
     plain = TensorDomain(
         logical=value.domain.logical,
         contiguity=tuple(None if axis.is_broadcast else True for axis in value.domain.axes),
     )
-    return _layout(value.domain, plain) | ({"is_cpu": True} if value.is_cpu else {})
+    read = laid_out(plain, listed.get(value.name, Domains()))
+    return _layout(value.domain, read) | ({"is_cpu": True} if value.is_cpu else {})
 
 
 def _layout(domain: TensorDomain, read: TensorDomain) -> dict[str, Any]:

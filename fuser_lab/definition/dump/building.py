@@ -9,9 +9,10 @@ from typing import Any, cast
 
 from fuser_lab.definition.axis_numbers import AxisNumbers
 from fuser_lab.definition.dump.calls import Call, Context, call_of
+from fuser_lab.definition.dump.equal_extents import equal_extents
 from fuser_lab.definition.dump.operands import constant, size_of
 from fuser_lab.definition.dump.sections import MOST_EXPRESSIONS, DumpText, MathText
-from fuser_lab.definition.dump.terms import Applied, Axis, Constant, Listed, Statement, Symbol, Term, Value
+from fuser_lab.definition.dump.terms import Applied, Axis, Constant, Domains, Listed, Statement, Symbol, Term, Value
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, FuserLabError
 from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
@@ -80,10 +81,16 @@ class _Builder:
         self._chosen: list[str] = []
         self._made = 0
         self._own = _own_notes(dump.own)
+        self._domains: Mapping[str, Domains] = {}
 
     def build(self) -> Sized:
         math = self._math()
+        self._domains = math.domains
         statements = self._in_order(math.statements(self._notes))
+        if not statements:
+            line = max((line for line, _ in (*math.inputs, *math.outputs, *math.exprs)), default=self._dump.line)
+            msg = f"load_dump: line {line}: the text ends before the first expression is complete."
+            raise DefinitionError(msg)
         inputs = self._inputs(math, statements)
         self._choose_sizes(inputs, statements)
         types = self._types(math, statements)
@@ -194,12 +201,20 @@ class _Builder:
                    for t in _symbols(axis.visible)]  # fmt: skip
             symbols.update(dict.fromkeys(own))
             most = max(most, len(own))
+        equal = equal_extents(statements, self._sizes)
+        classes = equal.classes()
+        for name in symbols:
+            size = equal.size(name)
+            if size is not None and name not in made:
+                self._sizes.setdefault(name, size)
         factors = _divisors(self._dump)
         usual = _USUAL.get(most, _LEAST_USUAL)
         for name in symbols:
             if name not in self._sizes and name not in made:
-                by = factors.get(name, 1)
-                self._sizes[name] = -(-usual // by) * by
+                alike = classes.get(name, frozenset({name}))
+                by = lcm(*(factors.get(other, 1) for other in alike))
+                for other in alike - made:
+                    self._sizes.setdefault(other, -(-usual // by) * by)
                 self._chosen.append(name)
 
     def _types(self, math: MathText, statements: Sequence[Statement]) -> dict[str, DataType]:
@@ -243,10 +258,21 @@ class _Builder:
         dtype = value.dtype or types.get(value.name, DataType.Float)
         own = self._own.get(value.name, {})
         tensor = TensorView(
-            name=value.name, dtype=dtype, domain=_laid_out(domain, own), is_cpu=own.get("is_cpu") is True,
+            name=value.name, dtype=dtype, domain=self._laid_out(value.name, domain), is_cpu=own.get("is_cpu") is True,
         )
         self._add(tensor, value.kept)
         return tensor
+
+    def _laid_out(self, name: str, domain: TensorDomain) -> TensorDomain:
+        """Return axes with the layout that a comment of fuser_lab or a listed allocation domain says."""
+        own, listed = self._own.get(name, {}), self._domains.get(name, Domains())
+        if "allocation" in own or "contiguity" in own:
+            allocation, flags = own.get("allocation"), own.get("contiguity")
+            return replace(
+                domain, allocation=None if allocation is None else tuple(allocation),
+                contiguity=None if flags is None else tuple(flags),
+            )
+        return laid_out(domain, listed)
 
     def _add(self, tensor: TensorView, shown: tuple[Axis, ...]) -> None:
         self._values[tensor.name] = tensor
@@ -259,7 +285,9 @@ class _Builder:
             if size is not None:
                 self._sizes[statement.results[0].name] = size
                 return
-        context = Context(statement=statement, sizes=self._sizes, axes=self._shown, shapes=self._shapes)
+        context = Context(
+            statement=statement, sizes=self._sizes, axes=self._shown, shapes=self._shapes, domains=self._domains,
+        )
         call = self._call(context)
         operands = [self._operand(term, statement) for term in call.operands]
         try:
@@ -337,7 +365,7 @@ class _Builder:
             scalar = self._values[name] = Scalar(name=name, dtype=result.dtype)
             return scalar
         dtype = shown.dtype if isinstance(shown, Value) and shown.dtype is not None else result.dtype
-        tensor = TensorView(name=name, dtype=dtype, domain=_laid_out(result.domain, self._own.get(name, {})))
+        tensor = TensorView(name=name, dtype=dtype, domain=self._laid_out(name, result.domain))
         printed = shown.kept if isinstance(shown, Value) else ()
         if printed and len(printed) != tensor.ndim:
             msg = f"load_dump: line {statement.line}: {name} has {len(printed)} axes, but should have {tensor.ndim}."
@@ -395,7 +423,10 @@ class _Builder:
         schedulers = {frozenset(group.numbers): group.scheduler for group in dump.details}
         missing = {n for group in source for n in group.numbers} - named.keys()
         if missing:
-            named |= self._by_order(missing, known)
+            by_order = self._by_order(missing, known)
+            if not by_order:
+                return ()
+            named |= by_order
         groups = []
         for group in source:
             names = tuple(dict.fromkeys(name for n in group.numbers for name in named.get(n, ())[:1]))
@@ -409,6 +440,9 @@ class _Builder:
         numbered = {name for names in self._dump.named.values() for name in names}
         rest = [expr.name for expr in self._exprs if expr.name in known and expr.name not in numbered]
         numbers = sorted(missing)
+        if len(rest) != len(numbers) and not self._dump.details:
+            self._notes.append("the list of groups is truncated, so that no segments are read")
+            return {}
         if len(rest) != len(numbers):
             msg = (
                 f"load_dump: the details of the groups are truncated: {len(numbers)} numbers and {len(rest)} "
@@ -476,15 +510,19 @@ def _decoded(value: Any) -> AttrValue:
     return cast("AttrValue", value)
 
 
-def _laid_out(domain: TensorDomain, own: Mapping[str, Any]) -> TensorDomain:
-    """Return axes with a layout that a comment of fuser_lab gives."""
-    if "allocation" in own or "contiguity" in own:
-        allocation, contiguity = own.get("allocation"), own.get("contiguity")
-        return replace(
-            domain, allocation=None if allocation is None else tuple(allocation),
-            contiguity=None if contiguity is None else tuple(contiguity),
-        )
-    return domain
+def laid_out(domain: TensorDomain, listed: Domains) -> TensorDomain:
+    """Return axes in the memory order, and with the contiguity, that nvFuser lists for their tensor."""
+    order, flags = listed.order, listed.flags
+    if order is None or len(order) != len(domain.axes):
+        return domain
+    is_moved = order != domain.allocation_order
+    if not is_moved and False not in flags:
+        return domain
+    contiguity = tuple(
+        None if domain.axes[axis].is_broadcast else flag is not False
+        for axis, flag in zip(order, flags or [True] * len(order), strict=True)
+    )
+    return replace(domain, allocation=order if is_moved else domain.allocation, contiguity=contiguity)
 
 
 def _is_attribute(term: Term) -> bool:

@@ -4,7 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fuser_lab.definition.dump.operands import attribute, size_of
-from fuser_lab.definition.dump.terms import IR_TYPES, Applied, Axis, Constant, Listed, Statement, Symbol, Term, Value
+from fuser_lab.definition.dump.terms import (
+    IR_TYPES,
+    Applied,
+    Axis,
+    Constant,
+    Domains,
+    Listed,
+    Statement,
+    Symbol,
+    Term,
+    Value,
+)
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import DefinitionError, UnsupportedError
 from fuser_lab.ir import AttrValue
@@ -45,12 +56,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What attributes depend on besides the statement: sizes of symbols, and axes and sizes of the operands."""
+    """What attributes depend on besides the statement: sizes of symbols, axes and sizes of operands, listed domains."""
 
     statement: Statement
     sizes: dict[str, int]
     axes: Mapping[str, tuple[Axis, ...]]
     shapes: Mapping[str, tuple[int, ...]]
+    domains: Mapping[str, Domains] = field(default_factory=dict)
 
     def refuse(self, what: str) -> DefinitionError:
         """Return the error for a statement that cannot be read."""
@@ -281,6 +293,9 @@ def _permute(context: Context, term: Applied) -> Call:
     if len(before) != len(after):
         msg = f"permute: {operand.name} has {len(before)} axes and {context.result.name} {len(after)}"
         raise context.refuse(msg)
+    permutation = context.domains.get(context.result.name, Domains()).permutation
+    if permutation is not None and len(permutation) == len(after) and permutation != tuple(range(len(after))):
+        return Call(op="permute", operands=(operand,), attrs={"dims": permutation})
     left = list(range(len(before)))
     dims: list[int] = []
     for axis in after:

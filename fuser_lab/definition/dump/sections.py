@@ -4,7 +4,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fuser_lab.definition.dump.terms import Statement, Symbol, Value, listed_value, statement, tensor_names
+from fuser_lab.definition.dump.terms import (
+    Domains,
+    Statement,
+    Symbol,
+    Value,
+    listed_value,
+    statement,
+    tensor_names,
+    with_listed,
+)
 from fuser_lab.errors import DefinitionError
 
 MOST_EXPRESSIONS = 10_000
@@ -13,7 +22,8 @@ _MOST_REFUSALS = 100_000
 _MOST_GROUPS = 20_000
 _MOST_LINES = 1_000  # of one expression
 
-_QUOTE = re.compile(r"(?:\s*>)+ ?|\[(?:rank|default)?\d*\]:? ?")
+_QUOTE = re.compile(r"\s*> ?")
+_LAUNCHER = re.compile(r"\[(?:rank|default)?\d*\]:? ?")
 _BEGINS = re.compile(r"(?:T\d+(?:_|\s*\[|\s*=)|[bidfc]\d+\s*=)")
 _CONTINUES = re.compile(
     r"[-+*/%<>=!&|^,.(){}?]|T\d|[bidfc]\d|\d|(?:double|float|int64_t|int|bool|std::complex<\w+>)\("
@@ -42,21 +52,26 @@ class Refusal:
 
 @dataclass(slots=True, kw_only=True)
 class MathText:
-    """A fusion as math text: lines of inputs and outputs, and expressions as (line, text)."""
+    """A fusion as text: lines of inputs and outputs, expressions as (line, text), and the domains of tensors."""
 
     inputs: list[tuple[int, str]] = field(default_factory=list)
     outputs: list[tuple[int, str]] = field(default_factory=list)
     exprs: list[tuple[int, str]] = field(default_factory=list)
+    domains: dict[str, Domains] = field(default_factory=dict)
     is_complete: bool = False
 
     def statements(self, notes: list[str]) -> list[Statement]:
         """Return the expressions, without a truncated one at the end of the text."""
         found = []
         for place, (line, text) in enumerate(self.exprs):
+            is_last = not self.is_complete and place == len(self.exprs) - 1
+            if is_last and not text.rstrip().endswith((";", ")")):
+                notes.append(f"the text ends inside the expression on line {line}, which is omitted")
+                continue
             try:
                 found.append(statement(text, line))
             except DefinitionError:
-                if self.is_complete or place < len(self.exprs) - 1:
+                if not is_last:
                     raise
                 notes.append(f"the text ends inside the expression on line {line}, which is omitted")
         return found
@@ -64,8 +79,17 @@ class MathText:
     def values(self, which: str) -> list[Value | Symbol]:
         """Return the values listed as ``inputs`` or ``outputs``."""
         lines = self.inputs if which == "inputs" else self.outputs
-        found = [listed_value(text, line) for line, text in lines]
-        return [value for value in found if value is not None]
+        found = []
+        for place, (line, text) in enumerate(lines):
+            try:
+                value = listed_value(text, line)
+            except DefinitionError:
+                if self.is_complete or place < len(lines) - 1:
+                    raise
+                break  # the text ends inside this value
+            if value is not None:
+                found.append(value)
+        return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,6 +162,8 @@ class _Statements:
 
     def add(self, number: int, text: str) -> bool:
         """Add a line; return False if it does not belong to an expression."""
+        if text[0] == "}" and self._open <= 0:
+            return False
         goes_on = bool(self._lines) and self._is_unfinished()
         if _BEGINS.match(text) and not (goes_on and self._may_continue(text)):
             self.close()
@@ -190,6 +216,7 @@ class _Sections:
         self._considered: MathText | None = None
         self._about: tuple[str, ...] | None = None
         self._waiting: str | None = None
+        self._listed: str | None = None  # the tensor whose domains are listed; empty before the first one
 
     def read(self, text: str) -> list[DumpText]:
         for number, line in _lines(text):
@@ -216,7 +243,7 @@ class _Sections:
         elif self._group is not None:
             self._group.exprs += done
         self._statements = _Statements()
-        self._math = None
+        self._math = self._listed = None
 
     def _start_math(self) -> MathText:
         self._end_math()
@@ -224,7 +251,25 @@ class _Sections:
         self._list = ""
         return self._math
 
+    def _domain(self, line: str) -> None:
+        """Process a line of the section ``TransformPrinter``: a tensor, or one of its domains."""
+        assert self._math is not None
+        names = tensor_names(line)[:1] if line[0] == "T" else ()
+        if names:
+            self._listed = names[0]
+        elif self._listed:
+            domains = self._math.domains
+            domains[self._listed] = with_listed(domains.get(self._listed, Domains()), line)
+
     def _line(self, number: int, line: str) -> None:
+        if self._listed is not None and line[0] != "}":
+            if not self._marks(number, line):
+                self._domain(line)
+            return
+        if line.startswith("TransformPrinter") and self._math is not None:
+            self._statements.close()
+            self._listed = ""
+            return
         if self._math is not None and self._waiting is None and line[0] in "T=+-*/" and not self._list:
             if not self._statements.add(number, line):
                 self._dump.skipped += 1
@@ -388,11 +433,27 @@ class _Sections:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(text.splitlines(), start=1):
-        quoted = _QUOTE.match(line)
-        shown = (line[quoted.end() :] if quoted else line).strip()
+    """Yield the lines of a text with their numbers, without marks of quotes and launchers.
+
+    An operator may begin a line as well, so that ``>`` is a mark only as far as the line before or after has as many.
+    """
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    depths = [0, *(_quote_depth(line) for _, line in lines), 0]
+    for place, (number, line) in enumerate(lines, start=1):
+        shown = line
+        for _ in range(min(depths[place], max(depths[place - 1], depths[place + 1]))):
+            shown = _QUOTE.sub("", shown, count=1)
+        launched = _LAUNCHER.match(shown)
+        shown = (shown[launched.end() :] if launched else shown).strip()
         if shown and not shown.startswith("```"):
             yield number, shown
+
+
+def _quote_depth(line: str) -> int:
+    depth, place = 0, 0
+    while (mark := _QUOTE.match(line, place)) is not None:
+        depth, place = depth + 1, mark.end()
+    return depth
 
 
 def _numbers(text: str) -> tuple[int, ...]:

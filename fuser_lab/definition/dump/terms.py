@@ -24,14 +24,16 @@ _LEVELS = (("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", "
            ("*", "/", "%"))  # fmt: skip
 _BINDING = {mark: level for level, marks in enumerate(_LEVELS) for mark in marks}
 # Values whose extents are names and numbers are most of a dump. This pattern is unambiguous.
-_PLAIN_AXES = r"\[(?>\s*+[\w.?]++\{\w++(?:\ ex\ \w++)?\}(?:rf)?\s*+,?)*+\s*+\]"
+_PLAIN_AXES = r"\[(?>\s*+[\w.?]++\{\w++(?:\ ex\ \w++)?\}(?:rf|_p|_c)*+\s*+,?)*+\s*+\]"
 _PLAIN_AXIS = re.compile(r"(\?|[a-z])[A-Za-z_.]*?(\d+)(?:rf)?\{(\w+)(?: ex (\w+))?\}")
+_SUFFIX = re.compile(r"(?:rf)?(?:_[a-z]+)*$")  # an rfactor product, padded to whole warps, of a cluster
 _TOKEN = re.compile(
     rf"""\s*(?:
       (?P<whole>T\d+(?:_[\w:]*+(?:<\w++>)?)?\s*+{_PLAIN_AXES})
     | (?P<tensor>T\d+(?:_(?:std::complex<\w+>|\w*::complex<\w+>|\w+))?(?=[\s\[(,);:}}]|$))
     | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
-    | (?P<name>std::\w+(?:<\w+>)?|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
+    | (?P<name>__(?:std::complex<\w+>|\w+?)2(?:std::complex<\w+>|\w+)(?=\()
+        | std::\w+(?:<\w+>)?|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
     | (?P<text>'[^'\n]*')
     | (?P<mark><<|>>|<=|>=|==|!=|&&|\|\||->|[-+*/%<>=!~&|^,;:?(){{}}\[\].])
     )""",
@@ -285,16 +287,79 @@ class _Parser:
         self.at += 1
         self.need("{")
         extent, expanded = self.term(), None
+        while self.take(":"):  # nvFuser prints a start and a stop before the extent where they are not 0 and the extent
+            extent = self.term()
         if self.peek() == ("name", "ex"):
             self.at += 1
             expanded = self.term()
         self.need("}")
-        if self.peek() == ("name", "rf"):
+        if self.peek()[0] == "name" and _SUFFIX.match(self.peek()[1]):
             self.at += 1
         letter = kind or found[1]
         return Axis(
             kind=letter if letter in "rb?" else "i", number=int(found[3][-18:]), extent=extent, expanded=expanded,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domains:
+    """The domains of a tensor as nvFuser's ``TransformPrinter`` lists them: kinds and numbers of axes.
+
+    ``contiguity`` follows ``allocation``, or ``logical`` if there is no allocation domain.
+    """
+
+    root: tuple[tuple[str, int], ...] = ()
+    logical: tuple[tuple[str, int], ...] = ()
+    allocation: tuple[tuple[str, int], ...] = ()
+    contiguity: tuple[bool | None, ...] = ()
+
+    @property
+    def order(self) -> tuple[int, ...] | None:
+        """The positions of the logical axes in memory, slowest first, without reductions; None if they are split."""
+        return _order_of(self.allocation or self.logical, self.logical)
+
+    @property
+    def permutation(self) -> tuple[int, ...] | None:
+        """The positions of the logical axes in the root domain; None if the logical domain is no permutation of it."""
+        return _order_of(self.logical, self.root)
+
+    @property
+    def flags(self) -> tuple[bool | None, ...]:
+        """The contiguity of the axes in memory, without reductions; empty if the text does not say it."""
+        axes = self.allocation or self.logical
+        if len(axes) != len(self.contiguity):
+            return ()
+        return tuple(flag for (kind, _), flag in zip(axes, self.contiguity, strict=True) if kind != "r")
+
+
+def _order_of(axes: tuple[tuple[str, int], ...], source: tuple[tuple[str, int], ...]) -> tuple[int, ...] | None:
+    numbers, sources = ([number for kind, number in some if kind != "r"] for some in (axes, source))
+    if sorted(numbers) != sorted(sources):
+        return None
+    return tuple(sources.index(number) for number in numbers)
+
+
+_LISTED_DOMAIN = re.compile(r"(root|logical|allocation) domain: \((.*)\)$")
+_LISTED_AXIS = re.compile(r"(\?|[a-z])[A-Za-z_.]*?(\d+)\{")
+_FLAGS = {"t": True, "1": True, "true": True, "f": False, "0": False, "false": False, "n": None}
+
+
+def with_listed(domains: Domains, line: str) -> Domains:
+    """Return the domains of a tensor with the one that a line of ``TransformPrinter`` lists, if it lists one."""
+    head, _, flags = line.partition("contiguity: ")
+    if not head and all(word in _FLAGS for word in flags.split()):
+        return replace(domains, contiguity=tuple(_FLAGS[word] for word in flags.split()))
+    listed = _LISTED_DOMAIN.match(line)
+    if listed is None:
+        return domains
+    axes = tuple((kind, int(number[-18:])) for kind, number in _LISTED_AXIS.findall(listed[2]))
+    match listed[1]:
+        case "root":
+            return replace(domains, root=axes)
+        case "logical":
+            return replace(domains, logical=axes)
+        case _:
+            return replace(domains, allocation=axes)
 
 
 def tensor_names(text: str) -> tuple[str, ...]:

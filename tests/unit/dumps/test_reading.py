@@ -164,3 +164,80 @@ def test_no_dump(text):
 def test_sizes_must_be_sizes():
     with pytest.raises(InputError, match="sizes has 'i0': -1"):
         fl.load_dump(CUT, sizes={"i0": -1})
+
+
+# What nvFuser prints today
+
+
+TODAY = """\
+Segmented_Fusion Dump: -- Re-written complete fusion:{
+Inputs:
+  T0_g_float[iS0{i0}, iS1{i2}rf_p]
+  T1_g_float[iS2{i2}, iS3{i0}]
+Outputs:
+  T5_g_float[iS10{i0}, iS11{i2}]
+
+%kernel {
+T2_l_float[iS4{i0}, iS5{i2}]
+    = Set.Permute( T1_g_float[iS2{i2}, iS3{i0}], cache_op=Streaming )
+T3_l_bool[iS6{i0}, iS7{i2}]
+   = T0_g_float[iS0{i0}, iS1{i2}rf_p]
+   > T2_l_float[iS4{i0}, iS5{i2}];
+T4_l_float[iS8{i0}, bS9{1 ex 6}] = expand( T6_l_float[iS12{i0}, bS13{1}], {i0, 6} )
+T6_l_float[iS12{i0}, bS13{1}]
+   = broadcast( T7_l_float[iS14{i0}, rS15{i2}], flags = {false, true} )
+T7_l_float[iS14{i0}, rS15{i2}]
+   = reduction( T0_g_float[iS0{i0}, iS1{i2}rf_p], op = add, initial value = float(0), allreduce = false )
+T5_g_float[iS10{i0}, iS11{i2}]
+   = where(T3_l_bool[iS6{i0}, iS7{i2}]
+  , T4_l_float[iS8{i0}, bS9{1 ex 6}]
+  , T2_l_float[iS4{i0}, iS5{i2}]);
+
+TransformPrinter :
+T0_g_float[iS0{i0}, iS1{i2}rf_p]
+ logical domain: (iS0{i0}, iS1{i2}rf_p)
+ contiguity: t t
+ loop domain: (iS0{i0}, iS1{i2}rf_p)
+T1_g_float[iS2{i2}, iS3{i0}]
+ logical domain: (iS2{i2}, iS3{i0})
+ allocation domain: (iS3{i0}, iS2{i2})
+ contiguity: t t
+ loop domain: (iS2{i2}, iS3{i0})
+T5_g_float[iS10{i0}, iS11{i2}]
+ logical domain: (iS10{i0}, iS11{i2})
+ contiguity: t t
+ loop domain: (iS10{i0}, iS11{i2})
+} // %kernel
+} // {Re-written complete fusion}
+"""
+
+
+def test_the_form_since_2026_is_read():
+    dump = fl.load_dump(TODAY)
+    assert [expr.op.name for expr in dump.plan.fusion.exprs][-1] == "where"
+    assert dump.plan.fusion.tensor_inputs[1].domain.allocation == (1, 0)
+    assert dump.sizes["i2"] == 6, "the expand beside it in one where says so"
+
+
+@pytest.mark.parametrize("mark", ["> ", ">> ", "> > "])
+def test_operators_that_look_like_quotes_survive_in_a_quote(mark):
+    plain, quoted = (fl.load_dump(text) for text in (TODAY, "".join(mark + s for s in TODAY.splitlines(keepends=True))))
+    assert plain.plan.segmented.key == quoted.plan.segmented.key
+
+
+def test_a_text_without_segments_agrees_with_nothing():
+    agreement = fl.load_dump(TODAY).agreement()
+    assert not agreement
+    assert agreement.line.startswith("nothing to compare: the text shows no segments of nvFuser")
+
+
+@pytest.mark.parametrize("form", ["math", "print"])
+def test_a_text_that_ends_anywhere_loses_only_the_expression_that_it_cuts(form):
+    text = fl.segment(*fl.example("softmax")).to_dump(form)
+    begin = text.index("Re-written")
+    body = text.index(";", text.index("%kernel", begin)) + 1
+    for end in range(body, len(text), 37):
+        read = fl.load_dump(text[begin:end])
+        whole = text[begin:end].count(";") + text[begin:end].count(" )\n")
+        assert len(read.plan.fusion.exprs) <= whole
+        assert read.plan.fusion.exprs

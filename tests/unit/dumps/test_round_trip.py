@@ -8,14 +8,23 @@ import pytest
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions, examples, spec
 from fuser_lab.report.diff import plan_diff
+from tests.fuzz.check import defined
+from tests.fuzz.runner import made
+from tests.thorough import share
 
 DATA = Path(__file__).parents[2] / "data"
 CASES = [case for name in ("gallery", "segmentation_cases") for case in json.loads((DATA / f"{name}.json").read_text())]
 
 
 def check(plan):
-    """Check that names, ops, axes, layouts, segments and schedulers are restored."""
-    read = fl.load_dump(plan.to_dump())
+    """Check that both forms restore names, ops, axes, layouts, segments and schedulers."""
+    for form in ("math", "print"):
+        check_form(plan, form)
+
+
+def check_form(plan, form):
+    """Check that one form restores names, ops, axes, layouts, segments and schedulers."""
+    read = fl.load_dump(plan.to_dump(form))
     assert read.plan.segmented.key == plan.segmented.key
     assert read.plan.segmented.fusion.tensors.keys() == plan.fusion.tensors.keys()
     assert [s.scheduler for s in read.plan.segments] == [s.scheduler for s in plan.segments]
@@ -46,3 +55,22 @@ def test_gallery_and_known_answers(case):
 
 def test_an_edited_plan():
     check(fl.segment(*fl.example("softmax", "full")).cut("T2"))
+
+
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+@pytest.mark.parametrize("index", range(share(500)))
+def test_random_fusions(index):
+    program, _ = made(91, index, compiled=False)
+    program, fd = defined(program)
+    check(fl.segment(fd, program.arrays()))
+
+
+def test_a_layout_is_read_from_the_domains_that_are_listed():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], stride_order=[0, 1])
+        fd.add_output(fd.ops.relu(x))
+    plan = fl.segment(fd, [spec((64, 32), "float32", (1, 64))])
+    text = plan.to_dump("print")
+    assert " allocation domain: (" in text
+    assert "// fuser_lab" not in text
+    assert fl.load_dump(text).plan.fusion.tensor_inputs[0].domain.allocation == (1, 0)
