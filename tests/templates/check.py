@@ -34,8 +34,8 @@ class Expected:
     """The results of a fusion in its dtypes, each with a bound of what roundings may change.
 
     The bound of an element is what small changes of the inputs change in float64, or the difference between the
-    evaluations in the fusion's dtypes and in float64, whichever is larger. Elements of integers that small changes
-    change may have any value.
+    evaluations in the fusion's dtypes and in float64, whichever is larger, and a few roundings of numbers as large as
+    the inputs, which may cancel. Elements of integers that small changes change may have any value.
     """
 
     def __init__(self, fusion: Fusion, inputs: Sequence[Any]) -> None:
@@ -44,8 +44,10 @@ class Expected:
             self.results = [np.asarray(x) for x in evaluate(fusion, values)]
             wide = [np.asarray(x) for x in evaluate(fusion, values, exact=False)]
             moved = [evaluate(fusion, _moved(values, seed), exact=False) for seed in range(PERTURBED)]
+            size = max((float(np.abs(x).max(initial=0.0)) for x in map(np.asarray, values) if x.dtype.kind in "fV"),
+                       default=0.0)
             columns = zip(fusion.outputs, self.results, wide, *moved, strict=True)
-            self.bounds = [_bound(tv.dtype, *map(np.asarray, column)) for tv, *column in columns]
+            self.bounds = [_bound(tv.dtype, size, *map(np.asarray, column)) for tv, *column in columns]
 
     def compare(self, results: Sequence[Any], what: str) -> None:
         """Raise Disagreement unless results are equal within the bounds."""
@@ -76,8 +78,10 @@ def _moved(values: Sequence[Any], seed: int) -> list[Any]:
     ]
 
 
-def _bound(dtype: fl.DataType, result: np.ndarray, wide: np.ndarray, *moved: np.ndarray) -> np.ndarray:
-    """Return how far each element of a result may be from the reference."""
+def _bound(
+    dtype: fl.DataType, size: float, result: np.ndarray, wide: np.ndarray, *moved: np.ndarray,
+) -> np.ndarray:
+    """Return how far each element of a result may be from the reference; inputs have magnitudes up to ``size``."""
     a = wide.astype(np.float64)
     change = np.max([np.abs(m.astype(np.float64) - a) for m in moved], axis=0) if moved else np.zeros(a.shape)
     if not dtype.is_float:
@@ -87,6 +91,7 @@ def _bound(dtype: fl.DataType, result: np.ndarray, wide: np.ndarray, *moved: np.
     rounding = float(np.finfo(np.float32).eps) if dtype.itemsize > 2 else {"Half": 2.0**-10}.get(dtype.name, 2.0**-7)
     exact = np.abs(result.astype(np.float64) - a)
     bound = SLACK * np.maximum(change, exact) + rounding * np.abs(a) + 2.0**-22 * largest
+    bound = bound + SLACK * float(np.finfo(np.float64 if dtype is fl.DataType.Double else np.float32).eps) * size
     return np.where(np.isnan(bound), 0.0, bound)
 
 

@@ -518,10 +518,12 @@ def laid_out(domain: TensorDomain, listed: Domains) -> TensorDomain:
     is_moved = order != domain.allocation_order
     if not is_moved and False not in flags:
         return domain
-    contiguity = tuple(
-        None if domain.axes[axis].is_broadcast else flag is not False
-        for axis, flag in zip(order, flags or [True] * len(order), strict=True)
-    )
+    contiguity = domain.contiguity
+    if contiguity is not None or False in flags:
+        contiguity = tuple(
+            None if domain.axes[axis].is_broadcast else flag is not False
+            for axis, flag in zip(order, flags or [True] * len(order), strict=True)
+        )
     return replace(domain, allocation=order if is_moved else domain.allocation, contiguity=contiguity)
 
 

@@ -67,7 +67,7 @@ def test_random_fusions(index):
 
 def test_a_layout_is_read_from_the_domains_that_are_listed():
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], stride_order=[0, 1])
+        x = fd.define_tensor([-1, -1], contiguity=True, stride_order=[0, 1])
         fd.add_output(fd.ops.relu(x))
     plan = fl.segment(fd, [spec((64, 32), "float32", (1, 64))])
     text = plan.to_dump("print")
