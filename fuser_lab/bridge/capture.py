@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
@@ -25,6 +25,8 @@ from fuser_lab.collector import collecting_rarely
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
+
+R = TypeVar("R", bound=Region)
 
 _KEPT_SIZES = 64
 _KINDS_OF_BREAKS = ("Failed to trace builtin operator", "Dynamic shape operator")
@@ -191,18 +193,30 @@ def _regions_of(
     """Return a graph's parts as regions, and the nodes left to torch; ``shared`` is empty or has one entry per part."""
     options = capture.options
     homes = homes_of(gm.graph.nodes, options.annotate)
-    regions: list[TorchRegion] = []
+
+    def made(index: int, number: int) -> TorchRegion:
+        return TorchRegion(
+            index, found.regions[number], options.cutting, checked=options.check, idle=capture.idle, homes=homes,
+            shared=shared[number] if shared else None,
+        )
+
+    return recordable(found, made)
+
+
+def recordable(found: Partition, made: Callable[[int, int], R]) -> tuple[list[R], list[Left]]:
+    """Return the parts of a graph as regions, and the nodes left to the library, among them what cannot be recorded.
+
+    ``made`` returns a region from its index and the number of its part.
+    """
+    regions: list[R] = []
     left = list(found.left)
     for number, nodes in enumerate(found.regions):
         if not nodes:
             continue
-        region = TorchRegion(
-            len(regions), nodes, options.cutting, checked=options.check, idle=capture.idle, homes=homes,
-            shared=shared[number] if shared else None,
-        )
+        region = made(len(regions), number)
         try:
             _ = region.recorded
-        except Exception as error:  # noqa: BLE001 - a call that cannot be recorded after all is torch's
+        except Exception as error:  # noqa: BLE001 - the library can run what no definition expresses
             why = f"it could not be recorded: {error}"
             left += [Left(node, target_of(node), why, origin_of(node)) for node in nodes]
             continue
