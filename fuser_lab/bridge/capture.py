@@ -49,8 +49,9 @@ class CaptureOptions:
 class CapturedGraph:
     """One graph that a library captured: regions, and the nodes left to that library.
 
-    ``kind`` is ``"inference"``, ``"forward"`` or ``"backward"``. ``nodes`` counts the calls of the graph, and
-    ``traced`` is torch's graph, with dropouts rewritten, or that of a jaxpr.
+    ``kind`` is ``"inference"``, ``"forward"`` or ``"backward"``. ``nodes`` counts the calls of the graph,
+    ``traced`` is torch's graph, with dropouts rewritten, or that of a jaxpr, and ``most`` is the maximum number of ops
+    in a region.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class CapturedGraph:
     nodes: int
     traced: Any = field(repr=False)
     run: Callable[..., Any] = field(repr=False)
+    most: int = Wishes().max_region_ops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,7 @@ class GraphBreak:
 
     reason: str
     place: str
+    graph: int = 0  # the number of the graph that ends
 
     def __str__(self) -> str:
         """Return one sentence."""
@@ -101,7 +104,7 @@ class Capture:
         clause = _clause(str(reason.reason))
         self.names.is_whole = False
         with self._lock:
-            self.breaks.append(GraphBreak(reason=clause, place=place))
+            self.breaks.append(GraphBreak(reason=clause, place=place, graph=len(self.graphs)))
         return True
 
 
@@ -184,7 +187,7 @@ def _boxed(graph: Any) -> Callable[[list[Any]], Any]:
 def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
     found = partitioned(gm, capture.options.wishes, prepare(gm))
-    return _with_regions(gm, kind, *_regions_of(gm, found, capture))
+    return _with_regions(gm, kind, *_regions_of(gm, found, capture), capture.options.wishes.max_region_ops)
 
 
 def _regions_of(
@@ -224,11 +227,15 @@ def recordable(found: Partition, made: Callable[[int, int], R]) -> tuple[list[R]
     return regions, left
 
 
-def _with_regions(gm: Any, kind: str, regions: Sequence[TorchRegion], left: Sequence[Left]) -> CapturedGraph:
+def _with_regions(
+    gm: Any, kind: str, regions: Sequence[TorchRegion], left: Sequence[Left], most: int,
+) -> CapturedGraph:
     _compile_in_background(regions)
     count = sum(node.op == "call_function" and target_of(node) != "getitem" for node in gm.graph.nodes)
     run = assembled(gm, regions)
-    return CapturedGraph(kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, traced=gm.graph, run=run)
+    return CapturedGraph(
+        kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, traced=gm.graph, run=run, most=most,
+    )
 
 
 def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
@@ -365,7 +372,7 @@ class _Sizes:
 
     def _captured(self, symbolic: SymbolicGraph, values: tuple[Any, ...]) -> CapturedGraph:
         sized, regions, left = self._regions(symbolic, values)
-        return _with_regions(sized, self._kind, regions, left)
+        return _with_regions(sized, self._kind, regions, left, self._capture.options.wishes.max_region_ops)
 
     def _regions(
         self, symbolic: SymbolicGraph, values: tuple[Any, ...],

@@ -156,7 +156,7 @@ def _captured(
         raise InputError(msg)
     captured = CapturedGraph(
         kind="function", library="JAX", regions=tuple(regions), left=tuple(left), nodes=calls, traced=graph,
-        run=_Run(graph, regions),
+        run=_Run(graph, regions), most=wishes.max_region_ops,
     )
     return CapturedFunction(captured, _Signature(inputs, given, traced.in_avals, results))
 
