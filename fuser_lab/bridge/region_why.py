@@ -301,7 +301,7 @@ class _Comparison:
 
     def _apart(self, first: Region, second: Region) -> RegionAnswer:
         one, other = (
-            text if text == f"region {region.index}" else f"{text} in region {region.index}"
+            text if text.endswith(f"region {region.index}") else f"{text} in region {region.index}"
             for text, region in zip((each.text for each in self._selections), (first, second), strict=True)
         )
         rule, why, between, nodes = self._rule(first, second)
