@@ -41,7 +41,7 @@ class Pattern:
             return {(self.text, key) for key, names in _calls(node) if self.call in names}
         return {
             (self.text, path) for path, cls in modules_of(node)
-            if path and (cls == self.cls if self.cls else _ends_with(path.split("."), self.path))
+            if path and (cls == self.cls if self.cls else ends_with(path.split("."), self.path))
         }
 
 
@@ -81,7 +81,8 @@ def _plain_name(op: str) -> str:
     return re.sub(r"_backward(_data)?$", "", op.lstrip("_").removeprefix("native_"))
 
 
-def _ends_with(path: Sequence[str], pattern: Sequence[str]) -> bool:
+def ends_with(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a module's path, or an end of it, matches a pattern with ``*`` and ``**``, both given by components."""
     return any(_fits(path[start:], pattern) for start in range(len(path)))
 
 
@@ -107,6 +108,11 @@ def _calls(node: Node) -> list[tuple[str, set[str]]]:
         else:
             found.append((f"{name} {node.meta.get('seq_nr')}", {name}))
     return found
+
+
+def names_of_calls(node: Node) -> frozenset[str]:
+    """Return the names of the torch functions and ATen ops that a node belongs to, such as ``"layer_norm"``."""
+    return frozenset(name for _, names in _calls(node) for name in names)
 
 
 def homes_of(nodes: Iterable[Node], patterns: Sequence[Pattern]) -> Mapping[Node, frozenset[Home]]:

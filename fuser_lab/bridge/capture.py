@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
@@ -25,6 +25,8 @@ from fuser_lab.collector import collecting_rarely
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
+
+R = TypeVar("R", bound=Region)
 
 _KEPT_SIZES = 64
 _KINDS_OF_BREAKS = ("Failed to trace builtin operator", "Dynamic shape operator")
@@ -47,8 +49,9 @@ class CaptureOptions:
 class CapturedGraph:
     """One graph that a library captured: regions, and the nodes left to that library.
 
-    ``kind`` is ``"inference"``, ``"forward"`` or ``"backward"``. ``nodes`` counts the calls of the graph, and
-    ``traced`` is torch's graph, with dropouts rewritten, or that of a jaxpr.
+    ``kind`` is ``"inference"``, ``"forward"`` or ``"backward"``. ``nodes`` counts the calls of the graph,
+    ``traced`` is torch's graph, with dropouts rewritten, or that of a jaxpr, and ``most`` is the maximum number of ops
+    in a region.
     """
 
     kind: str
@@ -58,6 +61,7 @@ class CapturedGraph:
     nodes: int
     traced: Any = field(repr=False)
     run: Callable[..., Any] = field(repr=False)
+    most: int = Wishes().max_region_ops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,7 @@ class GraphBreak:
 
     reason: str
     place: str
+    graph: int = 0  # the number of the graph that ends
 
     def __str__(self) -> str:
         """Return one sentence."""
@@ -99,7 +104,7 @@ class Capture:
         clause = _clause(str(reason.reason))
         self.names.is_whole = False
         with self._lock:
-            self.breaks.append(GraphBreak(reason=clause, place=place))
+            self.breaks.append(GraphBreak(reason=clause, place=place, graph=len(self.graphs)))
         return True
 
 
@@ -182,7 +187,7 @@ def _boxed(graph: Any) -> Callable[[list[Any]], Any]:
 def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
     found = partitioned(gm, capture.options.wishes, prepare(gm))
-    return _with_regions(gm, kind, *_regions_of(gm, found, capture))
+    return _with_regions(gm, kind, *_regions_of(gm, found, capture), capture.options.wishes.max_region_ops)
 
 
 def _regions_of(
@@ -191,18 +196,30 @@ def _regions_of(
     """Return a graph's parts as regions, and the nodes left to torch; ``shared`` is empty or has one entry per part."""
     options = capture.options
     homes = homes_of(gm.graph.nodes, options.annotate)
-    regions: list[TorchRegion] = []
+
+    def made(index: int, number: int) -> TorchRegion:
+        return TorchRegion(
+            index, found.regions[number], options.cutting, checked=options.check, idle=capture.idle, homes=homes,
+            shared=shared[number] if shared else None,
+        )
+
+    return recordable(found, made)
+
+
+def recordable(found: Partition, made: Callable[[int, int], R]) -> tuple[list[R], list[Left]]:
+    """Return the parts of a graph as regions, and the nodes left to the library, among them what cannot be recorded.
+
+    ``made`` returns a region from its index and the number of its part.
+    """
+    regions: list[R] = []
     left = list(found.left)
     for number, nodes in enumerate(found.regions):
         if not nodes:
             continue
-        region = TorchRegion(
-            len(regions), nodes, options.cutting, checked=options.check, idle=capture.idle, homes=homes,
-            shared=shared[number] if shared else None,
-        )
+        region = made(len(regions), number)
         try:
             _ = region.recorded
-        except Exception as error:  # noqa: BLE001 - a call that cannot be recorded after all is torch's
+        except Exception as error:  # noqa: BLE001 - the library can run what no definition expresses
             why = f"it could not be recorded: {error}"
             left += [Left(node, target_of(node), why, origin_of(node)) for node in nodes]
             continue
@@ -210,11 +227,15 @@ def _regions_of(
     return regions, left
 
 
-def _with_regions(gm: Any, kind: str, regions: Sequence[TorchRegion], left: Sequence[Left]) -> CapturedGraph:
+def _with_regions(
+    gm: Any, kind: str, regions: Sequence[TorchRegion], left: Sequence[Left], most: int,
+) -> CapturedGraph:
     _compile_in_background(regions)
     count = sum(node.op == "call_function" and target_of(node) != "getitem" for node in gm.graph.nodes)
     run = assembled(gm, regions)
-    return CapturedGraph(kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, traced=gm.graph, run=run)
+    return CapturedGraph(
+        kind=kind, regions=tuple(regions), left=tuple(left), nodes=count, traced=gm.graph, run=run, most=most,
+    )
 
 
 def _compile_in_background(regions: Sequence[TorchRegion]) -> None:
@@ -351,7 +372,7 @@ class _Sizes:
 
     def _captured(self, symbolic: SymbolicGraph, values: tuple[Any, ...]) -> CapturedGraph:
         sized, regions, left = self._regions(symbolic, values)
-        return _with_regions(sized, self._kind, regions, left)
+        return _with_regions(sized, self._kind, regions, left, self._capture.options.wishes.max_region_ops)
 
     def _regions(
         self, symbolic: SymbolicGraph, values: tuple[Any, ...],

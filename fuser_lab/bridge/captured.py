@@ -6,18 +6,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fuser_lab.arguments import PATH, optional, takes, whole
+from fuser_lab.arguments import PATH, TEXT, optional, takes, whole
 from fuser_lab.bridge.capture import CapturedGraph, GraphBreak
 from fuser_lab.bridge.costs import ModelCosts, model_costs
 from fuser_lab.bridge.model_view import Shares, left_rows, model_html, model_text, shares_of
 from fuser_lab.bridge.module_files import map_html, map_writers
 from fuser_lab.bridge.module_map import ModuleMap, module_maps
 from fuser_lab.bridge.region import Region
+from fuser_lab.bridge.region_why import RegionWhy, region_why
+from fuser_lab.bridge.selection import ACCEPTED
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import InputError
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.plan import Plan
 from fuser_lab.report.save import save
+
+_SELECTION = (TEXT | whole(0)).worded(ACCEPTED)
 
 
 class Captured(ABC):
@@ -81,7 +85,9 @@ class Captured(ABC):
             msg = f"{self.made_by}: this is not one fusion: {self.library} runs {computed}."
             raise InputError(msg)
         if len(self.regions) != 1:
-            msg = f"{self.made_by}: this is not one fusion: it has {len(self.regions)} regions; see .regions."
+            kind = "graph" if len(self.graphs) > 1 else "region"
+            ask = f", and .why('{kind} 0', '{kind} 1') for what separates two" if self.regions else ""
+            msg = f"{self.made_by}: this is not one fusion: it has {len(self.regions)} regions; see .regions{ask}."
             raise InputError(msg)
         return self.regions[0]
 
@@ -99,6 +105,22 @@ class Captured(ABC):
         """
         with _checked(self.regions):
             return self.run(*inputs, **keywords)
+
+    @takes(a=_SELECTION, b=_SELECTION)
+    def why(self, a: str | int, b: str | int) -> RegionWhy:
+        """Return why two selections of ops are in one region and segment or not: what is between them, and the rule.
+
+        A selection is a line (``"model.py:12"``, or ``"12"`` if only one file has ops from such a line), a module's
+        path or the end of one (``"layers.0.norm"``, ``"layers.*.norm"``), an op (``"aten.mm"``, ``"softmax"``), the
+        name of a result in the graph, or a variable in your code. Several words separated by spaces select the ops that
+        all of them select; ``"forward"``, ``"graph 1"`` and ``"region 3"`` are such words, too.
+
+        Raises
+        ------
+        InputError
+            If a word selects nothing or several things; the message lists the choices.
+        """
+        return region_why(self.graphs, self.graph_breaks, str(a), str(b))
 
     def maps(self) -> tuple[ModuleMap, ...]:
         """Return a map of each graph: its calls by module, and the tensors between them."""

@@ -18,6 +18,7 @@ import numpy as np
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor
 from fuser_lab.bridge.requirement import jax_for
 from fuser_lab.bridge.traced import Origin
+from fuser_lab.dtypes import DataType
 from fuser_lab.targets import CPU
 
 # Primitives that only call a jaxpr, and the parameters that may hold it.
@@ -66,9 +67,7 @@ class Graph:
 def graph_of(closed_jaxpr: Any) -> Graph:
     """Return the graph of a closed jaxpr."""
     made = _Reader()
-    env: dict[Any, Any] = {}
-    for variable, value in zip(closed_jaxpr.jaxpr.constvars, closed_jaxpr.consts, strict=True):
-        env[variable] = made.constant(variable, value)
+    env = made.constants(closed_jaxpr.jaxpr, closed_jaxpr.consts)
     inputs = tuple(made.placed("placeholder", variable) for variable in closed_jaxpr.jaxpr.invars)
     env.update(zip(closed_jaxpr.jaxpr.invars, inputs, strict=True))
     made.read(closed_jaxpr.jaxpr, env, "", None)
@@ -101,6 +100,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.nodes: list[Step] = []
+        self._of_array: dict[int, Step] = {}  # constants by the identity of an array, which the jaxpr holds
 
     def placed(self, op: str, variable: Any, value: Any = None) -> Step:
         """Return a new node that reads nothing."""
@@ -108,16 +108,24 @@ class _Reader:
         self.nodes.append(node)
         return node
 
-    def constant(self, variable: Any, value: Any) -> Any:
-        """Return a node for a constant array of the function, or a number."""
-        number = _number(value)
-        return self.placed("get_attr", variable, value) if number is None else Known(number, value)
+    def constant(self, atom: Any, value: Any) -> "Step | Known":
+        """Return a value that the jaxpr contains: a number, or the one node for its array."""
+        array = value if hasattr(value, "dtype") else np.asarray(value, atom.aval.dtype)
+        known = _known(atom.aval, array)
+        if known is not None:
+            return known
+        if id(value) not in self._of_array:
+            self._of_array[id(value)] = self.placed("get_attr", atom, array)
+        return self._of_array[id(value)]
+
+    def constants(self, jaxpr: Any, values: Iterable[Any]) -> dict[Any, Any]:
+        """Return the constants of a jaxpr by variable."""
+        pairs = zip(jaxpr.constvars, values, strict=True)
+        return {variable: self.constant(variable, value) for variable, value in pairs}
 
     def operand(self, atom: Any, env: Mapping[Any, Any]) -> Any:
-        """Return the node, or the literal, of a jaxpr's atom."""
-        if not hasattr(atom, "val"):
-            return env[atom]
-        return Known(_number(atom.val), np.asarray(atom.val, atom.aval.dtype))
+        """Return the node or the number of a jaxpr's atom."""
+        return self.constant(atom, atom.val) if hasattr(atom, "val") else env[atom]
 
     def read(self, jaxpr: Any, env: dict[Any, Any], scope: str, line: Origin | None) -> None:
         """Add the nodes of a jaxpr, including those of the jaxprs that it calls."""
@@ -126,9 +134,8 @@ class _Reader:
             origin = origin_of(equation, scope, line)
             inner = inlined(equation)
             if inner is not None:
-                inside: dict[Any, Any] = dict(zip(inner.jaxpr.invars, operands, strict=True))
-                for variable, value in zip(inner.jaxpr.constvars, inner.consts, strict=True):
-                    inside[variable] = self.constant(variable, value)
+                inside = self.constants(inner.jaxpr, inner.consts)
+                inside.update(zip(inner.jaxpr.invars, operands, strict=True))
                 self.read(inner.jaxpr, inside, origin.module, origin)
                 results = [self.operand(atom, inside) for atom in inner.jaxpr.outvars]
             else:
@@ -168,21 +175,20 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A 0-d value that depends on no input; ``number`` is None if fusions do not support its dtype."""
+    """A 0-d value that depends on no input, and its number in Python."""
 
-    number: bool | int | float | None
+    number: bool | int | float
     value: Any
 
 
-def _number(value: Any) -> bool | int | float | None:
-    """Return a 0-d array as a Python number; None for other arrays and for dtypes that fusions do not support."""
-    array = np.asarray(value) if np.ndim(value) == 0 and hasattr(value, "dtype") else value
-    if isinstance(array, bool | int | float):
-        return array
-    if not isinstance(array, np.ndarray | np.generic) or str(array.dtype) not in DTYPES:
+def _known(aval: Any, value: Any) -> Known | None:
+    """Return a value as a number; None for values with axes, and for dtypes that fusions do not support."""
+    dtype = DTYPES.get(str(getattr(aval, "dtype", "")))
+    if dtype is None or aval.shape != ():
         return None
-    dtype = DTYPES[str(array.dtype)]
-    return float(array) if dtype.is_float else bool(array) if str(array.dtype) == "bool" else int(array)
+    array = np.asarray(value, aval.dtype)
+    number = float(array) if dtype.is_float else bool(array) if dtype is DataType.Bool else int(array)
+    return Known(number, array)
 
 
 def _computed(equation: Any, operands: Sequence[Known]) -> Known | None:
@@ -191,9 +197,7 @@ def _computed(equation: Any, operands: Sequence[Known]) -> Known | None:
         return None
     jax = jax_for("from_jax")
     with jax.ensure_compile_time_eval():
-        found = bound(equation, [given.value for given in operands])[0]
-    number = _number(found)
-    return None if number is None else Known(number, np.asarray(found))
+        return _known(variable.aval, bound(equation, [given.value for given in operands])[0])
 
 
 def bound(equation: Any, operands: Sequence[Any]) -> list[Any]:

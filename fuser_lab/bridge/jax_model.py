@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Any, ClassVar
 
 from fuser_lab.arguments import shown
-from fuser_lab.bridge.capture import CapturedGraph, ordered
+from fuser_lab.bridge.capture import CapturedGraph, ordered, recordable
 from fuser_lab.bridge.captured import Captured
 from fuser_lab.bridge.decompositions import is_named
 from fuser_lab.bridge.jax_graph import Graph, Known, Step, graph_of
@@ -144,18 +144,19 @@ def _captured(
         raise InputError(msg) from None
     graph = graph_of(traced)
     found = partitioned(graph, wishes)
-    regions = [
-        JaxRegion(place, nodes, cutting_of(chosen), checked=chosen["check"])
-        for place, nodes in enumerate(found.regions)
-    ]
+    regions, left = recordable(
+        found, lambda index, number: JaxRegion(
+            index, found.regions[number], cutting_of(chosen), checked=chosen["check"],
+        ),
+    )
     calls = sum(node.equation is not None for node in graph.nodes)
     if not calls:
         name = getattr(function, "__qualname__", type(function).__name__)
         msg = f"from_jax: {name} does not compute anything from its arguments."
         raise InputError(msg)
     captured = CapturedGraph(
-        kind="function", library="JAX", regions=tuple(regions), left=found.left, nodes=calls, traced=graph,
-        run=_Run(graph, regions),
+        kind="function", library="JAX", regions=tuple(regions), left=tuple(left), nodes=calls, traced=graph,
+        run=_Run(graph, regions), most=wishes.max_region_ops,
     )
     return CapturedFunction(captured, _Signature(inputs, given, traced.in_avals, results))
 
@@ -197,8 +198,6 @@ def reason_for(node: Step, wishes: Wishes) -> str | None:
         return "matrix products are JAX's"
     if node.equation.effects:
         return "it has an effect"
-    if any(isinstance(value, Known) and value.number is None for value in node.value):
-        return "fusions do not support this dtype"
     return refusal(node.meta["call"])
 
 

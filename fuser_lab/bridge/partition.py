@@ -76,7 +76,12 @@ def prepare(gm: Any) -> tuple[Node, ...]:
     _as_views(gm)
     _from_the_operand(gm)
     _parts_as_views(gm)
-    return tuple(node for node in gm.graph.nodes if writes(node) or (draws(node) and _depends_on_data(node)))
+    return section_starts(gm.graph.nodes)
+
+
+def section_starts(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """Return the first nodes of the sections of a graph of torch."""
+    return tuple(node for node in nodes if writes(node) or (draws(node) and _depends_on_data(node)))
 
 
 def _as_views(gm: Any) -> None:
@@ -266,7 +271,7 @@ def _without_edge_views(nodes: list[Node]) -> list[Node]:
     return [node for node in nodes if node in inside]
 
 
-def _source(node: Node) -> Node:
+def base_of(node: Node) -> Node:
     """Return the base of a view."""
     while target_of(node) in ALIASES:
         node = node.args[0]
@@ -291,7 +296,7 @@ def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
     for node in nodes:
         find(node)
         for given in node.all_input_nodes:
-            source = given if given in inside else _source(given)
+            source = given if given in inside else base_of(given)
             if source.op == "call_function" or is_most_of(source, node):
                 leader[find(node)] = find(source)
     parts: dict[Node, list[Node]] = {}

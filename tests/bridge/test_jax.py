@@ -1,7 +1,7 @@
 """`fuser_lab.from_jax`: what is captured, what is left to JAX, agreement of lowerings with JAX, and refusals."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -46,6 +46,15 @@ def by_reference(region, inputs):
     return [jnp.asarray(y) for y in region.definition.reference([np.asarray(x) for x in inputs])]
 
 
+def check_results(ours, theirs):
+    for mine, wanted in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert (mine.shape, mine.dtype) == (wanted.shape, wanted.dtype)
+        half = mine.dtype in {jnp.float16, jnp.bfloat16}
+        np.testing.assert_allclose(
+            np.asarray(mine, np.float64), np.asarray(wanted, np.float64), rtol=1e-2 if half else 1e-5, atol=1e-6,
+        )
+
+
 @dataclass(frozen=True)
 class Outcomes:
     """The results of all samples by the bridge and by JAX, by number, and the primitives in regions."""
@@ -82,13 +91,7 @@ def outcomes():
 @pytest.mark.parametrize("place", range(len(SAMPLES)), ids=[sample for _, sample in SAMPLES])
 def test_a_lowering_computes_what_jax_does(outcomes, place):
     assert SAMPLES[place][0] in outcomes.held[place]
-    pairs = zip(jax.tree.leaves(outcomes.ours[place]), jax.tree.leaves(outcomes.theirs[place]), strict=True)
-    for mine, wanted in pairs:
-        assert (mine.shape, mine.dtype) == (wanted.shape, wanted.dtype)
-        half = mine.dtype in {jnp.float16, jnp.bfloat16}
-        np.testing.assert_allclose(
-            np.asarray(mine, np.float64), np.asarray(wanted, np.float64), rtol=1e-2 if half else 1e-5, atol=1e-6,
-        )
+    check_results(outcomes.ours[place], outcomes.theirs[place])
 
 
 def test_every_lowering_has_samples():
@@ -153,6 +156,107 @@ def test_random_numbers_loops_and_unsigned_words_stay_with_jax(monkeypatch):
     assert reasons["lax.random_bits"] == "it draws random numbers"
     assert reasons["lax.scan"] == "control flow is JAX's"
     np.testing.assert_allclose(found.run(x, key)[0], noisy(x, key)[0], rtol=1e-6)
+
+
+ROWS = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
+LINE = np.array([1, -2, 3, 0.5, np.inf, np.nan], np.float32)
+PLACES = np.array([2, 0, 1])
+TRUTHS = np.array([True, False] * 3)
+KEY = jax.random.key(3)
+
+CONSTANTS = {
+    "numpy": lambda x: x - ROWS,
+    "jax": lambda x: jnp.exp(x) * jnp.asarray(LINE),
+    "list": lambda x: x * jnp.array([1, 2, 3, 4, 5, 6.0]),
+    "numbers": lambda x: 2 * x + np.float32(0.1) - True + np.float64(0.1) * jnp.array(1.5),
+    "0-d array of NumPy": lambda x: x * np.array(1.5, np.float32) + np.array(2),
+    "linspace": lambda x: x + jnp.linspace(0, 1, 6),
+    "arange": lambda x: x + jnp.arange(6),
+    "eye": lambda x: x[:, :4] + jnp.eye(4),
+    "tril": lambda x: jnp.tril(x) * jnp.tri(4, 6),
+    "one_hot": lambda x: x * jax.nn.one_hot(np.array([0, 3, 1, 2]), 6),
+    "meshgrid": lambda x: sum(part * x for part in jnp.meshgrid(jnp.arange(6.0), np.arange(4.0, dtype=np.float32))),
+    "mask": lambda x: jnp.where(TRUTHS, x * TRUTHS, -jnp.inf),
+    "where of numbers": lambda x: jnp.where(True, x[0, 0], 2.0) + jnp.where(x[0, 0] > 0, 1.0, 2.0),
+    "integers": lambda x: (x * 9).astype(np.int32) // np.array([1, 2, -3, 4, 5, 6]),
+    "uint8": lambda x: (x > 0).astype(np.uint8) + np.array([1, 2, 3, 4, 5, 255], np.uint8),
+    "bfloat16": lambda x: x.astype(jnp.bfloat16) * jnp.array(LINE, jnp.bfloat16) + jnp.bfloat16(0.1),
+    "empty": lambda x: jnp.concatenate([x, np.zeros((0, 6), np.float32)]),
+    "complex": lambda x: jnp.abs(x * 1j) + jnp.real(x * np.array([1j] * 6, np.complex64)),
+    "product": lambda x: jnp.tanh(x @ ROWS.T) + np.arange(4, dtype=np.float32),
+    "index": lambda x: x[PLACES] + x[:, jnp.array([0, -1, 2])][1:, :1],
+    "table": lambda x: jnp.asarray(ROWS)[(x[0, :4] > 0).astype(np.int32)],
+    "update": lambda x: x.at[PLACES].set(0.0).at[1].add(np.arange(6, dtype=np.float32)),
+    "stack of numbers": lambda x: x[0, 0] * jnp.stack([1.0, 2.0]) + jnp.stack([x[0, 0], jnp.float32(1)]),
+    "numbers with axes": lambda x: x + jnp.tile(1.5, 6) + jnp.repeat(2.0, 6) + jnp.reshape(3.0, (1, 1)),
+    "appended number": lambda x: jnp.append(x[0], 3.0),
+    "barrier": lambda x: sum(lax.optimization_barrier((x, 2.5, jnp.arange(6)))),
+    "scan": lambda x: lax.scan(lambda carry, row: (carry + row * LINE[:1], carry), np.zeros(6, np.float32), x),
+    "cond": lambda x: lax.cond(x.sum() > 0, lambda y: y * ROWS, lambda y: y - ROWS, x),
+    "custom_jvp": jax.grad(lambda y: jnp.sum(jax.nn.relu(y) * ROWS)),
+    "calls in calls": lambda x: jax.jit(lambda y: jax.jit(lambda z: z * ROWS + np.float32(0.5))(y) * ROWS)(x) + ROWS,
+    "number to a call": lambda x: jax.jit(jnp.multiply)(x, 2.0) + jax.jit(jnp.multiply)(x, LINE[:1]),
+    "number from a call": lambda x: x * jax.jit(lambda y: (y, 2.0))(x)[1],
+    "vmap": lambda x: jax.vmap(lambda row, at: 2 * row[at])(x, np.array([0, 1, 2, 5])),
+    "checkpoint": jax.grad(lambda y: jnp.sum(jax.checkpoint(lambda z: jnp.sin(z * ROWS))(y))),
+    "key": lambda x: jnp.where(jax.random.bernoulli(KEY, 0.5, x.shape), x / 0.5, 0.0),
+    "results": lambda x: (x, jnp.arange(3), jnp.asarray(ROWS), 3.0, np.float16(2), TRUTHS),
+}  # fmt: skip
+
+
+def results_of(functions, patch):
+    """Results of functions with constants, by the bridge and by JAX."""
+    x = jnp.asarray(np.random.default_rng(3).standard_normal((4, 6), dtype=np.float32))
+
+    def compute(x):
+        return {name: function(x) for name, function in functions.items()}
+
+    patch.setattr("fuser_lab.bridge.jax_region.JaxRegion._run", by_reference)
+    found = fl.from_jax(compute, x)
+    ours = found.run(x)
+    assert [region.failed for region in found.regions if region.failed] == []
+    return ours, jax.jit(compute)(x)
+
+
+@pytest.fixture(scope="module")
+def with_constants():
+    """All functions with constants in one, so that JAX compiles once."""
+    with pytest.MonkeyPatch.context() as patch:
+        return results_of(CONSTANTS, patch)
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_of_every_kind_have_the_values_of_jax(with_constants, name):
+    ours, theirs = with_constants
+    check_results(ours[name], theirs[name])
+
+
+def test_arrays_among_the_literals_of_a_jaxpr_are_constants(monkeypatch):
+    setting = "jax_use_simplified_jaxpr_constants"
+    before = getattr(jax.config, setting)
+    try:
+        jax.config.update(setting, True)
+        check_results(*results_of({name: CONSTANTS[name] for name in ("numpy", "mask", "calls in calls")}, monkeypatch))
+    finally:
+        jax.config.update(setting, before)
+
+
+def test_an_array_that_is_used_twice_is_one_input_and_is_not_printed():
+    found = fl.from_jax(lambda x: x * ROWS + jax.jit(lambda y: jnp.sin(y) * ROWS)(x), jnp.asarray(ROWS))
+    assert len(found.specs) == 2
+    assert "0.9130" not in found.plan.to_python()
+
+
+def test_what_cannot_be_recorded_is_left_to_jax_with_the_reason(monkeypatch):
+    def refused(*_):
+        msg = "tanh: this number is not supported."
+        raise InputError(msg)
+
+    monkeypatch.setitem(LOWERINGS, "lax.tanh", replace(LOWERINGS["lax.tanh"], lower=refused))
+    found = fl.from_jax(jnp.tanh, jnp.ones((3, 5)))
+    (row,) = found.left_to_jax
+    assert row.reason == "it could not be recorded: tanh: this number is not supported."
+    np.testing.assert_allclose(found.run(jnp.ones((3, 5))), np.tanh(np.ones((3, 5))), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """JAX's pointwise primitives.
 
-Operands of a primitive have one dtype and the result's shape; a 0-d literal may replace any of them.
+Operands of a primitive have one dtype and the result's shape; a 0-d value that depends on no input may replace any.
 """
 
 from typing import Any
@@ -111,7 +111,9 @@ _BINARY_SAMPLES = {
 
 
 def _binary(name: str, own: str) -> None:
-    @primitive(name, refuse=in_its_own_dtype if name == "nextafter" else _numbers, samples=_BINARY_SAMPLES[name])
+    refuse = in_its_own_dtype if name == "nextafter" else _numbers
+
+    @primitive(name, refuse=refuse, numbers=True, samples=_BINARY_SAMPLES[name])
     def lower(to: Emitter, x: Any, y: Any) -> Any:
         return getattr(to.ops, own)(x, y)
 
@@ -125,7 +127,10 @@ def _add_any(to: Emitter, x: Any, y: Any) -> Any:
     return to.ops.add(x, y)
 
 
-@primitive("div", samples=["lax.div(a, p)", "lax.div(n, k)", "lax.div(k, n)", "lax.div(n, -2)", "lax.div(1.0, w)"])
+@primitive(
+    "div", numbers=True,
+    samples=["lax.div(a, p)", "lax.div(n, k)", "lax.div(k, n)", "lax.div(n, -2)", "lax.div(1.0, w)"],
+)
 def _div(to: Emitter, x: Any, y: Any) -> Any:
     ops = to.ops
     if to.dtype.is_float:
@@ -139,7 +144,7 @@ def _div(to: Emitter, x: Any, y: Any) -> Any:
     return ops.where(is_zero, -1, ops.where(is_minus, negated, quotient))
 
 
-@primitive("rem", samples=["lax.rem(a, p)", "lax.rem(n, k)", "lax.rem(k, n)", "lax.rem(n, -3)"])
+@primitive("rem", numbers=True, samples=["lax.rem(a, p)", "lax.rem(n, k)", "lax.rem(k, n)", "lax.rem(n, -3)"])
 def _rem(to: Emitter, x: Any, y: Any) -> Any:
     ops = to.ops
     if to.dtype.is_float:
@@ -155,23 +160,29 @@ def _float_power(call: Call) -> str | None:
     return None if call.result.is_float else "it is a power of integers"
 
 
-@primitive("pow", refuse=_float_power, samples=["lax.pow(p, a)", "lax.pow(p, 2.5)", "lax.pow(a, n)", "lax.pow(2.0, a)"])
+@primitive(
+    "pow", refuse=_float_power, numbers=True,
+    samples=["lax.pow(p, a)", "lax.pow(p, 2.5)", "lax.pow(a, n)", "lax.pow(2.0, a)"],
+)
 def _pow(to: Emitter, x: Any, y: Any) -> Any:
     y = to.cast(y, to.dtype) if isinstance(y, Tensor) else float(y)
     return to.ops.pow(x, y)
 
 
-@primitive("clamp", refuse=_numbers, samples=["lax.clamp(-0.5, w, 0.5)", "lax.clamp(-p, w, p)", "lax.clamp(-2, n, 3)"])
+@primitive(
+    "clamp", refuse=_numbers, numbers=True,
+    samples=["lax.clamp(-0.5, w, 0.5)", "lax.clamp(-p, w, p)", "lax.clamp(-2, n, 3)"],
+)
 def _clamp(to: Emitter, low: Any, x: Any, high: Any) -> Any:
     return to.ops.minimum(to.ops.maximum(x, low), high)
 
 
 for _name, _bits in (("and", "n, k"), ("or", "m, m"), ("xor", "n, 5")):
-    primitive(_name, samples=[f"lax.bitwise_{_name}({_bits})"])(
+    primitive(_name, numbers=True, samples=[f"lax.bitwise_{_name}({_bits})"])(
         lambda to, x, y, name=_name: getattr(to.ops, f"bitwise_{name}")(x, y),
     )
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    primitive(_name, samples=[f"lax.{_name}(w, a)", f"lax.{_name}(n, k)", f"lax.{_name}(a, 0.5)"])(
+    primitive(_name, numbers=True, samples=[f"lax.{_name}(w, a)", f"lax.{_name}(n, k)", f"lax.{_name}(a, 0.5)"])(
         lambda to, x, y, name=_name: getattr(to.ops, name)(x, y),
     )
 
@@ -182,17 +193,22 @@ def _signed(call: Call) -> str | None:
     return "a shift fills in zeros, and the integers have signs" if call.result.dtype != "uint8" else None
 
 
-@primitive("shift_left", samples=["lax.shift_left(n, t)", "lax.shift_left(n, 3)"])
+@primitive("shift_left", numbers=True, samples=["lax.shift_left(n, t)", "lax.shift_left(n, 3)"])
 def _shift_left(to: Emitter, x: Any, y: Any) -> Any:
     return to.shifted("bitwise_left_shift", x, y)
 
 
-@primitive("shift_right_arithmetic", samples=["lax.shift_right_arithmetic(n, t)", "lax.shift_right_arithmetic(n, 99)"])
+@primitive(
+    "shift_right_arithmetic", numbers=True,
+    samples=["lax.shift_right_arithmetic(n, t)", "lax.shift_right_arithmetic(n, 99)"],
+)
 def _shift_right(to: Emitter, x: Any, y: Any) -> Any:
     return to.shifted("bitwise_right_shift", x, y)
 
 
-@primitive("shift_right_logical", refuse=_signed, samples=["lax.shift_right_logical(o, jnp.uint8(2))"])
+@primitive(
+    "shift_right_logical", refuse=_signed, numbers=True, samples=["lax.shift_right_logical(o, jnp.uint8(2))"],
+)
 def _shift_right_logical(to: Emitter, x: Any, y: Any) -> Any:
     return to.shifted("bitwise_right_shift", x, y)
 
@@ -204,8 +220,6 @@ def _shift_right_logical(to: Emitter, x: Any, y: Any) -> Any:
                          "lax.select_n(m, n, k)"],
 )  # fmt: skip
 def _select_n(to: Emitter, which: Any, *cases: Any) -> Any:
-    if not isinstance(which, Tensor):
-        return to.ops.set(cases[int(which)])
     if which.dtype is DataType.Bool:
         return to.ops.where(which, cases[1], cases[0]) if len(cases) == 2 else to.ops.set(cases[0])
     found = cases[-1]

@@ -14,7 +14,7 @@ def _constant(to: Emitter, value: Any) -> Any:
 
 
 @primitive(
-    "broadcast_in_dim", computes=False,
+    "broadcast_in_dim", computes=False, numbers=True,
     samples=["lax.broadcast_in_dim(c, (2, 4, 3), (1,))", "lax.broadcast_in_dim(a[:, :1], (3, 4, 5), (0, 1))",
              "lax.broadcast_in_dim(a[0, 0], (2, 3), ())", "lax.broadcast_in_dim(1.5, (2, 3), ())"],
 )  # fmt: skip
@@ -72,7 +72,7 @@ def _plain_padding(call: Call) -> str | None:
 
 
 @primitive(
-    "pad", refuse=_plain_padding,
+    "pad", refuse=_plain_padding, numbers=True,
     samples=["lax.pad(a, 0.5, ((1, 2, 0), (0, 1, 0)))", "lax.pad(a, 0.0, ((-1, 0, 0), (1, -2, 0)))",
              "lax.pad(n, 7, ((0, 1, 0), (0, 0, 0)))"],
 )  # fmt: skip
@@ -152,7 +152,7 @@ def _counted(to: Emitter, count: int, start: Any) -> Any:
 
 
 @primitive(
-    "dynamic_slice",
+    "dynamic_slice", numbers=True,
     samples=["lax.dynamic_slice(a, (1, 3), (2, 2))", "lax.dynamic_slice(a, (i[0], i[1]), (2, 3))",
              "lax.dynamic_index_in_dim(a, -1, 1)"],
 )  # fmt: skip
@@ -171,7 +171,7 @@ def _dynamic_slice(to: Emitter, x: Any, *starts: Any) -> Any:
 
 
 @primitive(
-    "dynamic_update_slice",
+    "dynamic_update_slice", numbers=True,
     samples=["lax.dynamic_update_slice(a, p[:2, :2], (2, 1))", "lax.dynamic_update_slice(a, p[:2, :2], (i[1], i[2]))"],
 )
 def _dynamic_update_slice(to: Emitter, x: Any, update: Any, *starts: Any) -> Any:

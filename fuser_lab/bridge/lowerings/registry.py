@@ -153,23 +153,45 @@ def lowering(
 
 
 def primitive(
-    *names: str, refuse: Refuse | None = None, computes: bool = True, samples: Sequence[str] = (),
+    *names: str, refuse: Refuse | None = None, computes: bool = True, numbers: bool = False,
+    samples: Sequence[str] = (),
 ) -> Callable[[Lower], Lower]:
     """Return a decorator that registers a function as the lowering of JAX's primitives.
 
-    ``lower(to, *operands)`` gets handles, and Python numbers in place of 0-d literals; ``to.call.option`` returns the
-    primitive's parameters. ``samples`` are calls over ``jax``, ``lax``, ``jnp`` and named arrays, one for each name.
+    ``lower(to, *operands)`` gets handles; with ``numbers``, Python numbers in place of operands that are 0-d and
+    depend on no input. ``to.call.option`` returns the primitive's parameters. ``samples`` are calls over ``jax``,
+    ``lax``, ``jnp`` and named arrays, one for each name.
     """
 
     def registered(lower: Lower) -> Lower:
         for name in names:
             own = tuple(sample for sample in samples if len(names) == 1 or f".{name}(" in sample)
             LOWERINGS[f"lax.{name}"] = Lowering(
-                target=f"lax.{name}", lower=lower, refuse=refuse, computes=computes, samples=own,
+                target=f"lax.{name}", lower=lower if numbers else _of_tensors(lower), refuse=refuse, computes=computes,
+                samples=own,
             )
         return lower
 
     return registered
+
+
+def _of_tensors(lower: Lower) -> Lower:
+    """Return a lowering that gets tensors without axes in place of numbers."""
+    def lowered(to: "Emitter", *operands: Any) -> Any:
+        dtypes = [*(x.dtype for x in operands if isinstance(x, Tensor)), to.dtype]
+        tensors = (x if isinstance(x, Tensor) else to.full((), x, _dtype_of(x, dtypes)) for x in operands)
+        return lower(to, *tensors)
+
+    return lowered
+
+
+def _dtype_of(number: bool | float, dtypes: Sequence[DataType]) -> DataType:
+    """Return the first dtype of a number's kind, or the widest one."""
+    if isinstance(number, bool):
+        return DataType.Bool
+    kind = Kind.FLOAT if isinstance(number, float) else Kind.INTEGER
+    widest = DataType.Double if isinstance(number, float) else DataType.Int
+    return next((dtype for dtype in dtypes if dtype.kind is kind), widest)
 
 
 def refusal(call: Call) -> str | None:
