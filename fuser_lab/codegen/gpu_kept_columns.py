@@ -103,12 +103,14 @@ class KeptColumnNest(ColumnNest):
                 for tensor, buffer in here.items():
                     self._fetch(tensor, widths[tensor], buffer, first, u * width)
         kept = {s.tensor: words[s.tensor] for s in self._saved if s.written < number}
+        # Elements that no access loads as a group are kept one by one.
+        new = [(s.tensor, words[s.tensor]) for s in self._saved if s.written == number and s.tensor not in here]
         with self._each_row(line, self._bound if stored else self._masked) as (u, q), self._each_neighbour() as v:
             places = {**self._flat(nest.reduced, q), **self._neighbours(nest.kept, g, v)}
             for tensor, buffer in {**kept, **here}.items():
                 self._know(tensor, buffer, places, u * width + v)
             self._close(_at(known, v), places)
-            self._point(places, _at(folds, v), stored, (), index(0))
+            self._point(places, _at(folds, v), stored, new, simplify(u * width + v, values.scope.ranges))
         values.given = before
 
     @contextmanager
