@@ -80,6 +80,7 @@ class _PhaseVerifier:
         self._names: dict[str, DataType] = {v.name: v.dtype for v in phase.scalars}
         self._names.update((size.name, size.dtype) for size in phase.sizes)
         self._indices: set[str] = set()  # variables of open loops
+        self._local: set[str] = set()  # names that both branches of an `If` define, until one is read after it
         self._buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in phase.buffers}
         self._written: set[str] = set()  # allocated buffers that a statement before this one writes
         self._varying: set[str] = set()  # names and buffers that can differ between threads of a block
@@ -133,9 +134,10 @@ class _PhaseVerifier:
             self._write(statement, buffer, terms)
 
     def _define(self, statement: Statement, name: str, dtype: DataType) -> None:
-        if name in self._names or name in self._buffers:
+        if (name in self._names and name not in self._local) or name in self._buffers:
             self._fail(statement, f"defines {name}, which already exists there")
         self._names[name] = dtype
+        self._local.discard(name)
 
     def _update(self, statement: Statement, name: str, dtype: DataType) -> None:
         if name not in self._names or name in self._indices:
@@ -154,10 +156,11 @@ class _PhaseVerifier:
         both = made.keys() & self._block(statement.otherwise).keys()
         self._divides = divides
         self._varying |= varying
-        self._names.update((name, made[name]) for name in made if name in both)
+        self._names.update((name, made[name]) for name in both)
+        self._local |= both
 
     def _loop(self, loop: Loop) -> None:
-        if loop.var in self._names or loop.var in self._buffers:
+        if (loop.var in self._names and loop.var not in self._local) or loop.var in self._buffers:
             self._fail(loop, f"defines {loop.var}, which already exists there")
         divides, outside = self._divides, self._outside
         if self._varies(loop.start) or self._varies(loop.stop):
@@ -178,6 +181,7 @@ class _PhaseVerifier:
             if isinstance(term, Var):
                 if term.name not in self._names:
                     self._fail(statement, f"reads {term.name}, which is not defined there")
+                self._local.discard(term.name)
             elif isinstance(term, Load):
                 self._read(statement, term.buffer)
                 waiting.append(term.position)

@@ -86,6 +86,7 @@ RIGHT = {
     "an accumulator": [let("a"), loop(let("a", load(I), update=True)), store(var("a"))],
     "both branches": [BOTH, store(var("a"))],
     "a name for each branch": [If(condition=HOLDS, then=(let("a"), store(var("a")))), let("a"), store(var("a"))],
+    "a name that was local to both branches": [BOTH, let("a"), store(var("a"))],
     "words": [Alloc(buffer=WORDS), TAKEN, store(load(buffer=WORDS))],
     "a barrier": [threads(Alloc(buffer=TILE), store(ONE, LANE, TILE), Barrier(), store(load(buffer=TILE), LANE))],
     "a branch of a block": [threads(If(condition=load() > 0.0, then=(Barrier(),)))],
@@ -113,6 +114,9 @@ WRONG = {
     "a position that nothing defines": ([store(load(I))], "reads i, which"),
     "two definitions": ([let("a"), let("a")], "defines a, which already exists"),
     "a definition in a loop of a name before it": ([let("a"), loop(let("a", load(I)))], "defines a, which already"),
+    "a definition of what both branches define": (
+        [BOTH, store(var("a")), let("a")], "defines a, which already exists",
+    ),
     "a loop over a variable of a loop around it": ([loop(loop(store(ONE, I)))], "defines i, which already exists"),
     "an update of nothing": ([let("a", update=True)], "updates a, which is not defined there"),
     "an update of another dtype": (
