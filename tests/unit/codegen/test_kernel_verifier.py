@@ -39,7 +39,7 @@ Y = Buffer(name="Y", dtype=F, size=64, role=Role.OUTPUT)
 WORDS = Buffer(name="X_words", dtype=F, size=4, role=Role.WORDS)
 SUMS = Buffer(name="X_sums", dtype=F, size=4, role=Role.SCRATCH)
 TILE = Buffer(name="X_tile", dtype=F, size=64, role=Role.SHARED)
-ONE, I = Const(F, 1.0), Var(DataType.Index, "i")
+ONE, AT = Const(F, 1.0), Var(DataType.Index, "i")
 
 
 def var(name: str) -> Var:
@@ -81,9 +81,9 @@ SUMMED = Reduce(name="total", fn="add", value=load(LANE), identity=0.0, scope=Sc
 BOTH = If(condition=HOLDS, then=(let("a"),), otherwise=(let("a"),))
 
 RIGHT = {
-    "a loop and its variable": [loop(store(load(I), I))],
-    "one variable for two loops": [loop(store(ONE, I)), loop(store(ONE, I))],
-    "an accumulator": [let("a"), loop(let("a", load(I), update=True)), store(var("a"))],
+    "a loop and its variable": [loop(store(load(AT), AT))],
+    "one variable for two loops": [loop(store(ONE, AT)), loop(store(ONE, AT))],
+    "an accumulator": [let("a"), loop(let("a", load(AT), update=True)), store(var("a"))],
     "both branches": [BOTH, store(var("a"))],
     "a name for each branch": [If(condition=HOLDS, then=(let("a"), store(var("a")))), let("a"), store(var("a"))],
     "a name that was local to both branches": [BOTH, let("a"), store(var("a"))],
@@ -102,29 +102,29 @@ def test_accepts(body: list[Statement]) -> None:
 WRONG = {
     "a name that nothing defines": ([store(var("a"))], "reads a, which is not defined there"),
     "a name before it is defined": ([store(var("a")), let("a")], "reads a, which"),
-    "a variable after its loop": ([loop(store(ONE, I)), store(load(I))], "reads i, which"),
+    "a variable after its loop": ([loop(store(ONE, AT)), store(load(AT))], "reads i, which"),
     "a variable in the bounds of its loop": (
-        [Loop(var="i", start=index(0), stop=I, parallel=ParallelType.serial, body=(store(ONE, I),))], "reads i, which",
+        [Loop(var="i", start=index(0), stop=AT, parallel=ParallelType.serial, body=(store(ONE, AT),))], "reads i, which",
     ),
-    "a value after its loop": ([loop(let("a", load(I))), store(var("a"))], "reads a, which"),
+    "a value after its loop": ([loop(let("a", load(AT))), store(var("a"))], "reads a, which"),
     "a value after one branch": ([If(condition=HOLDS, then=(let("a"),)), store(var("a"))], "reads a, which"),
     "a value of the other branch": (
         [If(condition=HOLDS, then=(let("a"),), otherwise=(store(var("a")),))], "reads a, which",
     ),
-    "a position that nothing defines": ([store(load(I))], "reads i, which"),
+    "a position that nothing defines": ([store(load(AT))], "reads i, which"),
     "two definitions": ([let("a"), let("a")], "defines a, which already exists"),
-    "a definition in a loop of a name before it": ([let("a"), loop(let("a", load(I)))], "defines a, which already"),
+    "a definition in a loop of a name before it": ([let("a"), loop(let("a", load(AT)))], "defines a, which already"),
     "a definition of what both branches define": (
         [BOTH, store(var("a")), let("a")], "defines a, which already exists",
     ),
-    "a loop over a variable of a loop around it": ([loop(loop(store(ONE, I)))], "defines i, which already exists"),
+    "a loop over a variable of a loop around it": ([loop(loop(store(ONE, AT)))], "defines i, which already exists"),
     "an update of nothing": ([let("a", update=True)], "updates a, which is not defined there"),
     "an update of another dtype": (
         [let("a"), let("a", Const(DataType.Int, 1), update=True)], "updates a of Float by a value of Int",
     ),
     "a buffer that nothing allocates": ([store(load(buffer=SUMS))], "accesses X_sums, which does not exist there"),
     "a buffer after its loop": (
-        [loop(Alloc(buffer=SUMS), store(ONE, I, SUMS)), store(load(buffer=SUMS))], "accesses X_sums, which does not",
+        [loop(Alloc(buffer=SUMS), store(ONE, AT, SUMS)), store(load(buffer=SUMS))], "accesses X_sums, which does not",
     ),
     "a buffer allocated twice": ([Alloc(buffer=SUMS), Alloc(buffer=SUMS)], "allocates X_sums, which already exists"),
     "a buffer of another size": (
@@ -163,7 +163,7 @@ def test_refuses(body: list[Statement], problem: str) -> None:
 
 
 @pytest.mark.parametrize(("before", "inside", "problem"), [
-    (let("a"), let("a", load(I), update=True), "updates a, which iterations that cores share have in common"),
+    (let("a"), let("a", load(AT), update=True), "updates a, which iterations that cores share have in common"),
     (Alloc(buffer=SUMS), store(ONE, buffer=SUMS), "writes to X_sums, which iterations that cores share have in common"),
 ])
 def test_cores_share_nothing_that_they_write(before: Statement, inside: Statement, problem: str) -> None:

@@ -120,8 +120,8 @@ FORMS = (
     weighted_sum, sum_up_to_a_length, three_stages, several_readers, softmax_of_biased_columns, normalized_columns,
     transposed_input, columns_of_a_transposed_input,
 )
-SMALL = ((2, 64, 32), (4, 40, 8))
-REAL = ((8, 512, 64), (16, 1024, 768), (4, 4096, 128), (32, 128, 3136), (64, 197, 768))
+SMALL = {"cuda": ((2, 64, 32), (4, 40, 8)), "cpu": ((3, 20, 8),)}  # a core computes one element at a time
+REAL = ((8, 512, 64), (16, 1024, 768), (32, 128, 3136), (64, 197, 768))
 
 
 def values(plan: fl.Plan) -> list[np.ndarray]:
@@ -134,8 +134,7 @@ def values(plan: fl.Plan) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.parametrize("target", agreement.TARGETS)
-@pytest.mark.parametrize("shape", SMALL, ids=str)
+@pytest.mark.parametrize(("target", "shape"), [(t, shape) for t in agreement.TARGETS for shape in SMALL[t]], ids=str)
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_values_at_small_sizes(form: Callable[[Definition], fl.Plan], shape: Shape, target: str) -> None:
     plan = form(Definition(shape))
@@ -158,10 +157,10 @@ def printed(plan: fl.Plan) -> None:
                 segment.source(target)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(25))
 def test_random_stages(seed: int) -> None:
     rng = Random(f"stages {seed}")
-    d = Definition(rng.choice((*REAL, (4096, 256), (1024, 32), (30, 65536), (2, 64, 64, 128), (4, 30, 65536))))
+    d = Definition(rng.choice((*REAL, (4, 4096, 128), (4096, 256), (1024, 32), (30, 65536), (2, 64, 64, 128), (4, 30, 65536))))
     o, rank = d.ops, len(d.shape)
 
     def operand(axes: Shape) -> Any:
