@@ -48,8 +48,8 @@ def verify_kernel(kernel: Kernel) -> None:
 
     * A name is defined before it is read, in the same block or one around it, and once, except that an update gives an
       accumulator of the same dtype a new value.
-    * A buffer is a parameter or allocated before it is accessed, and is accessed under one description; an allocated
-      one is written before it is read, and inputs are never written.
+    * A buffer is a parameter or allocated before it is accessed, and is accessed under one description; it is
+      written before it is read, unless it is an input, which is never written.
     * What threads of a block wait for is not in a branch or loop that some of them do not reach.
     * Iterations that cores share write no variable or scratch buffer from outside of them.
 
@@ -61,6 +61,7 @@ def verify_kernel(kernel: Kernel) -> None:
     buffers = {b.name: b for b in (*kernel.inputs, *kernel.outputs, *kernel.workspace)}
     scalars = {v.name for v in kernel.scalars}
     shares_iterations = target_of(kernel.target).form is Form.CORES
+    written: set[str] = set()
     for phase in kernel.phases:
         for name in [v.name for v in phase.scalars if v.name not in scalars]:
             msg = f"{phase.name}: the scalar parameter {name} is no scalar of the kernel {kernel.name}."
@@ -69,20 +70,20 @@ def verify_kernel(kernel: Kernel) -> None:
             if buffers.get(buffer.name) != buffer:
                 msg = f"{phase.name}: the parameter {buffer.name} is no buffer of the kernel {kernel.name}."
                 raise CodegenError(msg)
-        _PhaseVerifier(phase, shares_iterations=shares_iterations).run()
+        _PhaseVerifier(phase, written, shares_iterations=shares_iterations).run()
 
 
 class _PhaseVerifier:
     """The names and buffers that exist at one statement of a phase."""
 
-    def __init__(self, phase: Phase, *, shares_iterations: bool) -> None:
+    def __init__(self, phase: Phase, written: set[str], *, shares_iterations: bool) -> None:
         self._phase, self._shares_iterations = phase, shares_iterations
         self._names: dict[str, DataType] = {v.name: v.dtype for v in phase.scalars}
         self._names.update((size.name, size.dtype) for size in phase.sizes)
         self._indices: set[str] = set()  # variables of open loops
         self._local: set[str] = set()  # names that both branches of an `If` define, until one is read after it
         self._buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in phase.buffers}
-        self._written: set[str] = set()  # allocated buffers that a statement before this one writes
+        self._written = written  # buffers that a statement before this one writes, in this phase or an earlier one
         self._varying: set[str] = set()  # names and buffers that can differ between threads of a block
         self._divides: Statement | None = None  # the innermost branch or loop that not all threads of a block reach
         self._outside: frozenset[str] = frozenset()  # names and buffers from outside of the iterations that cores share
@@ -192,7 +193,7 @@ class _PhaseVerifier:
 
     def _read(self, statement: Statement, buffer: Buffer) -> None:
         self._check(statement, buffer)
-        if buffer.role.is_allocated and buffer.name not in self._written:
+        if buffer.role is not Role.INPUT and buffer.name not in self._written:
             self._fail(statement, f"reads {buffer.name} before anything is written to it")
 
     def _write(self, statement: Statement, buffer: Buffer, terms: Sequence[Term]) -> None:

@@ -104,7 +104,8 @@ WRONG = {
     "a name before it is defined": ([store(var("a")), let("a")], "reads a, which"),
     "a variable after its loop": ([loop(store(ONE, AT)), store(load(AT))], "reads i, which"),
     "a variable in the bounds of its loop": (
-        [Loop(var="i", start=index(0), stop=AT, parallel=ParallelType.serial, body=(store(ONE, AT),))], "reads i, which",
+        [Loop(var="i", start=index(0), stop=AT, parallel=ParallelType.serial, body=(store(ONE, AT),))],
+        "reads i, which",
     ),
     "a value after its loop": ([loop(let("a", load(AT))), store(var("a"))], "reads a, which"),
     "a value after one branch": ([If(condition=HOLDS, then=(let("a"),)), store(var("a"))], "reads a, which"),
@@ -140,6 +141,7 @@ WRONG = {
         ],
         "reads X_words before",
     ),
+    "an output that nothing is written to": ([store(load(buffer=Y))], "reads Y before anything is written to it"),
     "a write to an input": ([store(ONE, buffer=X)], "writes to the input X"),
     "a barrier for some threads": (
         [threads(If(condition=LANE < 7, then=(Barrier(),)))], "waits for threads that do not reach it",
