@@ -55,6 +55,10 @@ class CpuBackward(CpuNest):
         """Why rows and column sums are not computed in one pass because the sums do not fit."""
         return f"the sums of {self.space.depth} columns do not fit in a core's cache, so they read the rows again"
 
+    def _results_read_back(self) -> tuple[TensorView, ...]:
+        # Operands of column sums are among the nest's results, but not in memory.
+        return tuple(tv for tv in super()._results_read_back() if tv in self._cut.stored)
+
     @property
     def blocks(self) -> int:
         """The number of bands, which is also the number of parts of each column's sum."""

@@ -199,9 +199,8 @@ class CpuBands(CpuTiles):
         if self._row_of_band is None:
             return
         for tensor, tile in self._row_of_band.tiles.items():
-            at = self._values.simplified(self._nest.at(tensor, places))
             position = simplify(self._row_of_band.first + slot, self._values.scope.ranges)
-            self._values.given[tensor.name, at] = Load(tensor.dtype, tile, position)
+            self._values.know(tensor, self._nest.at(tensor, places), Load(tensor.dtype, tile, position))
 
     def _sums(self, size: int, suffix: str) -> dict[Expr, Buffer]:
         found = {}

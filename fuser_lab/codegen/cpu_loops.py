@@ -105,7 +105,7 @@ class CpuNest(CpuBands):
                     if kind is ParallelType.vectorize:
                         values.emit(Store(buffer=buffer, position=slot, value=values.value(tensor, at)))
                     else:
-                        values.given[tensor.name, at] = Load(tensor.dtype, buffer, slot)
+                        values.know(tensor, at, Load(tensor.dtype, buffer, slot))
                 if kind is ParallelType.serial:
                     self._inner_loops(places, length)
 
@@ -211,10 +211,7 @@ class CpuNest(CpuBands):
             with values.loop("row", stop, kind, start=start, largest=self.space.rows, pinned=True) as row:
                 places, slot = self._flat(nest.kept, row), simplify(row - start, values.scope.ranges)
                 self._close(self._cells(done, slot), places)
-                for tensor, buffer in held.items():
-                    values.given[tensor.name, values.simplified(nest.at(tensor, places))] = Load(
-                        tensor.dtype, buffer, slot,
-                    )
+                self._know_held(held, places, slot)
                 yield places, slot
 
         for number in range(self._passes):
@@ -409,15 +406,21 @@ class CpuNest(CpuBands):
                     self._row_pass(places, sums, done, held, stored, (first, last), (begin, end))
                 done.update(sums)
             with values.loop("c", last, ParallelType.vectorize, start=first, largest=run, pinned=True) as c:
-                folds = self._cells(totals, simplify(c - first, values.scope.ranges))
-                inner = {**places, **self._flat(self._kept_run, c)}
+                slot, inner = simplify(c - first, values.scope.ranges), {**places, **self._flat(self._kept_run, c)}
+                folds = self._cells(totals, slot)
                 if self._parts:
                     row = simplify(part * self.space.rows + i * run + c, values.scope.ranges)
                     self._store_parts(folds, row)
                 else:
                     self._close(folds, inner)
+                    self._know_held(held, inner, slot)
                     self._row_stores(nest.rows, inner)
         return Launch()
+
+    def _know_held(self, held: Mapping[TensorView, Buffer], places: Places, slot: Term) -> None:
+        """Make values that are kept for several rows or columns available at one of them."""
+        for tensor, buffer in held.items():
+            self._values.know(tensor, self._nest.at(tensor, places), Load(tensor.dtype, buffer, slot))
 
     def _hold(
         self, held: dict[TensorView, Buffer], number: int, done: Mapping[Expr, Buffer], places: Places,
@@ -456,9 +459,7 @@ class CpuNest(CpuBands):
                 slot = simplify(c - first, values.scope.ranges)
                 inner = self._flat(self._kept_run, c)
                 self._close(self._cells(done, slot), {**places, **inner})
-                for tensor, buffer in held.items():
-                    at = values.simplified(nest.at(tensor, {**places, **inner}))
-                    values.given[tensor.name, at] = Load(tensor.dtype, buffer, slot)
+                self._know_held(held, {**places, **inner}, slot)
                 self._point({**around, **inner}, self._cells(sums, slot), stored, (), index(0))
 
     def _each_column(

@@ -105,8 +105,8 @@ class CpuTiles(TransposingNest):
             with self._each(known, across, along) as (places, slots):
                 cell = self._cell(slots, across)
                 for tensor in tiled.inputs:
-                    at = values.simplified(self._nest.at(tensor, places))
-                    values.given[tensor.name, at] = Load(tensor.dtype, tiles[tensor].computed, cell)
+                    element = Load(tensor.dtype, tiles[tensor].computed, cell)
+                    values.know(tensor, self._nest.at(tensor, places), element)
                 for tensor in self._nest.full:
                     at = self._nest.at(tensor, places)
                     if tensor in tiled.outputs:

@@ -31,6 +31,7 @@ from fuser_lab.codegen.kernel_ir import (
     VectorLoad,
     VectorStore,
 )
+from fuser_lab.codegen.kernel_verifier import verify_kernel
 from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import COMPARISONS, MATH, Apply, Const, Term, Var
@@ -138,11 +139,12 @@ class Emitter:
         self._depth = 0
 
     def source(self) -> Source:
-        """Return the file; raise CodegenError if the kernel is lowered for another form of loops."""
+        """Return the file; raise CodegenError if the kernel is lowered for another form of loops, or is wrong."""
         lowered = self._kernel.target
         if target_of(lowered).form is not self.form:
             msg = f"{self._kernel.name} is lowered for {lowered} and cannot be printed as {self.form.value}."
             raise CodegenError(msg)
+        verify_kernel(self._kernel)
         for number, phase in enumerate(self._kernel.phases):
             self._line("")
             self._line("")

@@ -208,6 +208,11 @@ class BackwardNest(RowNest):
     def _rows_each(self) -> int:
         return max(-(-self.space.rows // max(self.schedule.blocks, 1)), 1)
 
+    @property
+    def _row_steps(self) -> int:
+        """Number of steps over a row, which a thread keeps in registers; ``shared`` is a number of column sums here."""
+        return -(-self._row_groups // self._row_lanes)
+
     def _inputs(self) -> list[TensorView]:
         found: dict[TensorView, None] = {}
         for number in range(self._passes):

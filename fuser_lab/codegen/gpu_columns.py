@@ -257,8 +257,7 @@ class ColumnNest(GpuReductions):
             # The maximum changes in the next rows, so values computed from it stay in this scope.
             stack.enter_context(self._inlined({}, pinned=True))
             here, v = visit(stack)
-            at = values.simplified(nest.at(largest.expr.out, here))
-            values.given[largest.expr.out.name, at] = Load(origin.dtype, origin, v)
+            values.know(largest.expr.out, nest.at(largest.expr.out, here), Load(origin.dtype, origin, v))
             source = total.expr.tensor_inputs[0]
             self._update(total, values.value(source, nest.at(source, here)))
 

@@ -311,9 +311,8 @@ class GpuReductions(NestLowering):
 
     def _know(self, tensor: TensorView, buffer: Buffer, places: Places, slot: Term) -> None:
         """Make an element available from the words that hold it."""
-        values = self._values
-        at = values.simplified(self._nest.at(tensor, places))
-        values.given[tensor.name, at] = Load(tensor.dtype, buffer, simplify(slot, values.scope.ranges))
+        element = Load(tensor.dtype, buffer, simplify(slot, self._values.scope.ranges))
+        self._values.know(tensor, self._nest.at(tensor, places), element)
 
     # Reductions over threads
 

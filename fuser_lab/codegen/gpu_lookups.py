@@ -94,11 +94,11 @@ class LookupNest(GpuReductions):
         """Write the loop that reads some elements of all chunks of a thread, and make them available to later loops."""
         values, schedule = self._values, self.schedule
         allocated = len(values.scope.body)
-        known: dict[tuple[str, Index], Term] = {}
+        known: dict[tuple[TensorView, Index], Term] = {}
         kept: list[Buffer] = []
         with self._each_element(block, thread) as (u, v, places):
             for tensor, at in wanted(places):
-                if (tensor.name, at) in known or (tensor.name, at) in values.given:
+                if (tensor, at) in known or (tensor.name, at) in values.given:
                     continue
                 several = isinstance(v, Var) and v.name in set[str]().union(*map(variables, at))
                 size, slot = (schedule.vector, u * schedule.vector + v) if several else (1, u)
@@ -109,10 +109,11 @@ class LookupNest(GpuReductions):
                 kept.append(words)
                 slot = simplify(slot, values.scope.ranges)
                 values.emit(Store(buffer=words, position=slot, value=values.value(tensor, at)))
-                known[tensor.name, at] = Load(words.dtype, words, slot)
+                known[tensor, at] = Load(words.dtype, words, slot)
         values.scope.names |= {words.name for words in kept}
         values.scope.body[allocated:allocated] = [Alloc(buffer=words) for words in kept]
-        values.given |= known
+        for (tensor, at), element in known.items():
+            values.know(tensor, at, element)
 
     @contextmanager
     def _each_element(

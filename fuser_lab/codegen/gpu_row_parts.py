@@ -239,7 +239,7 @@ class PartedRowNest(RowNest):
                 self._update(new, values.value(source, self._nest.at(source, here)))
             mean = values.let("new_mean", Apply(dtype, "mul", (new.total, Const(dtype, 1 / size))))
             with self._inlined({}, pinned=True):
-                values.given[both.mean.name, values.simplified(self._nest.at(both.mean, places))] = mean
+                values.know(both.mean, self._nest.at(both.mean, places), mean)
                 with ExitStack() as stack:
                     here = self._loaded_element(stack, places, *each(stack), words)
                     source = both.squares.tensor_inputs[0]

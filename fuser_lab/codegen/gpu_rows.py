@@ -447,10 +447,8 @@ class RowNest(ClusterRows):
                 self._each_of_group(group, compare, plain=part[2], stores=False)
         self._update(total, total.total * scale(seen, finite(newest.total)), replacing=True)
         self._update(largest, newest.total, replacing=True)
-        at = values.simplified(self._nest.at(largest.expr.out, places))
-        values.given[largest.expr.out.name, at] = values.let(
-            f"{base_name(largest)}_origin", finite(newest.total), origin=largest.expr.name,
-        )
+        origin = values.let(f"{base_name(largest)}_origin", finite(newest.total), origin=largest.expr.name)
+        values.know(largest.expr.out, self._nest.at(largest.expr.out, places), origin)
 
     # Maximum and sum of exponentials in one exchange
 
@@ -477,10 +475,8 @@ class RowNest(ClusterRows):
         self._share([largest], Scope.WARP)
         with self._inlined({}, pinned=True):
             # Values that are computed from this maximum stay in this scope.
-            at = values.simplified(self._nest.at(largest.expr.out, places))
-            values.given[largest.expr.out.name, at] = values.let(
-                f"{base_name(largest)}_origin", finite(largest.total), origin=largest.expr.name,
-            )
+            origin = values.let(f"{base_name(largest)}_origin", finite(largest.total), origin=largest.expr.name)
+            values.know(largest.expr.out, self._nest.at(largest.expr.out, places), origin)
             for section in reversed(sections):
                 self._section(1, places, section, [total], ())
         self._share([total], Scope.WARP)

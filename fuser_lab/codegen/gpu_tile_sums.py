@@ -162,11 +162,10 @@ class TileSumNest(TileNest, ColumnNest):
 
         with self._each(tiled.along, tiled.across, corner, known, thread, taken, fetch) as (places, row, column):
             for tensor in tiled.inputs:
-                at = values.simplified(nest.at(tensor, places))
                 found, cell = shared[tensor], self._cell(tensor, row, column)
                 if tensor in words:
                     found, cell = words[tensor], self._remainder(column, taken)
-                values.given[tensor.name, at] = Load(tensor.dtype, found, cell)
+                values.know(tensor, nest.at(tensor, places), Load(tensor.dtype, found, cell))
             self._point(places, self._cells(sums, self._remainder(column, taken)), (), (), index(0))
         values.given = before
 

@@ -121,11 +121,10 @@ class TileNest(TransposingNest, GpuReductions):
 
             with self._each(tiled.along, tiled.across, corner, known, thread, along, fetch) as (places, row, column):
                 for tensor in tiled.inputs:
-                    at = values.simplified(self._nest.at(tensor, places))
                     found, cell = shared[tensor], self._cell(tensor, row, column)
                     if tensor in words:
                         found, cell = words[tensor], self._remainder(column, along)
-                    values.given[tensor.name, at] = Load(tensor.dtype, found, cell)
+                    values.know(tensor, self._nest.at(tensor, places), Load(tensor.dtype, found, cell))
                 for tensor in self._nest.full:
                     at = self._nest.at(tensor, places)
                     if tensor in tiled.outputs:

@@ -4,7 +4,7 @@ A value is an array with one entry per thread; threads that a condition excludes
 because every statement is a step that all threads complete. The evaluation checks that no active thread accesses memory
 outside a buffer, that none reads shared memory that another wrote since the last barrier, that no block of a cluster
 sends data to a block that may not have started, and that everything that is awaited is sent exactly once. It also
-counts how often each element of an output is written.
+counts how often each element of an output is written. Kernels are verified first (`fuser_lab.codegen.kernel_verifier`).
 """
 
 from collections.abc import Callable, Mapping
@@ -37,6 +37,7 @@ from fuser_lab.codegen.kernel_ir import (
     VectorLoad,
     VectorStore,
 )
+from fuser_lab.codegen.kernel_verifier import verify_kernel
 from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
 from fuser_lab.ir.term import Apply, Const, Term, Var
@@ -69,7 +70,10 @@ def evaluate_kernel(
     ------
     IndexError
         If a thread accesses memory outside a buffer, or makes a misaligned vector access.
+    CodegenError
+        If the kernel breaks a rule of Kernel IR.
     """
+    verify_kernel(kernel)
     known = dict(memory)
     for buffer in kernel.workspace:
         known[buffer.name] = np.full(buffer.size, _poison(buffer.dtype), buffer.dtype.numpy)

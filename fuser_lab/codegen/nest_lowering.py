@@ -256,9 +256,8 @@ class NestLowering:
     @contextmanager
     def _inlined(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> Iterator[None]:
         """Open a scope whose statements are appended to the enclosing block when it is closed."""
-        with self._values.block(binds, pinned=pinned) as inner:
+        with self._values.inlined(binds, pinned=pinned):
             yield
-        self._values.scope.body.extend(inner.body)
 
     def _row(self, row: Term, buffers: Mapping[TensorView, Buffer], walking: Walking) -> None:
         """Write the passes over one row, then the values of the whole row."""
@@ -305,12 +304,11 @@ class NestLowering:
             if self._levels.get(tensor, 0) < number:
                 at = self._values.simplified(self._nest.at(tensor, places))
                 position = simplify(self._layouts[tensor].position(at), self._values.scope.ranges)
-                self._values.given[tensor.name, at] = Load(tensor.dtype, self._buffers[tensor.name], position)
+                self._values.know(tensor, at, Load(tensor.dtype, self._buffers[tensor.name], position))
         for saved in self._saved:
             if saved.written < number:
                 buffer = buffers[saved.tensor]
-                at = self._values.simplified(self._nest.at(saved.tensor, places))
-                self._values.given[saved.tensor.name, at] = Load(buffer.dtype, buffer, slot)
+                self._values.know(saved.tensor, self._nest.at(saved.tensor, places), Load(buffer.dtype, buffer, slot))
 
     def _point(
         self, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
@@ -461,8 +459,7 @@ class NestLowering:
         """Make results available to subsequent statements."""
         for fold in folds:
             out = fold.expr.out
-            at = self._values.simplified(self._nest.at(out, places))
-            self._values.given[out.name, at] = cast(fold.total, out.dtype)
+            self._values.know(out, self._nest.at(out, places), cast(fold.total, out.dtype))
         self._values.pin({fold.total.name for fold in folds if isinstance(fold.total, Var)})
 
     def _stores(self, places: Places) -> None:

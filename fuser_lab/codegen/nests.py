@@ -301,15 +301,14 @@ def trial(
     read = _read_in_place(fusion, nest)
     with values.block(ranges, pinned=True) as scope:
         for expr in (*nest.reductions, *nest.scans):
-            at = values.simplified(nest.at(expr.out, places))
-            values.given[expr.out.name, at] = Var(expr.out.dtype, f"{expr.out.name}_result")
+            values.know(expr.out, nest.at(expr.out, places), Var(expr.out.dtype, f"{expr.out.name}_result"))
         for expr in (*nest.reductions, *nest.scans):
             values.value(expr.tensor_inputs[0], nest.at(expr.tensor_inputs[0], places))
         for tensor in nest.outputs:
             if read is not None:
                 for source in read[tensor]:
                     values.value(source, nest.at(source, places))
-                values.given[tensor.name, values.simplified(nest.at(tensor, places))] = Const(tensor.dtype, 0)
+                values.know(tensor, nest.at(tensor, places), Const(tensor.dtype, 0))
             values.store(tensor, nest.at(tensor, places), layouts[tensor])
     return tuple(scope.body)
 

@@ -195,11 +195,9 @@ def _asked_for(
     ranges = {a.name: (0, max(a.extent - 1, 0)) for a in nest.axes}
     with values.block(ranges, pinned=True) as scope:
         for expr in (*nest.reductions, *nest.scans):
-            at = values.simplified(nest.index[expr.out])
-            values.given[expr.out.name, at] = Var(expr.out.dtype, f"{expr.out.name}_result")
+            values.know(expr.out, nest.index[expr.out], Var(expr.out.dtype, f"{expr.out.name}_result"))
         for saved in known:
-            at = values.simplified(nest.index[saved.tensor])
-            values.given[saved.tensor.name, at] = Var(saved.tensor.dtype, f"{saved.tensor.name}_kept")
+            values.know(saved.tensor, nest.index[saved.tensor], Var(saved.tensor.dtype, f"{saved.tensor.name}_kept"))
         for tensor in roots:
             values.value(tensor, nest.index[tensor])
     return tuple(scope.body)

@@ -88,9 +88,7 @@ class ScanLowering(NestLowering):
     def _give(self, scans: Mapping[Expr, Term], places: Places) -> None:
         """Make results of scans available at one position: ``scans`` holds the element of each."""
         for expr, element in scans.items():
-            out = expr.out
-            at = self._values.simplified(self._nest.at(out, places))
-            self._values.given[out.name, at] = in_dtype(element, out.dtype)
+            self._values.know(expr.out, self._nest.at(expr.out, places), in_dtype(element, expr.out.dtype))
 
     def _operand(self, expr: Expr, places: Places) -> Term:
         """Return the operand of a scan at one position, in the compute type."""

@@ -11,7 +11,9 @@ serializes them; without branches, they are in flight at once. If a position is 
 tensor is loaded and discarded.
 """
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from fuser_lab.codegen.index_math import negated
@@ -47,20 +49,21 @@ def depends_on(condition: Term, names: Iterable[str]) -> bool:
 def unconditional(body: Block) -> Block:
     """Return statements without branches on data-dependent positions, if both sides only load and select."""
     data = made_of_data(body)
-    return _block(body, data) if data else body
+    names = Counter(s.name for s in walk(body) if isinstance(s, Let) and not s.update)
+    return _block(body, data, names) if data else body
 
 
-def _block(body: Block, data: frozenset[str]) -> Block:
-    return tuple(new for statement in body for new in _statement(statement, data))
+def _block(body: Block, data: frozenset[str], names: Counter[str]) -> Block:
+    return tuple(new for statement in body for new in _statement(statement, data, names))
 
 
-def _statement(statement: Statement, data: frozenset[str]) -> Iterator[Statement]:
+def _statement(statement: Statement, data: frozenset[str], names: Counter[str]) -> Iterator[Statement]:
     match statement:
         case Loop(body=body):
-            yield replace(statement, body=_block(body, data))
+            yield replace(statement, body=_block(body, data, names))
         case If(condition=condition, then=then, otherwise=otherwise):
-            sides = _block(then, data), _block(otherwise, data)
-            if depends_on(condition, data) and (chosen := _chosen(statement, *sides)):
+            sides = _block(then, data, names), _block(otherwise, data, names)
+            if depends_on(condition, data) and (chosen := _chosen(statement, *sides, names)):
                 yield from chosen
             else:
                 yield replace(statement, then=sides[0], otherwise=sides[1])
@@ -68,8 +71,12 @@ def _statement(statement: Statement, data: frozenset[str]) -> Iterator[Statement
             yield statement
 
 
-def _chosen(choice: If, then: Block, otherwise: Block) -> Block:
-    """Return a branch-free selection between two values; empty if the branches do anything else."""
+def _chosen(choice: If, then: Block, otherwise: Block, names: Counter[str]) -> Block:
+    """Return a branch-free selection between two values; empty if the branches do anything else.
+
+    ``names`` counts the definitions of each name: values of a branch that share theirs with others get new ones,
+    because they are now defined in the block around the branch.
+    """
     both = (*then, *otherwise)
     values = [s for s in both if isinstance(s, Let) and not s.update]
     if len(values) < len(both) or not then or not otherwise or len(both) > MOST_VALUES + 2:
@@ -80,8 +87,13 @@ def _chosen(choice: If, then: Block, otherwise: Block) -> Block:
     result: list[Statement] = []
     sides = []
     for block, condition in ((values[: len(then)], choice.condition), (values[len(then) :], negated(choice.condition))):
-        result += [replace(s, value=_within(s.value, condition)) for s in block[:-1]]
-        sides.append(_within(block[-1].value, condition))
+        renamed: dict[str, str] = {}
+        for value in block[:-1]:
+            inside = _within(value.value, condition, renamed)
+            if names[value.name] > 1:
+                renamed[value.name] = _fresh(value.name, names)
+            result.append(replace(value, name=renamed.get(value.name, value.name), value=inside))
+        sides.append(_within(block[-1].value, condition, renamed))
     if result:
         result[0] = replace(result[0], note=choice.note)
     made = Apply(last.value.dtype, "select", (choice.condition, *sides))
@@ -96,12 +108,24 @@ def _is_cheap(value: Term) -> bool:
     return functions <= _CHEAP and all(load.buffer.role in _REGISTERS or load.buffer.size for load in loads)
 
 
-def _within(value: Term, condition: Term) -> Term:
-    """Return a value that loads the first element if a condition does not hold."""
+def _fresh(base: str, names: Counter[str]) -> str:
+    """Return a new name, and count it."""
+    name = next(name for number in itertools.count(1) if not names[name := f"{base}_{number}"])
+    names[name] += 1
+    return name
+
+
+def _within(value: Term, condition: Term, renamed: Mapping[str, str]) -> Term:
+    """Return a value that loads the first element if a condition does not hold, with some variables renamed."""
     match value:
-        case Load(dtype, buffer, position) if buffer.role not in _REGISTERS:
-            return Load(dtype, buffer, Apply(DataType.Index, "select", (condition, position, index(0))))
+        case Var(dtype, name):
+            return Var(dtype, renamed.get(name, name))
+        case Load(dtype, buffer, position):
+            place = _within(position, condition, renamed)
+            if buffer.role not in _REGISTERS:
+                place = Apply(DataType.Index, "select", (condition, place, index(0)))
+            return Load(dtype, buffer, place)
         case Apply(dtype, fn, args):
-            return Apply(dtype, fn, tuple(_within(arg, condition) for arg in args))
+            return Apply(dtype, fn, tuple(_within(arg, condition, renamed) for arg in args))
         case _:
             return value

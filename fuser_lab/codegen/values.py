@@ -1,8 +1,10 @@
 """Emission of values on demand: requesting an element of a tensor emits its computation, each value once.
 
-A value is named after its tensor (``t3`` is an element of T3). It is emitted in the outermost open scope in which its
-index is known, so that loop-invariant values precede the loop. A selection by an index condition (pad, cat) becomes an
-`If` whose branches compute only their own side, so that guarded loads stay in range.
+A value is named after its tensor (``t3`` is an element of T3). It is emitted in the outermost open scope in which all
+variables exist that it is computed from, so that loop-invariant values precede the loop. These are the variables of its
+index, and of the addresses of values known from outside, which may have more: a thread that keeps a value for each of
+its columns keeps it at the number of the column, also if the value is equal for all of them. A selection by an index
+condition (pad, cat) becomes an `If` whose branches compute only their own side, so that guarded loads stay in range.
 """
 
 import itertools
@@ -27,6 +29,7 @@ Key = tuple[str, Index]
 # Functions whose result is one of their operands or has no more digits, so that no rounding to 16 bits is needed.
 _EXACT = {"select", "max", "min", "fmax", "fmin", "neg", "abs", "floor", "ceil", "trunc", "round"}
 
+_WHOLE = frozenset({OpKind.REDUCTION, OpKind.SCAN})  # ops whose results are always known from outside
 _KEPT = 1024  # indices
 _DEEP = 64  # maximum depth of nested calls for one value
 
@@ -42,6 +45,9 @@ class Scope:
     body: list[Statement] = field(default_factory=list)
     values: dict[Key, Term] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    reserved: set[str] = field(default_factory=set)  # names of inner blocks, while values are emitted here for them
+    within: set[str] = field(default_factory=set)  # tensors whose values are computed here or in inner blocks
+    inlined: bool = False  # whether the statements were appended to those of the parent when it was closed
     closed: set[str] = field(default_factory=set)  # names in closed inner blocks
     facts: frozenset[Term] = frozenset()  # conditions that hold inside, in addition to those of outer scopes
 
@@ -53,6 +59,14 @@ class Scope:
             scope = scope.parent
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An element known from outside, as a term that can be read in a scope."""
+
+    term: Term
+    scope: Scope
+
+
 class Values:
     """Emits statements into nested scopes; one instance per phase."""
 
@@ -60,9 +74,10 @@ class Values:
         self._fusion = fusion
         self._buffers = buffers
         self._layouts = layouts
-        self.given: dict[Key, Term] = {}  # values known from outside: accumulators, buffered rows
+        self.given: dict[Key, _Known] = {}  # values known from outside: accumulators, buffered rows
         self.asked: set[Key] = set()
         self._nested = 0
+        self._readers: dict[str, frozenset[str]] = {}  # the tensors that are computed from a tensor, and itself
         self._broadcast: dict[str, bool] = {}  # whether a tensor has axes of one element
         self.scope = Scope(None, frozenset(), pinned=True, ranges={})
 
@@ -78,6 +93,16 @@ class Values:
         finally:
             outer.closed |= inner.names | inner.binds | inner.closed
             self.scope = outer
+
+    @contextmanager
+    def inlined(self, binds: Mapping[str, tuple[int, int]], *, pinned: bool = False) -> "Iterator[None]":
+        """Open a block whose statements are appended to the enclosing block when it is closed."""
+        with self.block(binds, pinned=pinned) as inner:
+            yield
+        inner.inlined = True
+        # Names of loops that are closed are free again.
+        self.scope.names |= inner.names.difference(s.var for s in inner.body if isinstance(s, Loop))
+        self.scope.body.extend(inner.body)
 
     @contextmanager
     def loop(
@@ -130,7 +155,7 @@ class Values:
         """Return a name that no open block uses."""
         open_blocks = tuple(self.scope.outward())
         name, number = base, 1
-        while any(name in scope.names or name in scope.binds for scope in open_blocks):
+        while any(name in scope.names or name in scope.binds or name in scope.reserved for scope in open_blocks):
             name, number = f"{base}_{number}", number + 1
         self.scope.names.add(name)
         return name
@@ -155,6 +180,34 @@ class Values:
 
     # Values
 
+    def know(self, tensor: TensorView, index: Sequence[Term], term: Term) -> None:
+        """Make an element available as a term, where the variables of the term and of the index exist."""
+        at = self.simplified(index)
+        scope = self._home(tensor.name, _used(at) | variables(term))
+        self.given[tensor.name, at] = _Known(term, scope)
+        if scope is not self._home(tensor.name, _used(at)):
+            scope.within |= self._computed_from(tensor)
+
+    def _known(self, key: Key) -> Term | None:
+        """Return the term of an element known from outside; None if there is none, or its variables do not exist."""
+        known = self.given.get(key)
+        if known is None:
+            return None
+        scope = known.scope
+        while scope.inlined and scope.parent is not None:
+            scope = scope.parent
+        return known.term if any(scope is other for other in self.scope.outward()) else None
+
+    def _computed_from(self, tensor: TensorView) -> frozenset[str]:
+        """Return the names of the tensors that are computed from elements of a tensor, and its own."""
+        if tensor.name not in self._readers:
+            names = {tensor.name}
+            for expr in self._fusion.exprs:
+                if expr.kind not in _WHOLE and any(value.name in names for value in expr.inputs):
+                    names.update(value.name for value in expr.outputs)
+            self._readers[tensor.name] = frozenset(names)
+        return self._readers[tensor.name]
+
     def simplified(self, index: Sequence[Term]) -> Index:
         """Return an index in its simplest form for the current ranges."""
         return _simplified(tuple(index), fixed(self.scope.ranges))
@@ -168,8 +221,9 @@ class Values:
             if key in scope.values:
                 return scope.values[key]
         expr = self._fusion.producers.get(tensor)
-        if key in self.given:
-            result = self._named(tensor, at, self.given[key], expr, "")
+        known = self._known(key)
+        if known is not None:
+            result = self._named(tensor, at, known, expr, "")
         elif expr is None:
             result = self._input(tensor, at)
         elif expr.kind is OpKind.REDUCTION:
@@ -211,28 +265,31 @@ class Values:
         if scope is outer:
             yield
             return
-        taken = set().union(*(s.names | s.binds for s in outer.outward()))
+        before = scope.reserved
+        scope.reserved = before.union(*(s.names | s.binds | s.reserved for s in outer.outward()))
         for inside in itertools.takewhile(lambda s: s is not scope, outer.outward()):
-            taken |= inside.closed
-        before = set(scope.names)
-        scope.names |= taken
+            scope.reserved |= inside.closed
         self.scope = scope
         try:
             yield
         finally:
             self.scope = outer
-            scope.names = before | (scope.names - taken)
+            scope.reserved = before
 
-    def _home(self, used: frozenset[str]) -> Scope:
-        for scope in self.scope.outward():
-            if scope.pinned or scope.binds & used or scope.parent is None:
-                return scope
-        raise AssertionError
+    def _home(self, name: str, used: frozenset[str]) -> Scope:
+        """Return the outermost block in which a value of a tensor or scalar, computed from some variables, may be."""
+        scope = self.scope
+        while scope.parent is not None and not (
+            scope.pinned or name in scope.within or not used.isdisjoint(scope.binds)
+            or not used.isdisjoint(scope.names)
+        ):
+            scope = scope.parent
+        return scope
 
     def _named(self, tensor: TensorView, at: Index, term: Term, expr: Expr | None, note: str) -> Term:
         if isinstance(term, Var | Const):
             return term
-        home = self._home(_used(at) | variables(term))
+        home = self._home(tensor.name, _used(at) | variables(term))
         with self._at(home):
             origin = None if expr is None else expr.name
             result = self.let(tensor.name.lower(), term, origin=origin, note=note)
@@ -278,10 +335,10 @@ class Values:
         return self.simplified(operand_index(operand, index) if self._broadcast[operand.name] else index)
 
     def _is_known(self, key: Key) -> bool:
-        return key in self.given or any(key in scope.values for scope in self.scope.outward())
+        return self._known(key) is not None or any(key in scope.values for scope in self.scope.outward())
 
     def _computed(self, expr: Expr, tensor: TensorView, at: Index) -> Term:
-        home = self._home(_used(at))
+        home = self._home(tensor.name, _used(at))
         with self._at(home):
             operands = [
                 self.scalar(v) if isinstance(v, Scalar) else self.value(v, self._place(v, at)) for v in expr.inputs
@@ -297,7 +354,7 @@ class Values:
         term = element_term(expr, at)
         if isinstance(term, Read):
             return self.value(term.tensor, term.index)
-        home = self._home(_used(at))
+        home = self._home(tensor.name, _used(at))
         with self._at(home):
             if expr.kind is OpKind.INDEXING:
                 term = self._placed(term, expr)
@@ -334,7 +391,7 @@ class Values:
         for scope in self.scope.outward():
             if key in scope.values:
                 return scope.values[key]
-        home = self._home(_used(at))
+        home = self._home(name, _used(at))
         with self._at(home):
             result = self.let(f"{name.lower()}_at", Apply(DataType.Index, "cast", (value,)), origin=expr.name)
         home.values[key] = result

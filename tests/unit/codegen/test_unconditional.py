@@ -8,7 +8,7 @@ from backend.fusions import D, S, build, numbers
 from backend.lookups import LOOKUPS, Lookup
 
 from fuser_lab.codegen.generate import generate
-from fuser_lab.codegen.kernel_ir import If, Load, Role, VectorLoad, terms_of, walk
+from fuser_lab.codegen.kernel_ir import If, Let, Load, Role, VectorLoad, terms_of, walk
 from fuser_lab.codegen.unconditional import depends_on, made_of_data, unconditional
 from tests.unit.codegen.test_kernels_in_lock_step import run
 
@@ -42,6 +42,18 @@ def test_nothing_is_read_where_positions_are_out_of_range(record: Any, axis: int
     if len(places) == 1:
         inside = inside[:, None] if axis == 0 else inside[None]
     np.testing.assert_array_equal(got, np.where(inside, -taken, 0.0))
+
+
+def test_what_is_read_at_a_position_and_elsewhere_has_two_names() -> None:
+    def record(fd: Any, x: Any, i: Any) -> Any:
+        return fd.ops.sub(fd.ops.gather(x, i, 1), fd.ops.exp(x))
+
+    fusion = build(record, [(9, 32), (9, 32)], [D.Float, D.Int])
+    x, places = numbers((9, 32), D.Float), np.random.default_rng(0).integers(0, 32, (9, 32))
+    kernel, (got,) = run(fusion, S.POINTWISE, "cuda", [x, places])
+    names = [s.name for phase in kernel.phases for s in walk(phase.body) if isinstance(s, Let)]
+    assert len(names) == len(set(names))
+    np.testing.assert_allclose(got, np.take_along_axis(x, places, 1) - np.exp(x), rtol=1e-5, atol=1e-5)
 
 
 def test_branches_on_places_of_the_kernel_itself_stay() -> None:
