@@ -201,9 +201,9 @@ class Region(ABC):
         warn(message, RegionWarning)
 
     def inexactness(self, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any]) -> float:
-        """Return the distance of results from more exact ones, relative to a bound; at most 1 is acceptable.
+        """Return the distance of results from the library's (``expected``), relative to what roundings explain.
 
-        ``expected`` holds the library's results. The result is infinite if no more exact results are known.
+        At most 1 is acceptable; the result is infinite if it is not known what roundings explain.
         """
         return math.inf
 
@@ -211,7 +211,7 @@ class Region(ABC):
         """Raise ValidationError unless the region's results agree with its library's, up to rounding.
 
         Ops such as a norm of a nearly constant row amplify rounding errors. Results that differ by more than the usual
-        tolerance are compared with more exact ones: they are correct if the library's are no closer to these.
+        tolerance are correct if other roundings of the library's ops change its results as much.
         """
         found = self._run(inputs) if outputs is None else outputs
         expected = list(self._by_library(inputs))

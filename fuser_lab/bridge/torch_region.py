@@ -1,19 +1,17 @@
 """A region of a torch graph: tensors with their traced strides, on their device."""
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.region import Region, Watched
 from fuser_lab.bridge.requirement import torch_for
+from fuser_lab.bridge.roundings import rounding_errors
 from fuser_lab.bridge.signature import Cutting
 from fuser_lab.bridge.traced import Node
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.targets import CPU, has_own_memory, is_on_host
-
-_TIMES_AS_FAR = 4  # multiple of torch's own error that another order of rounding may explain
 
 Again = Callable[[Sequence[Any], None], list[Any] | None]
 
@@ -167,22 +165,8 @@ class TorchRegion(Region):
         return [x.to(self._gpu) if place in self._moved else x for place, x in enumerate(inputs)]
 
     def inexactness(self, inputs: Sequence[Any], outputs: Sequence[Any], expected: Sequence[Any]) -> float:
-        """Return the distance of results from torch's in double precision, relative to four times torch's own."""
-        try:
-            exact = self.fallback(*(x.double() if x.is_floating_point() else x for x in inputs))
-        except RuntimeError:  # of an op that then has tensors of two dtypes
-            return math.inf
-        worst = 0.0
-        for ours, theirs, right in zip(outputs, expected, exact, strict=True):
-            if not theirs.is_floating_point():
-                if not ours.equal(theirs):
-                    return math.inf
-            elif theirs.numel():
-                error, allowed = (float((x.double() - right.double()).abs().max()) for x in (ours, theirs))
-                if not error <= _TIMES_AS_FAR * allowed:  # nor if one of them is NaN
-                    return error / (_TIMES_AS_FAR * allowed) if allowed else math.inf
-                worst = max(worst, error / (_TIMES_AS_FAR * allowed)) if error else worst
-        return worst
+        """Return the distance of results from torch's, relative to what roundings of its ops explain."""
+        return rounding_errors(self.fallback, inputs, outputs, expected)
 
     def _made(self, prepared: "PreparedPlan") -> list[Any]:
         """Return the outputs of a region without inputs, which would determine the library."""

@@ -1,0 +1,83 @@
+"""How far roundings move the results of a torch graph: the graph runs a few times, each op with other roundings.
+
+The idea is that of stochastic arithmetic (Vignes, *A stochastic arithmetic for reliable scientific computation*, 1993):
+the digits of a result that random roundings change are not significant.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fuser_lab.bridge.requirement import torch_for
+
+RUNS = 4  # in a chain of n roundings, all of them are smaller than a tenth of the usual error in 1 of 10,000 cases
+_ROUNDING = 2.0  # units in the last place that an op's result is moved by, at most
+_EXACT = 0.125  # whole numbers up to this part of those that a dtype has are taken to be exact
+_ALLOWED = 4.0  # times the change that another order of rounding may explain
+
+
+def rounding_errors(graph: Any, inputs: Sequence[Any], results: Sequence[Any], expected: Sequence[Any]) -> float:
+    """Return the distance of results from torch's, relative to what roundings explain; at most 1 is acceptable.
+
+    Parameters
+    ----------
+    graph
+        A ``torch.fx.GraphModule`` that returns a tuple of tensors.
+    inputs
+        Its inputs.
+    results, expected
+        The results to judge, and the graph's own. An integer that differs is acceptable if roundings change it too, as
+        those of a number that is then rounded to a whole one.
+    """
+    torch = torch_for("fuser_lab.bridge")
+    changes = [torch.zeros(x.shape, dtype=torch.float64, device=x.device) for x in expected]
+    for run in range(RUNS):
+        moved = _rounded(torch, graph, inputs, run)
+        changes = [torch.maximum(c, _distance(torch, a, b)) for c, a, b in zip(changes, moved, expected, strict=True)]
+    worst = 0.0
+    for ours, theirs, change in zip(results, expected, changes, strict=True):
+        if not theirs.numel():
+            continue
+        apart = _distance(torch, ours, theirs)
+        allowed = _ALLOWED * change
+        if theirs.is_floating_point() or theirs.is_complex():
+            allowed = allowed + _ALLOWED * torch.finfo(theirs.dtype).eps * theirs.abs().double().nan_to_num()
+        ratio = torch.where(apart > 0, apart / allowed, 0.0)
+        worst = max(worst, float(ratio.nan_to_num(torch.inf).max()))
+    return worst
+
+
+def _rounded(torch: Any, graph: Any, inputs: Sequence[Any], run: int) -> Sequence[Any]:
+    """Return a graph's results if its inputs, and the floating-point result of each op, are rounded differently."""
+    generators: dict[Any, Any] = {}
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        device = value.device
+        if device not in generators:
+            generators[device] = torch.Generator(device).manual_seed(run)
+        noise = torch.rand(value.shape, generator=generators[device], device=device, dtype=torch.float64)
+        wide, unit = value.double(), torch.finfo(value.dtype).eps
+        other = wide * (1 + _ROUNDING * unit * (2 * noise - 1))
+        # Small whole numbers are counts, masks or results of round, which have no rounding errors.
+        is_exact = (wide == wide.round()) & (wide.abs() < _EXACT / unit)
+        return torch.where(is_exact, wide, other).to(value.dtype)
+
+    class Rounded(torch.fx.Interpreter):  # type: ignore[misc] - torch is imported lazily
+        def run_node(self, n: Any) -> Any:
+            result = super().run_node(n)
+            return result if n.op == "output" else torch.utils._pytree.tree_map(moved, result)  # noqa: SLF001
+
+    with torch.no_grad():
+        outputs: Sequence[Any] = Rounded(graph).run(*inputs)
+    return outputs
+
+
+def _distance(torch: Any, a: Any, b: Any) -> Any:
+    """Return the magnitude of the difference of each element, 0 for two equal infinities or two NaN."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return torch.full(b.shape, torch.inf, dtype=torch.float64, device=b.device)
+    wide = torch.complex128 if b.is_complex() else torch.float64
+    same = (a == b) | ((a != a) & (b != b))  # noqa: PLR0124 - a NaN differs from itself
+    apart = (a.to(wide) - b.to(wide)).abs()
+    return torch.where(same, 0.0, apart.nan_to_num(torch.inf, torch.inf))
