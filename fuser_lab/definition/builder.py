@@ -5,7 +5,7 @@
 
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, overload
 
 import numpy as np
@@ -137,6 +137,13 @@ class FusionBuilder(Recording):
             Called(EMIT, (), {}, place, place + 1, expr.outputs) for place, expr in enumerate(fusion.exprs)
         ]
         return made
+
+    def __reduce__(self) -> tuple[Callable[[Fusion], Self], tuple[Fusion], dict[str, object]]:
+        """Return the recorded fusion and the names of its values, of which copies and pickles are made.
+
+        They belong to no cache and compile their own kernels.
+        """
+        return type(self).of, (self.fusion,), {"notes": self.notes, "sources": self.sources, "names": self.names}
 
     # Notes of `load_repro` about skipped or assumed parts of the definition's script.
     notes: tuple[str, ...] = ()

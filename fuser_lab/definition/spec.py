@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from fuser_lab.arguments import instance, listed, number, one_of, shown, take_fields, takes, whole
 from fuser_lab.dtypes import DataType, parse_dtype
-from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.errors import ArgumentTypeError, InputError, OutOfMemoryError
+from fuser_lab.host_memory import check_fits
 from fuser_lab.ops.arguments import wholes
 from fuser_lab.ops.registry import Array
 from fuser_lab.targets import CPU
@@ -90,12 +91,29 @@ class TensorSpec:
 
     @takes(seed=whole(0))
     def materialize(self, seed: int = 0) -> Array:
-        """Return an array as described; without `fill`: standard normal floats, integers in 0..9, random booleans."""
-        rng = np.random.default_rng(seed)
+        """Return an array as described; without `fill`: standard normal floats, integers in 0..9, random booleans.
+
+        Raises
+        ------
+        OutOfMemoryError
+            If there is not enough memory for it.
+        """
         if not self.shape or 0 in self.shape:
             count = int(np.prod(self.shape, dtype=np.int64))
         else:
             count = 1 + sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True))
+        try:
+            check_fits(count * self.dtype.itemsize)
+            return self._materialized(count, np.random.default_rng(seed))
+        except MemoryError:
+            msg = (
+                f"materialize: not enough memory for {self.dtype.ir_name} {list(self.shape)}: "
+                f"{count * self.dtype.itemsize} bytes are needed."
+            )
+            raise OutOfMemoryError(msg) from None
+
+    def _materialized(self, count: int, rng: np.random.Generator) -> Array:
+        """Return the array over memory of ``count`` elements."""
         if self.fill is not None:
             flat = self.fill.numbers(count, self.dtype, rng)
         elif self.dtype is DataType.Bool:

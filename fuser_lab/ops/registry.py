@@ -179,6 +179,10 @@ class OpDef:
         """Number of value operands of a pointwise op; 1 for the ops nvFuser calls unary."""
         return len(self.signature.parameters)
 
+    def __reduce__(self) -> tuple[Callable[[str], "OpDef"], tuple[str]]:
+        """Return the op by its name, so that copies and pickles of a fusion have the registered op."""
+        return _registered, (self.name,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composite:
@@ -206,6 +210,10 @@ class _Ops(dict[str, OpDef]):
 
     def __missing__(self, name: str) -> OpDef:
         return MADE_BY_PASSES[name]
+
+
+def _registered(name: str) -> OpDef:
+    return OPS[name]
 
 
 OPS: dict[str, OpDef] = _Ops()

@@ -4,7 +4,7 @@ from fuser_lab.passes.allocation_domain import AllocationDomain
 from fuser_lab.passes.annotations import Annotation, annotations_of, bare, with_segment_set, without_segment_set
 from fuser_lab.passes.base import Pass, PassPipeline, text_digest
 from fuser_lab.passes.consecutive_casts import ConsecutiveCasts
-from fuser_lab.passes.explicit_seeds import ExplicitSeeds, offsets_of
+from fuser_lab.passes.explicit_seeds import ExplicitSeeds, offsets_drawn, offsets_of
 from fuser_lab.passes.fmin_fmax_promotion import FMinFMaxPromotion
 from fuser_lab.passes.mark_aliases import MarkAliases
 from fuser_lab.passes.move_gather import MoveGather
@@ -62,6 +62,7 @@ __all__ = [
     "TranslateScatterAccumulate",
     "annotations_of",
     "bare",
+    "offsets_drawn",
     "offsets_of",
     "text_digest",
     "with_segment_set",

@@ -51,3 +51,9 @@ class ExplicitSeeds(Pass):
 def offsets_of(fusion: Fusion) -> int:
     """Return how many offsets `ExplicitSeeds` added; they are the last inputs, after the seed."""
     return sum(isinstance(v, Scalar) and v.name.startswith(_OFFSET) for v in fusion.inputs)
+
+
+def offsets_drawn(fusion: Fusion, given: int) -> int:
+    """Return how many offsets a run draws, besides a seed, after ``given`` inputs: none if these include them."""
+    count = offsets_of(fusion)
+    return count if count and given == len(fusion.inputs) - count - 1 else 0

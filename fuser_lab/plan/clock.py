@@ -30,26 +30,23 @@ from fuser_lab.segmentation import SegmentedFusion, SegmentedGroup
 from fuser_lab.targets import on_this_cpu, with_blocks
 
 Features = KernelFeatures | HostFeatures
-Given = tuple[tuple[int, ...] | None, ...]  # strides in elements of each input of a fusion, None for a scalar
+Given = tuple[tuple[int, ...], ...]  # strides in elements of each tensor among the inputs, to which no pass adds one
 
 
 def given_strides(inputs: Iterable[object]) -> Given:
-    """Return the strides of described inputs."""
-    return tuple(value.strides if isinstance(value, TensorSpec) else None for value in inputs)
+    """Return the strides of the tensors among described inputs."""
+    return tuple(value.strides for value in inputs if isinstance(value, TensorSpec))
 
 
 def found_layouts(segmented: SegmentedFusion, given: Given) -> tuple[Mapping[str, Layout], frozenset[int]]:
     """Return the layouts of inputs and of intermediate tensors in memory, and which segments are idle.
 
     Idle segments only make views, or results that share the memory of another tensor. ``given`` are the strides of
-    inputs.
+    the tensors among the inputs.
     """
     fusion = segmented.fusion
     parts = parts_of(fusion, [(group.candidate.narrowed, group.scheduler) for group in segmented.groups])
-    layouts = {
-        value.name: layout_of(value, strides)
-        for value, strides in zip(fusion.inputs, given, strict=True) if isinstance(value, TensorView)
-    }
+    layouts = {tv.name: layout_of(tv, strides) for tv, strides in zip(fusion.tensor_inputs, given, strict=True)}
     views = input_views(parts.segments, layouts, parts.unstored)
     runs = parts.live - {view.segment for view in views}
     layouts.update((view.name, view.layout) for view in views)
@@ -152,7 +149,7 @@ class ScheduledClock:
     """Predicts the time of each segment of a plan by lowering its kernel for a device.
 
     Equal segments are lowered once. ``exprs`` limits the total number of expressions that are lowered; ``given`` are
-    the strides of the fusion's inputs.
+    the strides of the fusion's tensor inputs.
     """
 
     def __init__(self, device: Device, exprs: int, given: Given) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from fuser_lab.errors import FuserLabError, InputError, UnsupportedError
 from fuser_lab.ir import Fusion, TensorView
-from fuser_lab.passes import offsets_of
+from fuser_lab.passes import offsets_drawn
 from fuser_lab.runtime.arrays import is_torch
 from fuser_lab.runtime.memory import Memory
 from fuser_lab.runtime.steps import BoundRun, Step
@@ -77,7 +77,7 @@ def captured(plan: Capturable, inputs: Sequence[Any], out: Sequence[Any] | None)
     """Return a prepared plan as a graph; see `PreparedPlan.captured`."""
     if target_of(plan.target).on_host:
         plan.memory.capture(lambda: None)
-    if offsets_of(plan.fusion) and len(inputs) < len(plan.fusion.inputs):
+    if offsets_drawn(plan.fusion, len(inputs)):
         msg = "the plan draws random numbers, and a graph would draw the same ones in each replay; pass the seeds."
         raise UnsupportedError(msg)
     for value, given in zip(plan.fusion.inputs, inputs, strict=False):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.ir import Fusion
-from fuser_lab.passes import ExplicitSeeds, offsets_of
+from fuser_lab.passes import ExplicitSeeds, offsets_drawn
 from fuser_lab.runtime.arrays import inputs_to_numpy, is_torch, torch_module
 
 STEP = 4  # offsets per expression: the words of one Philox counter
@@ -30,8 +30,8 @@ def with_seeds(fusion: Fusion, inputs: Sequence[Any], *, ahead: bool = False, li
     With ``ahead``, they are those of the next run, and the generator does not advance. The arrays ``like`` select the
     generator if the inputs do not.
     """
-    count = offsets_of(fusion)
-    if not count or len(inputs) != len(fusion.inputs) - count - 1:
+    count = offsets_drawn(fusion, len(inputs))
+    if not count:
         return list(inputs)
     with _lock:
         seed, first = _drawn([*inputs, *like], count, ahead=ahead)

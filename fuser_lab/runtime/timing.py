@@ -22,7 +22,7 @@ from fuser_lab.errors import InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.ops.registry import Array
-from fuser_lab.passes import offsets_of
+from fuser_lab.passes import offsets_drawn
 from fuser_lab.runtime.arrays import describe, inputs_to_numpy, is_torch, to_numpy
 from fuser_lab.runtime.binding import device_of
 from fuser_lab.runtime.clocks import DeviceClock, HostClock, Sample, Turns
@@ -38,6 +38,7 @@ _Inside = tuple[Callable[[], float], Callable[[], float] | None]  # measures par
 
 CHECKED_ELEMENTS = 1 << 26  # beyond this, the reference evaluation would take longer than the measurement
 IN_LOCK_STEP = "evaluated in lock step: its time says nothing about speed"
+_RANDOM = "not checked: random numbers"
 
 # The difference that rounding can explain, as a share of the largest value of an output.
 _TOLERANCE = {
@@ -308,7 +309,9 @@ class _Measurement(Measurement):
         if refused:
             self._found.append(_Measured(row=replace(row, note=f"not measured: {refused}")))
             return
-        worst, note = self._compared(plan.fusion, self._seeded(plan.fusion), results)
+        given = self._seeded(plan.fusion)
+        draws = len(given) > len(self._inputs)  # a peer draws other numbers
+        worst, note = (math.nan, _RANDOM) if draws else self._compared(plan.fusion, given, results)
         made = "" if _takes_out(peer) else "it allocates its results"
         self._add(replace(row, error=worst, note="; ".join(filter(None, (made, note)))), call, clock)
 
@@ -387,8 +390,8 @@ class _Measurement(Measurement):
         if sum(tv.numel for tv in fusion.tensors.values()) > CHECKED_ELEMENTS:
             if not self._first:
                 return math.nan, "not checked: too large for the reference evaluation"
-            if offsets_of(fusion):
-                return math.nan, "not checked: random numbers"
+            if offsets_drawn(fusion, len(self._inputs)):
+                return math.nan, _RANDOM
             pairs = zip(outputs, self._first, strict=True)
             return max((distance(got, first) for got, first in pairs), default=0.0), "checked against the first plan"
         if fusion not in self._reference:

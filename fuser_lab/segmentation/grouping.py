@@ -34,6 +34,10 @@ class Grouping:
         self._owner: dict[str, GroupId] = {}
         self._next = 0
         self._outputs = frozenset(fusion.outputs)
+        self._read_outputs = [  # the names of the expressions that make a fusion output and read it
+            (fusion.producers[tensor].name, [user.name for user in fusion.users[tensor]])
+            for tensor in fusion.outputs if tensor in fusion.producers and fusion.users.get(tensor)
+        ]
         self._around: dict[GroupId, _Around] = {}
         self._names: dict[GroupId, Names] = {}
         self._aux: dict[GroupId, tuple[TensorView, ...]] = {}
@@ -146,10 +150,9 @@ class Grouping:
     def output_edges(self) -> list[int]:
         """Return the edges that carry a fusion output, each the bit mask of its two groups."""
         found: dict[int, None] = {}
-        for tensor in self.fusion.outputs:
-            owner = self.owner(tensor) if isinstance(tensor, TensorView) else None
-            for user in self.fusion.users.get(tensor, ()) if owner is not None else ():
-                reader = self._owner.get(user.name)
+        for maker, users in self._read_outputs:
+            owner = self._owner.get(maker)
+            for reader in map(self._owner.get, users if owner is not None else ()):
                 if owner is not None and reader is not None and reader != owner:
                     found[1 << owner | 1 << reader] = None
         return list(found)
@@ -240,6 +243,11 @@ class Reach:
         for group in bits(above):
             self.below[group] = self.below[group] & ~mask | below | 1 << union
         self.above[union], self.below[union] = above, below
+
+
+def mask_of(groups: Iterable[GroupId]) -> int:
+    """Return a set of groups as a bit mask."""
+    return sum(1 << group for group in groups)
 
 
 def bits(mask: int) -> Iterator[int]:

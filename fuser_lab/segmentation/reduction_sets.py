@@ -1,9 +1,12 @@
 """Sets of groups whose reductions may be computed together: CombineReductions of csrc/fusion_segmenter.cpp."""
 
+import functools
+import itertools
+import operator
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
-from fuser_lab.segmentation.grouping import GroupId, Grouping
+from fuser_lab.segmentation.grouping import GroupId, Grouping, bits, mask_of
 
 Signature = tuple[int, tuple[int, ...]]
 
@@ -22,42 +25,48 @@ class ReductionSets:
     """
 
     def __init__(self, fusion: Fusion, grouping: Grouping, committed: Collection[GroupId]) -> None:
-        self._tensors = tuple(fusion.tensors.values())
-        self._grouping, self._committed = grouping, frozenset(committed)
-        self._signed: dict[GroupId, frozenset[Signature]] = {}
+        self._grouping, self._committed = grouping, mask_of(committed)
+        # What follows from the groups, in their order; a merge changes the entries of the groups around it.
+        self._read: dict[GroupId, tuple[TensorView, ...]] = {}
+        self._readers = dict.fromkeys(fusion.tensors.values(), 0)
+        self._signed: dict[GroupId, Signature] = {}
+        self._alike: dict[Signature, int] = {}
 
-    def _signatures(self) -> dict[GroupId, Signature]:
-        found = {}
-        for group, exprs in self._grouping.groups.items():
-            if group not in self._signed:
-                reductions = (e for e in exprs if e.kind is OpKind.REDUCTION)
-                self._signed[group] = frozenset(_reduction_signature(e) for e in reductions)
-            if len(self._signed[group]) == 1 and group not in self._committed:
-                found[group] = next(iter(self._signed[group]))
-        return found
+    def _follow_merges(self) -> None:
+        """Replace the entries of groups that were merged by those of their union."""
+        groups = self._grouping.groups
+        for group in self._read.keys() - groups.keys():
+            for value in self._read.pop(group):
+                self._readers[value] &= ~(1 << group)
+            if group in self._signed:
+                self._alike[self._signed.pop(group)] &= ~(1 << group)
+        for group in reversed(list(itertools.takewhile(lambda group: group not in self._read, reversed(groups)))):
+            self._read[group] = self._grouping.aux_values(group)
+            for value in self._read[group]:
+                self._readers[value] |= 1 << group
+            reductions = (expr for expr in groups[group] if expr.kind is OpKind.REDUCTION)
+            signatures = {_reduction_signature(expr) for expr in reductions}
+            if len(signatures) == 1 and not self._committed >> group & 1:
+                (self._signed[group],) = signatures
+                self._alike[self._signed[group]] = self._alike.get(self._signed[group], 0) | 1 << group
 
     def masks(self) -> Iterator[int]:
         """Yield the convex sets that may be combined as bit masks, in nvFuser's order; some come twice."""
-        reach = self._grouping.reach()
-        signatures = self._signatures()
-        alike: dict[Signature, list[GroupId]] = {}
-        for group, signature in signatures.items():
-            alike.setdefault(signature, []).append(group)
-        if all(len(groups) < 2 for groups in alike.values()):
+        self._follow_merges()
+        if not any(map(_several, self._alike.values())):
             return
-        all_of = {signature: _mask(groups) for signature, groups in alike.items()}
-        committed, with_reduction = _mask(self._committed), _mask(signatures)
+        reach, signed, alike = self._grouping.reach(), self._signed, dict(self._alike)
+        with_reduction = functools.reduce(operator.or_, alike.values())
         output_edges = self._grouping.output_edges()
-        siblings: list[tuple[GroupId, ...]] | None = None
-        for first, signature in signatures.items():
-            barred = committed | with_reduction & ~all_of[signature]
-            for second in alike[signature]:
+        siblings = [readers for readers in self._readers.values() if _several(readers)]
+        for first, signature in signed.items():
+            barred = self._committed | with_reduction & ~alike[signature]
+            for second in bits(alike[signature]):
                 if first == second:
                     continue
                 if reach.leads(first, second):
                     masks: Iterable[int] = (reach.between(first, second),)
                 elif first < second and not reach.leads(second, first):
-                    siblings = list(self._readers_of_inputs()) if siblings is None else siblings
                     masks = self._beside(first, second, siblings, barred)
                 else:
                     continue
@@ -66,15 +75,17 @@ class ReductionSets:
                         yield mask
 
     def _beside(
-        self, first: GroupId, second: GroupId, siblings: Sequence[tuple[GroupId, ...]], barred: int,
+        self, first: GroupId, second: GroupId, siblings: Sequence[int], barred: int,
     ) -> Iterator[int]:
         """Yield sets that lead from readers of a common source to two groups side by side, nearest first."""
         grouping, reach = self._grouping, self._grouping.reach()
         to_first, to_second = reach.above[first] | 1 << first, reach.above[second] | 1 << second
         common = to_first & to_second
-        nearest = (grouping.consumers(g) for g in reversed(grouping.topological()) if common >> g & 1)
+        order = reversed(grouping.topological()) if common else ()
+        nearest = (grouping.consumers(g) for g in order if common >> g & 1)
+        of_inputs = (tuple(bits(readers & (to_first | to_second))) for readers in siblings)
         seen: set[int] = set()
-        for readers in (*nearest, *siblings):
+        for readers in itertools.chain(nearest, of_inputs):
             left = [h for r in readers if to_first >> r & 1 and not (h := reach.between(r, first)) & barred]
             right = [h for r in readers if to_second >> r & 1 and not (h := reach.between(r, second)) & barred]
             for a in left:
@@ -84,19 +95,10 @@ class ReductionSets:
                         if reach.is_convex(a | b):
                             yield a | b
 
-    def _readers_of_inputs(self) -> Iterator[tuple[GroupId, ...]]:
-        """Yield the sets of several groups that read the same input or forwarded value."""
-        readers: dict[TensorView, list[GroupId]] = {}
-        for group in self._grouping.groups:
-            for value in self._grouping.aux_values(group):
-                readers.setdefault(value, []).append(group)
-        for value in self._tensors:
-            if len(readers.get(value, ())) > 1:
-                yield tuple(readers[value])
 
-
-def _mask(groups: Iterable[GroupId]) -> int:
-    return sum(1 << group for group in groups)
+def _several(mask: int) -> bool:
+    """Whether a bit mask has more than one group."""
+    return bool(mask & (mask - 1))
 
 
 def _reduction_signature(expr: Expr) -> Signature:

@@ -154,11 +154,12 @@ def one_by_one(plan: Any, inputs: Sequence[Any]) -> dict[str, Callable[..., Any]
         return {}
     evaluate: Any = importlib.import_module("fuser_lab.runtime.evaluate")
     library = "torch" if any(type(value).__module__.partition(".")[0] == "torch" for value in inputs) else "NumPy"
+    with_seeds: Any = importlib.import_module("fuser_lab.runtime.generator").with_seeds
     names = [value.name for value in plan.fusion.inputs]
     outputs = [value.name for value in plan.fusion.outputs if value not in plan.fusion.hidden]
 
     def run(*values: Any) -> list[Any]:
-        found = evaluate.evaluate_segment(plan.fusion, dict(zip(names, values, strict=True)))
+        found = evaluate.evaluate_segment(plan.fusion, dict(zip(names, with_seeds(plan.fusion, values), strict=True)))
         return [found[name] for name in outputs]
 
     return {f"{library}, op by op": run}
