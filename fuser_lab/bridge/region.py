@@ -114,6 +114,12 @@ class Region(ABC):
         """Abstract inputs of the definition."""
         return self.recorded.specs
 
+    @property
+    def evaluated(self) -> tuple[Node, ...]:
+        """The calls that the array library evaluates, because no kernel computes them; views cost it nothing."""
+        nodes = [self.call_nodes[place] for place in sorted(self.recorded.evaluated)]
+        return tuple(node for node in nodes if target_of(node) not in ALIASES)
+
     @functools.cached_property
     def ops(self) -> tuple[RegionOp, ...]:
         """The ops with their origins and tensors, in order."""
