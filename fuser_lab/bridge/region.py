@@ -116,9 +116,8 @@ class Region(ABC):
 
     @property
     def evaluated(self) -> tuple[Node, ...]:
-        """The calls that the array library evaluates, because no kernel computes them; views cost it nothing."""
-        nodes = [self.call_nodes[place] for place in sorted(self.recorded.evaluated)]
-        return tuple(node for node in nodes if target_of(node) not in ALIASES)
+        """The calls that the array library evaluates, because no kernel computes them."""
+        return tuple(self.call_nodes[place] for place in sorted(self.recorded.evaluated))
 
     @functools.cached_property
     def ops(self) -> tuple[RegionOp, ...]:

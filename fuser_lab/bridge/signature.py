@@ -109,7 +109,7 @@ class Recorded:
         return frozenset(place for place, names in enumerate(self.made) if not tensors.isdisjoint(names))
 
     def _evaluated_tensors(self) -> frozenset[str]:
-        """Return the tensors of segments without kernels, of each only those that keep it from having one."""
+        """Return the tensors that segments without kernels compute, of each only those that keep it from having one."""
         if all(expr.kind in _ALWAYS_IN_KERNELS for expr in self.definition.fusion.exprs):
             return frozenset()  # without a plan
         try:
@@ -117,10 +117,13 @@ class Recorded:
         except FuserLabError:  # it is raised again, and reported, where the region runs
             return frozenset()
         found: set[str] = set()
-        for segment in segments:
-            if segment.scheduler is SchedulerType.NO_OP or not evaluated_because(segment.fusion, segment.scheduler):
+        for part in segments:
+            # The library makes views, which cost it nothing.
+            exprs = [expr for expr in part.fusion.exprs if not (expr.kind.is_view or expr.op.name == "select")]
+            if not exprs or part.scheduler is SchedulerType.NO_OP:
                 continue
-            exprs = segment.fusion.exprs
+            if not evaluated_because(part.fusion, part.scheduler):
+                continue
             alone = [expr for expr in exprs if expr.kind in _NEVER_IN_KERNELS] or exprs
             found.update(tensor.name for expr in alone for tensor in expr.tensor_outputs)
         return frozenset(found)

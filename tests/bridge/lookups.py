@@ -146,7 +146,7 @@ LOOKUPS: dict[str, Lookup] = {
         for how in ("sum", "max", "mean")
     },
     "segment_reduce, backward": _trained(functools.partial(_segments, how="sum"), VALUES, _lengths),
-    "unique": _of(lambda i: torch.unique(i), COUNTS),
+    "unique": _of(torch.unique, COUNTS),
     "unique with inverse": _of(lambda i: torch.unique(i, return_inverse=True)[1], COUNTS),
     "bincount": _of(lambda i: torch.bincount(i, minlength=512), COUNTS),
     "bincount with weights": _of(lambda i, v: torch.bincount(i, v, minlength=512), COUNTS, LINE),

@@ -1,13 +1,13 @@
 """``python -m tests.bridge.torch_samples rows.jsonl`` runs samples of torch's op database through the backend.
 
-Each sample of each op runs in eager mode and through ``torch.compile(backend="fuser_lab")``, forward and, where eager has
-gradients, backward. Compared are values, dtypes and strides; a row also says which regions failed and which calls of
-regions the array library evaluates. Where strides differ from eager's, those of ``backend="aot_eager"`` are compared:
-some ops of torch have other strides when they are traced.
+Each sample of each op runs in eager mode and through ``torch.compile(backend="fuser_lab")``, forward and, where eager
+has gradients, backward. Compared are values, dtypes and strides; a row also says which regions failed and which calls
+of regions the array library evaluates. Strides that differ from eager's are compared with those of
+``backend="aot_eager"``, because some ops of torch have other strides when they are traced.
 
-The file holds one row per op and is continued by the next run. Worker processes take one op after another; a worker that
-crashes or exceeds ``--limit`` seconds on one op is replaced, and the op's row says so. ``--report`` prints the rows that
-are not right.
+The file holds one row per op and is continued by the next run. A worker process takes one op after another; if it
+crashes or exceeds ``--limit`` seconds on one op, it is replaced, and the op's row says so. ``--report`` prints the
+rows that are not right.
 """
 
 import argparse
@@ -161,9 +161,8 @@ def row_of(op: Any, samples: int, dtype: str, *, reference: bool, columns: bool)
     kind = getattr(torch, dtype)
     row: dict[str, Any] = {"op": named(op), "dtype": dtype, "samples": 0, "defects": []}
     if reference:
-        from tests.bridge.samples import by_reference
-
         from fuser_lab.bridge.torch_region import TorchRegion
+        from tests.bridge.samples import by_reference
 
         TorchRegion._run = by_reference
         TorchRegion.kernels = lambda _: ()
@@ -191,7 +190,8 @@ def work(chosen: Any) -> None:
     torch.set_num_threads(1)
     ops = {named(op): op for op in database()}
     for line in sys.stdin:
-        row = row_of(ops[line.strip()], chosen.samples, chosen.dtype, reference=chosen.reference, columns=chosen.columns)
+        row = row_of(
+            ops[line.strip()], chosen.samples, chosen.dtype, reference=chosen.reference, columns=chosen.columns)
         print("@@" + json.dumps(row), flush=True)
 
 
@@ -200,7 +200,7 @@ class Worker:
 
     def __init__(self, chosen: Any) -> None:
         words = [sys.executable, "-m", "tests.bridge.torch_samples", "-", "--work", "--samples", str(chosen.samples),
-                 "--dtype", chosen.dtype, *(["--reference"] if chosen.reference else []), *(["--columns"] if chosen.columns else [])]
+                 "--dtype", chosen.dtype, *["--reference"] * chosen.reference, *["--columns"] * chosen.columns]
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 

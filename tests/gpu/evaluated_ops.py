@@ -29,8 +29,7 @@ torch = needs("torch")
 
 DTYPES = tuple(dtype for dtype in TORCH_OF if dtype is not DataType.Index)
 POSITIONS = tuple(dtype for dtype in DTYPES if dtype.is_integral)
-READ_AT_POSITIONS = frozenset({OpKind.INDEXING, OpKind.SCATTER})
-# Factories and casts, which move no data that torch would have to index.
+# Views and casts, for which ops name no function of torch.
 BY_TORCH = ("cast", "set", "permute", "broadcast", "squeeze", "expand", "reshape", "slice", "select")
 
 
@@ -52,7 +51,7 @@ def cases() -> Iterator[Case]:
     """The legal samples of all dtypes, and those that only move to another dtype of positions."""
     for entry in ops():
         for sample in entry.samples:
-            at = {n for n, arg in enumerate(sample.args) if entry.kind in READ_AT_POSITIONS and is_position(entry, n, arg)}
+            at = {n for n, arg in enumerate(sample.args) if is_position(entry, n, arg)}
             for dtype in DTYPES:
                 yield Case(op=entry.name, dtype=dtype, sample=_in(sample, dtype, set(range(len(sample.args))) - at))
             for dtype in POSITIONS if at else ():
@@ -61,7 +60,9 @@ def cases() -> Iterator[Case]:
 
 def is_position(entry: OpDef, place: int, arg: Arg) -> bool:
     """Whether an operand of a read or write holds positions."""
-    return arg.dtype.is_integral and place == (0 if entry.name == "embedding_fwd" else 1)
+    if entry.kind not in {OpKind.INDEXING, OpKind.SCATTER} or not arg.dtype.is_integral:
+        return False
+    return place == (0 if entry.name == "embedding_fwd" else 1)
 
 
 def _in(sample: Sample, dtype: DataType, places: set[int]) -> Sample:
