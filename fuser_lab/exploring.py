@@ -76,7 +76,7 @@ def explore(
         if profile is not None:
             msg = "explore: a profile is of one plan, given a captured model; explore the plan that was profiled."
             raise ArgumentTypeError(msg)
-        return ModelExplorer(fd, title or headline(fd.graphs), strategies=_EXPLORED)
+        return ModelExplorer(fd, title or headline(fd.graphs, fd.graph_breaks), strategies=_EXPLORED)
     notes: list[str] = []
     given = None if inputs is None else flattened(inputs)
     if given is not None and (not given or any(isinstance(v, TensorSpec) for v in given)):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fuser_lab.bridge.annotations import Names, Pattern, homes_of
 from fuser_lab.bridge.decompositions import table
 from fuser_lab.bridge.flat import FlatGraph
+from fuser_lab.bridge.lowerings.matmul import MATMULS
 from fuser_lab.bridge.partition import Left, Partition, Wishes, partitioned, prepare
 from fuser_lab.bridge.region import Region
 from fuser_lab.bridge.repeats import merged
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Region)
 
 _KEPT_SIZES = 64
+_OP = re.compile(r"\baten\.\w+(?:\.\w+)?")
 _KINDS_OF_BREAKS = ("Failed to trace builtin operator", "Dynamic shape operator")
 
 
@@ -66,16 +68,23 @@ class CapturedGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphBreak:
-    """Where torch ended a graph, and why."""
+    """Where torch ended a graph, and why; ``op`` is the op that it runs there, in no graph, if it names one."""
 
     reason: str
     place: str
     graph: int = 0  # the number of the graph that ends
+    op: str = ""
+
+    @property
+    def why_outside(self) -> str:
+        """Why the op is in no graph."""
+        return f"torch runs it between two graphs: {self.reason}"
 
     def __str__(self) -> str:
         """Return one sentence."""
         where = f" at {self.place}" if self.place else ""
-        return f"the graph ends{where}, and another graph follows: {self.reason}"
+        between = f"torch runs {self.op or 'what is'} between them"
+        return f"the graph ends{where}, and another graph follows; {between}: {self.reason}"
 
 
 class Capture:
@@ -102,9 +111,12 @@ class Capture:
         frames = [frame for frame in reason.user_stack or () if frame is not None]
         place = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
         clause = _clause(str(reason.reason))
+        named = _OP.search(clause)
         self.names.is_whole = False
         with self._lock:
-            self.breaks.append(GraphBreak(reason=clause, place=place, graph=len(self.graphs)))
+            self.breaks.append(
+                GraphBreak(reason=clause, place=place, graph=len(self.graphs), op=named[0] if named else ""),
+            )
         return True
 
 
@@ -186,8 +198,26 @@ def _boxed(graph: Any) -> Callable[[list[Any]], Any]:
 
 def captured(gm: Any, kind: str, capture: Capture) -> CapturedGraph:
     """Return a graph of ATen ops with known sizes, with its regions; the graph module is modified."""
-    found = partitioned(gm, capture.options.wishes, prepare(gm))
-    return _with_regions(gm, kind, *_regions_of(gm, found, capture), capture.options.wishes.max_region_ops)
+    _, regions, left = _with_kernels(gm, prepare(gm), capture)
+    return _with_regions(gm, kind, regions, left, capture.options.wishes.max_region_ops)
+
+
+def _with_kernels(
+    gm: Any, begins: Sequence[Node], capture: Capture,
+) -> tuple[Partition, list[TorchRegion], list[Left]]:
+    """Return the parts of a graph after `prepare` whose ops have kernels, as regions too, and the nodes left to torch.
+
+    Whether a scan or a read at positions has a kernel depends on its neighbours, so the plans of regions say it. Matrix
+    products are in regions only if the user wishes it.
+    """
+    evaluated: set[Node] = set()
+    while True:
+        found = partitioned(gm, capture.options.wishes, begins, evaluated)
+        regions, left = _regions_of(gm, found, capture)
+        more = {node for region in regions for node in region.evaluated if target_of(node) not in MATMULS} - evaluated
+        if not more:
+            return found, regions, left
+        evaluated |= more
 
 
 def _regions_of(
@@ -351,7 +381,7 @@ class _Sizes:
         if self._symbolic is not None or self._whole is not None:
             return
         try:
-            symbolic = SymbolicGraph(self._gm, args, self._capture.options.wishes)
+            symbolic = SymbolicGraph(self._gm, args, lambda gm, begins: _with_kernels(gm, begins, self._capture)[0])
         except Exception:  # noqa: BLE001 - torch says in many ways that a size is not known
             self._whole = _left_whole(self._gm, self._kind, "some sizes remain symbolic, as in nested tensors")
             self._capture.add(self._whole)

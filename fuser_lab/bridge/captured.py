@@ -48,7 +48,7 @@ class Captured(ABC):
     @property
     def shares(self) -> Shares:
         """How many calls are in regions, and how many are not."""
-        return shares_of(self.graphs)
+        return shares_of(self.graphs, self.graph_breaks)
 
     def costs(self) -> ModelCosts:
         """Return the bytes that cuts move between segments: by module, by reason, and the most expensive boundaries."""

@@ -1,4 +1,4 @@
-"""Decompositions that torch lacks: gradients of weight norm and pools, bags of embeddings, fake quantization, lists."""
+"""Decompositions that torch lacks: the gradient of weight norm, fake quantization, and ops on lists."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +14,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     written: dict[str, Callable[..., Any]] = {
         "_weight_norm_interface_backward": _weight_norm_backward,
         "fake_quantize_per_tensor_affine_cachemask": _fake_quantize,
-        "adaptive_max_pool2d_backward": _max_pool2d_backward,
-        "adaptive_max_pool3d_backward": _max_pool3d_backward,
-        "max_pool3d_with_indices_backward": _max_pool3d_backward,
-        "_embedding_bag": _embedding_bag,
-        "_embedding_bag_forward_only": _embedding_bag,
-        "_embedding_bag_backward": _embedding_bag_backward,
     }
     return {getattr(aten, name).default: function for name, function in written.items()} | _of_lists()
 
@@ -40,57 +34,6 @@ def _fake_quantize(x: Any, scale: float, zero_point: int, least: int, most: int)
     step = np.float32(scale)
     steps = (x * float(1 / step)).round() + zero_point
     return (steps.clamp(least, most) - zero_point) * float(step), (steps >= least) & (steps <= most)
-
-
-def _max_pool2d_backward(gradient: Any, x: Any, *given: Any) -> Any:
-    return _at_extremes(gradient, x, given[-1], 2)
-
-
-def _max_pool3d_backward(gradient: Any, x: Any, *given: Any) -> Any:
-    return _at_extremes(gradient, x, given[-1], 3)
-
-
-def _at_extremes(gradient: Any, x: Any, indices: Any, count: int) -> Any:
-    """Return zeros with a gradient added at the indices of extremes, in the last axes."""
-    flat = x.new_zeros(x.shape).flatten(-count)
-    return flat.scatter_add(-1, indices.flatten(-count), gradient.flatten(-count)).view(x.shape)
-
-
-def _embedding_bag(
-    weight: Any, indices: Any, offsets: Any, by_frequency: bool = False, mode: int = 0, sparse: bool = False,
-    scales: Any = None, with_end: bool = False, padding: int = -1,
-) -> Any:
-    """Return ``(sums or means of rows, bag of each row, rows in each bag, extremes)``; extremes are torch's."""
-    if mode == _LARGEST or sparse or by_frequency:
-        return NotImplemented
-    bags = offsets.shape[0] - int(with_end)
-    steps = indices.new_zeros(indices.shape[0] + 1).index_add(0, offsets, offsets.new_ones(offsets.shape[0]))
-    bag = (steps.cumsum(0)[:-1] - 1).clamp(0, bags - 1)
-    counted = weight.new_ones(indices.shape[0]) if padding < 0 else (indices != padding).to(weight.dtype)
-    rows = weight[indices] * (counted if scales is None else counted * scales)[:, None]
-    found = weight.new_zeros(bags, weight.shape[1]).index_add(0, bag, rows)
-    size = weight.new_zeros(bags).index_add(0, bag, counted)
-    if mode == _MEAN:
-        found = found / size.clamp(min=1)[:, None]
-    return found, bag, size.to(indices.dtype), indices.new_zeros(0)
-
-
-_MEAN, _LARGEST = 1, 2
-
-
-def _embedding_bag_backward(
-    gradient: Any, indices: Any, offsets: Any, bag: Any, size: Any, extremes: Any, count: int, by_frequency: bool,
-    mode: int, sparse: bool, scales: Any, padding: int = -1,
-) -> Any:
-    if mode == _LARGEST or sparse or by_frequency:
-        return NotImplemented
-    if mode == _MEAN:
-        gradient = gradient / size.clamp(min=1).to(gradient.dtype)[:, None]
-    rows = gradient[bag]
-    if padding >= 0:
-        rows = rows * (indices != padding).to(rows.dtype)[:, None]
-    rows = rows if scales is None else rows * scales[:, None]
-    return gradient.new_zeros(count, gradient.shape[1]).index_add(0, indices, rows)
 
 
 def _of_lists() -> dict[Any, Callable[..., Any]]:

@@ -58,8 +58,8 @@ class CapturedModel(Captured):
 
     @property
     def left_to_torch(self) -> tuple[LeftOver, ...]:
-        """The ops that torch runs: how often, why, and the source line of the first one."""
-        return left_rows(self.graphs)
+        """The ops that torch runs, in graphs and between them: how often, why, and the source line of the first one."""
+        return left_rows(self.graphs, self.graph_breaks)
 
     def run(self, *inputs: Any, **keywords: Any) -> Any:
         """Return the function's results, computed by regions and by torch; gradients flow if they were captured."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from fuser_lab.bridge.partition import NO_KERNEL
 from fuser_lab.report.units import plural
 
 if TYPE_CHECKING:
@@ -42,14 +43,20 @@ class LeftOver:
         return f"{self.count} × {self.op}: {self.reason}{where}"
 
 
-def left_rows(graphs: Sequence["CapturedGraph"]) -> tuple[LeftOver, ...]:
-    """Return the ops left to torch, the most frequent first; free views come last."""
+def left_rows(
+    graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] = (),
+) -> tuple[LeftOver, ...]:
+    """Return the ops left to torch, in graphs and between them, the most frequent first; free views come last."""
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], str] = {}
     for graph in graphs:
         for left in graph.left:
             counts[left.op, left.reason] += 1
             first.setdefault((left.op, left.reason), str(left.origin))
+    for one in breaks:
+        if one.op:
+            counts[one.op, one.why_outside] += 1
+            first.setdefault((one.op, one.why_outside), one.place)
     rows = [LeftOver(op, count, why, first[op, why]) for (op, why), count in counts.items()]
     return tuple(sorted(rows, key=lambda row: (row.is_free, -row.count, row.op)))
 
@@ -63,19 +70,21 @@ def is_free(reason: str) -> bool:
 class Shares:
     """How many calls of the captured graphs are in regions, and why the others are not."""
 
-    in_regions: int
+    in_regions: int  # computed by kernels of regions
     free: int  # views at the edges of regions, and views and constants without other ops
     own_kernels: int  # matrix products, attention, convolutions, random numbers
     others: int
+    evaluated: int = 0  # in regions, but evaluated by the array library, because no kernel computes them
+    outside: int = 0  # run by the library between two graphs
 
     @property
     def fused(self) -> float:
         """The share in regions of the calls that are neither free nor have their own kernels."""
-        return self.in_regions / max(1, self.in_regions + self.others)
+        return self.in_regions / max(1, self.in_regions + self.others + self.evaluated + self.outside)
 
 
-def shares_of(graphs: Sequence["CapturedGraph"]) -> Shares:
-    """Return the distribution of calls."""
+def shares_of(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] = ()) -> Shares:
+    """Return the distribution of calls; those of a region that failed are not in it."""
     free = own = others = 0
     for graph in graphs:
         for left in graph.left:
@@ -86,7 +95,12 @@ def shares_of(graphs: Sequence["CapturedGraph"]) -> Shares:
                 own += 1
             elif left.op != "getitem":
                 others += 1
-    return Shares(sum(len(region) for graph in graphs for region in graph.regions), free, own, others)
+    regions = [region for graph in graphs for region in graph.regions]
+    whole = [region for region in regions if region.failed is None]
+    others += sum(len(region) for region in regions if region.failed is not None)
+    evaluated = sum(len(region.evaluated) for region in whole)
+    outside = sum(bool(one.op) for one in breaks)
+    return Shares(sum(map(len, whole)) - evaluated, free, own, others, evaluated, outside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +135,30 @@ def region_rows(regions: Sequence["Region"]) -> tuple[RegionRow, ...]:
     return tuple(map(RegionRow, map(tuple, equal.values())))
 
 
-def headline(graphs: Sequence["CapturedGraph"]) -> str:
+def headline(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] = ()) -> str:
     """Return a line with the numbers of graphs and regions, and the distribution of ops."""
     regions = [region for graph in graphs for region in graph.regions]
     distinct = len({region.signature for region in regions})
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(graph.kind for graph in graphs).items())
-    shares = shares_of(graphs)
+    shares = shares_of(graphs, breaks)
     library = graphs[0].library if graphs else "torch"
     equal = f" ({distinct} distinct)" if distinct < len(regions) else ""
     clauses = [
-        f"{plural(len(regions), 'region')}{equal} with {plural(shares.in_regions, 'op')}" if regions else "no regions",
+        f"{plural(len(regions), 'region')}{equal} with {plural(sum(map(len, regions)), 'op')}" if regions
+        else "no regions",
     ]
-    left = ((shares.own_kernels, "with kernels of its own"), (shares.others, "without a lowering here"))
+    if shares.evaluated:
+        clauses.append(f"the array library evaluates {shares.evaluated} of these, for which there is no kernel")
+    failed = sum(len(region) for region in regions if region.failed is not None)
+    unlowered = shares.others - failed
+    without = sum(left.reason == NO_KERNEL for graph in graphs for left in graph.left)
+    left = (
+        (shares.own_kernels, "with kernels of its own"), (unlowered - without, "without a lowering here"),
+        (without, "without a kernel here"), (failed, "of regions that failed"), (shares.outside, "between graphs"),
+    )
     if any(count for count, _ in left):
         parts = [f"{plural(count, 'op')} {which}" for count, which in left if count]
-        clauses.append(f"{library} runs {' and '.join(parts)}")
+        clauses.append(f"{library} runs {', '.join(parts[:-1])}{' and ' * (len(parts) > 1)}{parts[-1]}")
     if shares.free:
         some = f"{shares.free} views and constants cost" if shares.free > 1 else "1 view or constant costs"
         clauses.append(f"{some} nothing")
@@ -144,14 +167,14 @@ def headline(graphs: Sequence["CapturedGraph"]) -> str:
 
 def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> str:
     """Return the map of a model as text."""
-    lines = [headline(graphs), *(str(one) for one in breaks)]
+    lines = [headline(graphs, breaks), *(str(one) for one in breaks)]
     for graph in graphs:
         lines.append(f"{graph.kind}:" if graph.regions else f"{graph.kind}: no regions")
         lines += [
             f"  {row.label}" + (f"; {graph.library} runs it: {row.region.failed}" if row.region.failed else "")
             for row in region_rows(graph.regions)[:MOST_LINES]
         ]
-    rows = left_rows(graphs)
+    rows = left_rows(graphs, breaks)
     if rows:
         lines += [f"left to {graphs[0].library}:", *(f"  {row}" for row in rows[:MOST_LINES])]
     return "\n".join(lines)
@@ -159,7 +182,7 @@ def model_text(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
 
 def model_html(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]) -> str:
     """Return a model's map as static HTML: a table of regions for each graph, and one of the ops not in them."""
-    parts = [f"<p>{escape(headline(graphs))}</p>", *(f"<p>{escape(str(one))}</p>" for one in breaks)]
+    parts = [f"<p>{escape(headline(graphs, breaks))}</p>", *(f"<p>{escape(str(one))}</p>" for one in breaks)]
     for graph in graphs:
         rows = "".join(
             f"<tr><td>{row.region.index}</td><td>{row.count}</td><td>{len(row.region)}</td>"
@@ -172,7 +195,7 @@ def model_html(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"]
     left = "".join(
         f"<tr><td>{escape(row.op)}</td><td>{row.count}</td><td>{escape(row.reason)}</td>"
         f"<td>{escape(row.origin)}</td></tr>"
-        for row in left_rows(graphs)
+        for row in left_rows(graphs, breaks)
     )
     if left:
         head = f"<tr><th>left to {graphs[0].library}</th><th>count</th><th>why</th><th>first line</th></tr>"

@@ -1,7 +1,7 @@
 """Which nodes of a graph become regions, and why the others are left to torch."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,10 +26,7 @@ from fuser_lab.bridge.traced import (
 )
 
 FREE_VIEW = "a view at the edge of a region costs torch nothing"
-# Ops without a kernel in a region whose fusion would not save memory traffic; torch's own kernels are faster.
-_OWN_KERNELS = {
-    "aten.embedding_dense_backward.default": "in a region the array library would evaluate it, and torch has a kernel",
-}
+NO_KERNEL = "in a region the array library would evaluate it, and torch has a kernel"
 
 _SPLITS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int"})
 
@@ -180,13 +177,16 @@ def reason_for(node: Node, wishes: Wishes) -> str | None:
     return "a size is a symbol" if call is None else refusal(call)
 
 
-def partitioned(gm: Any, wishes: Wishes, begins: Sequence[Node]) -> Partition:
+def partitioned(
+    gm: Any, wishes: Wishes, begins: Sequence[Node], evaluated: Collection[Node] = (),
+) -> Partition:
     """Return the regions of a graph after `prepare`, and the nodes left to torch.
 
-    Regions are convex and acyclic, and each is within one section.
+    Regions are convex and acyclic, and each is within one section. ``evaluated`` are nodes for which regions have no
+    kernel.
     """
     reasons = {
-        node: reason_for(node, wishes) or _OWN_KERNELS.get(target_of(node))
+        node: reason_for(node, wishes) or (NO_KERNEL if node in evaluated else None)
         for node in gm.graph.nodes if node.op == "call_function"
     }
     section, number = {}, 0

@@ -114,6 +114,11 @@ class Region(ABC):
         """Abstract inputs of the definition."""
         return self.recorded.specs
 
+    @property
+    def evaluated(self) -> tuple[Node, ...]:
+        """The calls that the array library evaluates, because no kernel computes them."""
+        return tuple(self.call_nodes[place] for place in sorted(self.recorded.evaluated))
+
     @functools.cached_property
     def ops(self) -> tuple[RegionOp, ...]:
         """The ops with their origins and tensors, in order."""

@@ -58,10 +58,10 @@ def _rounded(torch: Any, graph: Any, inputs: Sequence[Any], run: int) -> Sequenc
             generators[device] = torch.Generator(device).manual_seed(run)
         noise = torch.rand(value.shape, generator=generators[device], device=device, dtype=torch.float64)
         wide, unit = value.double(), torch.finfo(value.dtype).eps
-        other = wide * (1 + _ROUNDING * unit * (2 * noise - 1))
-        # Small whole numbers are counts, masks or results of round, which have no rounding errors.
-        is_exact = (wide == wide.round()) & (wide.abs() < _EXACT / unit)
-        return torch.where(is_exact, wide, other).to(value.dtype)
+        # Tensors of small whole numbers are counts, masks or results of round, which have no rounding errors.
+        if torch.equal(wide, wide.round()) and not (wide.abs() >= _EXACT / unit).any():
+            return value
+        return (wide * (1 + _ROUNDING * unit * (2 * noise - 1))).to(value.dtype)
 
     class Rounded(torch.fx.Interpreter):  # type: ignore[misc] - torch is imported lazily
         def run_node(self, n: Any) -> Any:

@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any
 from fuser_lab.bridge.annotations import Home
 from fuser_lab.bridge.lowerings import DTYPES, Call, TracedTensor, record
 from fuser_lab.bridge.traced import Node, call_of, held, is_node, plain, target_of
+from fuser_lab.codegen.generate import evaluated_because
+from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.strides import describe_strides
+from fuser_lab.errors import FuserLabError
 from fuser_lab.fusion_definition import FusionDefinition
+from fuser_lab.ir import OpKind
 from fuser_lab.passes import AllocationDomain
 from fuser_lab.plan import Plan
 from fuser_lab.plan.kept_results import tuned_state
@@ -31,6 +35,9 @@ if TYPE_CHECKING:
     from fuser_lab.runtime.executor import PreparedPlan
 
 _KEPT = 1024
+_NEVER_IN_KERNELS = frozenset({OpKind.SCATTER, OpKind.SORT, OpKind.MATMUL, OpKind.ATTENTION})
+# Whether reads at positions and scans are in a kernel depends on their neighbours.
+_ALWAYS_IN_KERNELS = frozenset(OpKind) - _NEVER_IN_KERNELS - {OpKind.INDEXING, OpKind.SCAN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +101,32 @@ class Recorded:
                 self.definition, self.specs, strategy=cutting.strategy, target=cutting.target, options=cutting.options,
             )
             return replace(plan, shared=self.shared)
+
+    @functools.cached_property
+    def evaluated(self) -> frozenset[int]:
+        """The indices of the calls that the array library evaluates, because no kernel computes them."""
+        tensors = self._evaluated_tensors()
+        return frozenset(place for place, names in enumerate(self.made) if not tensors.isdisjoint(names))
+
+    def _evaluated_tensors(self) -> frozenset[str]:
+        """Return the tensors that segments without kernels compute, of each only those that keep it from having one."""
+        if all(expr.kind in _ALWAYS_IN_KERNELS for expr in self.definition.fusion.exprs):
+            return frozenset()  # without a plan
+        try:
+            segments = self.plan.segments
+        except FuserLabError:  # it is raised again, and reported, where the region runs
+            return frozenset()
+        found: set[str] = set()
+        for part in segments:
+            # The library makes views, which cost it nothing.
+            exprs = [expr for expr in part.fusion.exprs if not (expr.kind.is_view or expr.op.name == "select")]
+            if not exprs or part.scheduler is SchedulerType.NO_OP:
+                continue
+            if not evaluated_because(part.fusion, part.scheduler):
+                continue
+            alone = [expr for expr in exprs if expr.kind in _NEVER_IN_KERNELS] or exprs
+            found.update(tensor.name for expr in alone for tensor in expr.tensor_outputs)
+        return frozenset(found)
 
     def prepared(self, target: str) -> "PreparedPlan":
         """Return the plan compiled for a target; the array library evaluates what a compiler refuses."""

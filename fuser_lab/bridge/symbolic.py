@@ -6,13 +6,13 @@ it shares kernels among all sizes that lower to the same statements.
 """
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fuser_lab.bridge.lowerings import refusal
 from fuser_lab.bridge.masks import dropout_mask, mask_layout
-from fuser_lab.bridge.partition import Left, Partition, Wishes, partitioned, prepare
+from fuser_lab.bridge.partition import Left, Partition, prepare
 from fuser_lab.bridge.requirement import torch_for
 from fuser_lab.bridge.traced import SYMBOLIC, Node, call_of, origin_of, target_of
 from fuser_lab.codegen.varying import SharedKernels
@@ -43,9 +43,12 @@ class SymbolicGraph:
         The kernels of each region, at all sizes.
     """
 
-    def __init__(self, gm: Any, args: Sequence[Any], wishes: Wishes) -> None:
+    def __init__(
+        self, gm: Any, args: Sequence[Any], partition: Callable[[Any, Sequence[Node]], Partition],
+    ) -> None:
         """Capture a graph module without changing it; ``args`` are the arguments of one call.
 
+        ``partition`` finds the regions of a graph with known sizes, given the first nodes of its sections.
         An error means that some size cannot be computed from the sizes of arguments.
         """
         torch = self._torch = torch_for("fuser_lab.bridge")
@@ -69,7 +72,7 @@ class SymbolicGraph:
         begins = set(prepare(self._module))
         sized, copies = self._sized(values)
         of = {copy: node for node, copy in copies.items()}
-        found = partitioned(sized, wishes, [copies[node] for node in begins])
+        found = partition(sized, [copies[node] for node in begins])
         self._left = tuple(replace(left, node=of[left.node]) for left in found.left)
         self._regions = tuple(tuple(of[node] for node in region) for region in found.regions)
         known: dict[str, SharedKernels] = {}

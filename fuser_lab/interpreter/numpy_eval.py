@@ -127,7 +127,7 @@ def _typed(array: Any, value: Val, *, exact: bool) -> Array:
         raise AssertionError(msg)
     wanted = value.dtype.numpy
     if exact and value.dtype.is_reduced_float:
-        return narrowed(result, value.dtype)
+        return np.asarray(narrowed(result, value.dtype))
     if not exact and value.dtype.is_float:
         wanted = np.dtype(np.float64)
     elif not exact and value.dtype.is_complex:

@@ -82,7 +82,7 @@ def _reference_embedding(index: Array, table: Array, *values: Any, options: tupl
     rows = table[checked_positions("embedding_fwd", index, table.shape[0])]
     if "max_norm" not in given:
         return rows
-    wide = rows.astype(np.float64)
+    wide = rows.astype(np.complex128 if rows.dtype.kind == "c" else np.float64)
     limit, order = float(given["max_norm"]), float(given.get("norm_type", 2.0))
     norm = np.linalg.norm(np.abs(wide), ord=order, axis=-1, keepdims=True)
     return np.where(norm > limit, wide * (limit / (norm + 1e-7)), wide).astype(table.dtype)
@@ -93,6 +93,9 @@ def _library_embedding(torch: Any, index: Any, table: Any, *values: Any, options
     places = checked_positions_torch(torch, "embedding_fwd", index, table.shape[0])
     if "max_norm" not in given:
         return moved(torch, table, lambda data: data[places])
+    if not table.is_floating_point():
+        msg = f"rows of {table.dtype} are not scaled"
+        raise NotImplementedError(msg)
     # torch scales the rows of the table in place; here operands are never modified.
     limit, order = float(given["max_norm"]), float(given.get("norm_type", 2.0))
     return torch.nn.functional.embedding(places, table.clone(), max_norm=limit, norm_type=order)

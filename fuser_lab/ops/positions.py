@@ -85,6 +85,13 @@ def moved(torch: Any, x: Any, move: Callable[..., Any], *others: Any) -> Any:
     return move(x, *others)
 
 
+def filled(torch: Any, value: Any, like: Any) -> Any:
+    """Return a tensor, or a number as a 0-d tensor of another one's dtype and device."""
+    if torch.is_tensor(value):
+        return value
+    return torch.as_tensor(value.item() if isinstance(value, np.generic) else value, dtype=like.dtype).to(like.device)
+
+
 def new_axis(axis: IterDomain, axes: AxisFactory) -> IterDomain:
     """Return an axis of another's size whose elements may all differ."""
     size = axis.visible_extent

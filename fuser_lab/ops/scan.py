@@ -9,6 +9,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import whole
+from fuser_lab.ops.positions import filled, moved
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.reduction import MAX, MIN, PROD, SUM
 from fuser_lab.ops.registry import (
@@ -81,18 +82,20 @@ def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Re
     return (Result(tensor.dtype, scanned_domain(tensor, _dim(attrs), axes)),)
 
 
-# Types that torch can order only after an order-preserving map to int64.
 _HIGH_BIT = -(1 << 63)
 
 
 def ordered(torch: Any, x: Any) -> Any:
-    """Return a torch tensor whose elements compare like those of ``x`` in all sorts and scans of torch."""
-    return x.view(torch.int64) ^ _HIGH_BIT if x.dtype is torch.uint64 else x
+    """Return a torch tensor whose elements compare like those of ``x``, in a dtype that torch sorts and scans."""
+    if x.dtype is torch.uint64:
+        return x.view(torch.int64) ^ _HIGH_BIT
+    wide = {torch.bool: torch.uint8}.get(x.dtype, torch.float32 if "float8" in str(x.dtype) else x.dtype)
+    return x.to(wide)
 
 
 def unordered(torch: Any, x: Any, dtype: Any) -> Any:
     """Undo `ordered`."""
-    return (x ^ _HIGH_BIT).view(torch.uint64) if dtype is torch.uint64 else x
+    return (x ^ _HIGH_BIT).view(torch.uint64) if dtype is torch.uint64 else x.to(dtype)
 
 
 def _torch_sum(torch: Any, x: Any, dim: int) -> Any:
@@ -162,8 +165,8 @@ def _scan(
         if init is None:
             return library(torch, x, dim)
         shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
-        first = torch.as_tensor(init, dtype=x.dtype, device=x.device).expand(shape)
-        return library(torch, torch.cat([first, x], dim), dim).narrow(dim, 1, x.shape[dim])
+        both = moved(torch, x, lambda *parts: torch.cat(parts[::-1], dim), filled(torch, init, x).expand(shape))
+        return library(torch, both, dim).narrow(dim, 1, x.shape[dim])
 
     misuses: tuple[Misuse, ...] = (
         Misuse(f"fd.ops.{name}(x)", "missing a required argument: 'dim'", ArgumentTypeError),

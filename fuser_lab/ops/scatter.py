@@ -12,6 +12,7 @@ from fuser_lab.ops.positions import (
     checked_positions,
     checked_positions_torch,
     dimension,
+    filled,
     indexed_axis,
     moved,
     new_axis,
@@ -87,7 +88,7 @@ def _reference_scatter(x: Array, index: Array, source: Any, *, dim: int) -> Arra
 
 def _library_scatter(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -> Any:
     places = checked_positions_torch(torch, "scatter", index, x.shape[dim])
-    values = source if torch.is_tensor(source) else torch.as_tensor(source, dtype=x.dtype, device=x.device)
+    values = filled(torch, source, x)
     values = values if values.ndim else values.expand(places.shape)
     return moved(torch, x, lambda data, new: torch.scatter(data, dim, places, new), values)
 
@@ -107,7 +108,7 @@ def _reference_scatter_add(x: Array, index: Array, source: Any, *, dim: int) -> 
 
 def _library_scatter_add(torch: Any, x: Any, index: Any, source: Any, *, dim: int) -> Any:
     places = checked_positions_torch(torch, "scatter_add", index, x.shape[dim])
-    values = source if torch.is_tensor(source) else torch.as_tensor(source, dtype=x.dtype, device=x.device)
+    values = filled(torch, source, x)
     values = values if values.ndim else values.expand(places.shape)
     return torch.scatter_add(x, dim, places, values)
 

@@ -160,10 +160,9 @@ def _reference_topk(x: Array, *, k: int, dim: int, largest: bool, sorted: bool) 
 
 def _library_topk(torch: Any, x: Any, *, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Any, Any]:
     del sorted  # always: which equal elements are found, and in which order, must not depend on the device
-    given = x.to(torch.uint8) if x.dtype is torch.bool else ordered(torch, x)
-    found = torch.sort(given, dim=dim, descending=largest, stable=True)
+    found = torch.sort(ordered(torch, x), dim=dim, descending=largest, stable=True)
     values, indices = (part.narrow(dim, 0, k).contiguous() if x.ndim else part for part in found)
-    return (values.to(torch.bool) if x.dtype is torch.bool else unordered(torch, values, x.dtype)), indices
+    return unordered(torch, values, x.dtype), indices
 
 
 _THREE = "fd.define_scalar(3, DataType.Int)"

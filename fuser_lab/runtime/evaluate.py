@@ -144,15 +144,23 @@ def detached(value: Any) -> Any:
 
 
 def _torch_expr(expr: Expr, operands: Sequence[Any], device: Any) -> tuple[Any, ...]:
-    """Return the results of one expression on a device, from torch if it has the op, else from NumPy on copies."""
+    """Return the results of one expression on a device, from torch if it has the op in these dtypes.
+
+    Otherwise NumPy computes them from copies: torch lacks, for example, integer products on a GPU, and most ops for
+    UInt64 and floats of 8 bits.
+    """
     torch = torch_module()
     library, view = OPS[expr.op.name].library, _BY_TORCH.get(expr.op.name)
     if all(is_torch(x) for x in operands[:1]):
-        if view is not None:
-            return (view(expr, *operands),)
-        if library is not None:
-            results = library(torch, *operands, **dict(expr.attrs))
-            return results if isinstance(results, tuple) else (results,)
+        try:
+            if view is not None:
+                return (view(expr, *operands),)
+            if library is not None:
+                results = library(torch, *operands, **dict(expr.attrs))
+                return results if isinstance(results, tuple) else (results,)
+        except RuntimeError as error:
+            if not _is_missing(error):
+                raise
     plain = [to_numpy(x) if is_torch(x) else x for x in operands]
     results = evaluate_expr(expr, plain)
     return tuple(from_numpy_as("torch", _owned(x)).to(device) for x in results)
@@ -167,7 +175,17 @@ def _written(expr: Expr, operands: Sequence[Any], target: Any) -> bool:
         return False
     if any(is_torch(x) and (x.requires_grad or may_overlap(x, target)) for x in operands):
         return False
-    return into(torch_module(), target, *operands, **dict(expr.attrs))
+    try:
+        return into(torch_module(), target, *operands, **dict(expr.attrs))
+    except RuntimeError as error:
+        if not _is_missing(error):
+            raise
+        return False
+
+
+def _is_missing(error: RuntimeError) -> bool:
+    """Whether an error says that torch has no kernel for a dtype; it does so before it launches anything."""
+    return isinstance(error, NotImplementedError) or "not implemented for" in str(error)
 
 
 def _owned(array: Any) -> Any:
@@ -203,6 +221,10 @@ def _select(expr: Expr, x: Any, index: Any) -> Any:
 
 
 def _cast(expr: Expr, x: Any) -> Any:
+    if expr.out.dtype.is_integral and not expr.tensor_inputs[0].dtype.is_integral:
+        # Torch's result for a number out of range depends on the device.
+        msg = f"a cast to {expr.out.dtype!r}"
+        raise NotImplementedError(msg)
     return x.to(getattr(torch_module(), TORCH_OF[expr.out.dtype]))
 
 

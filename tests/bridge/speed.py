@@ -5,7 +5,8 @@ are measured round-robin in one process. Ratios below 1 mean that fuser_lab is f
 CUDA events with a cold L2 cache, and the last column is the host time of a call, per segment.
 
 ``--set corpus`` takes the functions of tests/corpus/functions.py instead: losses, optimizers, quantization, images and
-more, in the sizes of real models (``--small``: in sizes for a laptop), forward, and forward with gradients.
+more, in the sizes of real models (``--small``: in sizes for a laptop), forward, and forward with gradients. ``--set
+lookups`` takes those of tests/bridge/lookups.py, which read, write, sort and scan at positions that are data.
 """
 
 import argparse
@@ -119,6 +120,15 @@ def of_corpus(*, small: bool) -> dict[str, Case]:
             compute=function.compute, inputs=functools.partial(inputs, function), backward=backward)
         for function in CAPTURED for backward in (False, True)[: 1 + function.gradient]
     }  # fmt: skip
+
+
+def of_lookups() -> dict[str, Case]:
+    """The functions of tests/bridge/lookups.py."""
+    from tests.bridge.lookups import LOOKUPS
+
+    return {
+        name: Case(compute=one.compute, inputs=one.inputs, backward=one.backward) for name, one in LOOKUPS.items()
+    }
 
 
 def filled(like: Any, device: str) -> Any:
@@ -241,7 +251,8 @@ def compiled_ahead(names: Sequence[str], processes: int) -> None:
 def chosen_cases(options: Any) -> Mapping[str, Case]:
     """The cases of the set with these names, or whose names contain one of them."""
     dtype = getattr(torch, options.dtype)
-    cases = of_corpus(small=options.small) if options.set == "corpus" else memory_bound(dtype)
+    sets = {"corpus": lambda: of_corpus(small=options.small), "lookups": of_lookups}
+    cases = sets.get(options.set, lambda: memory_bound(dtype))()
     if not options.names:
         return cases
     if options.exact:
@@ -251,7 +262,7 @@ def chosen_cases(options: Any) -> Mapping[str, Case]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", default="memory", choices=["memory", "corpus"], help="which functions")
+    parser.add_argument("--set", default="memory", choices=["memory", "corpus", "lookups"], help="which functions")
     parser.add_argument("--small", action="store_true", help="functions of the corpus in their small sizes")
     parser.add_argument("--exact", action="store_true", help="names are whole ones")
     parser.add_argument("--processes", type=int, default=0, help="processes that compile before the measurements")

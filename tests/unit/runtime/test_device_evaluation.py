@@ -1,6 +1,10 @@
 """On a device, segments of the scheduler Greedy are computed there: by torch, and by our kernels."""
 
+import warnings
+
+import numpy as np
 import pytest
+from gpu.evaluated_ops import cases, outcome
 from needs import needs
 from stand_in_gpu import stand_in_gpu
 
@@ -166,3 +170,44 @@ def test_single_elements_are_computed_by_one_thread():
         for _ in range(2):
             torch.testing.assert_close(run.run(given), [torch.tensor(-6.0), torch.tensor([4.0]), torch.tensor([4.0])])
     assert len({phase.name for phase in launched.phases}) == 2, "a view needs no kernel"
+
+
+# What torch has no kernel for
+
+SCARCE = ("UInt64", "Bool", "Half", "Float8_e4m3fn", "Float8_e8m0fnu")
+
+
+@pytest.mark.parametrize("name", SCARCE)
+def test_ops_that_torch_lacks_in_a_dtype_are_computed_from_copies(name):
+    """The last sample of each op; ``python -m tests.gpu.evaluated_ops`` tries all of them, on any device."""
+    one_of_each = {case.op: case for case in cases() if case.dtype is DataType[name]}
+    assert len(one_of_each) > 15
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = {op: outcome(case, "cpu") for op, case in one_of_each.items()}
+    assert "torch" in found.values()
+    assert name == "Half" or "numpy" in found.values()
+
+
+def test_a_number_out_of_range_becomes_the_integer_that_a_kernel_gives():
+    numbers = torch.tensor([float("nan"), float("inf"), -1.5, 300.7, 1e10, -1e20, 2.0**63], dtype=torch.float64)
+    for target in ("Int", "Int32", "UInt64", "Byte", "Short"):
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([7], contiguity=True, dtype=DataType.Double)
+            fd.add_output(fd.ops.cast(x, dtype=DataType[target]))
+        fusion = fl.segment(fd).fusion
+        (got,) = evaluate.evaluate_segment(fusion, {fusion.inputs[0].name: numbers}).values()
+        np.testing.assert_array_equal(got.numpy(), fd.reference([numbers.numpy()])[0])
+
+
+def test_an_error_other_than_a_missing_kernel_is_raised(monkeypatch):
+    def broken(*_, **__):
+        msg = "CUDA error: an illegal memory access was encountered"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(torch, "argsort", broken)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.argsort(fd.define_tensor([7], contiguity=True), 0))
+    fusion = fl.segment(fd).fusion
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        evaluate.evaluate_segment(fusion, {fusion.inputs[0].name: torch.ones(7)})
