@@ -17,6 +17,7 @@ from fuser_lab.bridge.traced import Node, call_of, held, is_node, plain, target_
 from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.strides import describe_strides
+from fuser_lab.forks import new_lock
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.passes import AllocationDomain
 from fuser_lab.plan import Plan
@@ -83,7 +84,7 @@ class Recorded:
     made: tuple[tuple[str, ...], ...]  # the tensors that each call creates, by name
     cutting: Cutting
     shared: "SharedKernels | None" = None
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: threading.Lock = field(default_factory=new_lock, repr=False)
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -101,7 +102,7 @@ class Recorded:
 
 
 _RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also by the kept parameters in use
-_LOCK = threading.Lock()
+_LOCK = new_lock()
 
 
 def recorded(signature: Signature) -> Recorded:

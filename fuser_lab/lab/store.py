@@ -77,7 +77,6 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         """Create a journal in a ledger's folder."""
         self.path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.jsonl"
-        self.pid = os.getpid()
         self.size = 0
         made = self.path if fcntl is None else self.path.with_suffix(".unlocked")
         self._file = os.open(made, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)

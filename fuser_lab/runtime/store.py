@@ -22,12 +22,12 @@ import os
 import secrets
 import stat
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fuser_lab.errors import CacheWarning, warn
+from fuser_lab.forks import new_lock
 from fuser_lab.runtime.oldest import remove_oldest
 
 MOST_FILE_BYTES = 64 << 20
@@ -42,7 +42,7 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | g
 _OPEN_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 
 _WARNED: set[str] = set()
-_LOCK = threading.Lock()
+_LOCK = new_lock()
 
 
 class _UntrustedError(Exception):
