@@ -82,14 +82,15 @@ def read(text: str) -> Measurements:
     head = [line for line in lines if line.startswith(_MARK)]
     facts = dict(line.removeprefix(_MARK).rstrip("\n").split(": ", 1) for line in head if ": " in line)
     table = csv.DictReader(line for line in lines if not line.startswith(_MARK))
-    if tuple(table.fieldnames or ()) != _COLUMNS:
-        msg = "fit: FILE must be written by `python -m tests.benchmarks.measure_kernels`; its columns differ."
-        raise InputError(msg)
     try:
-        rows = tuple(map(_row, table))
-    except (KeyError, TypeError, ValueError) as error:
+        is_table = tuple(table.fieldnames or ()) == _COLUMNS
+        rows = tuple(map(_row, table)) if is_table else ()
+    except (KeyError, OverflowError, TypeError, ValueError, csv.Error) as error:
         msg = f"fit: a line of FILE cannot be read: {error}."
         raise InputError(msg) from None
+    if not is_table:
+        msg = "fit: FILE must be written by `python -m tests.benchmarks.measure_kernels`; its columns differ."
+        raise InputError(msg)
     return Measurements(facts=facts, rows=rows)
 
 

@@ -69,7 +69,7 @@ def read_plans(path: Path) -> tuple[MeasuredPlan, ...]:
         msg = f"fit: cannot read plans from {path}: {error}."
         raise InputError(msg) from error
     try:
-        return tuple(record_of(MeasuredPlan, parsed(line)) for line in lines)
+        return tuple(record_of(MeasuredPlan, parsed(line)) for line in lines or [""])
     except UnreadableError as error:
         msg = f"fit: {path} does not hold plans as python -m tests.benchmarks.plans_on_gpu --out FILE writes them."
         raise InputError(msg) from error

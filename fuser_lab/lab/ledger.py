@@ -28,12 +28,13 @@ from fuser_lab.errors import InputError, LedgerWarning, warn
 from fuser_lab.forks import after_fork, new_lock
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.environment import now
-from fuser_lab.lab.query import answered, duckdb_module, engine, written_as_parquet
+from fuser_lab.lab.query import answered, duckdb_module, engine, readable, written_as_parquet
 from fuser_lab.lab.records import timings_of
 from fuser_lab.lab.rows import timing_rows
 from fuser_lab.lab.schema import BY_NAME, Row
 from fuser_lab.lab.store import (
     Damage,
+    Files,
     Journal,
     abandoned,
     files_of,
@@ -227,10 +228,13 @@ class Ledger:
             parquet = list(files.parquet) if len(files.parquet) > _MANY_PARQUET else []
             if not journals and not parquet:
                 return 0
-            replace_by_parquet(
-                self.folder, [*journals, *parquet], partial(written_as_parquet, journals, parquet),
-            )
-            return len(journals) + len(parquet)
+            packed = readable(Files(journals=tuple(journals), parquet=tuple(parquet)))
+            several = [*packed.journals, *packed.parquet]
+            if several:
+                replace_by_parquet(
+                    self.folder, several, partial(written_as_parquet, packed.journals, packed.parquet),
+                )
+            return len(several)
 
     def _end(self) -> None:
         """Close the journal, if there is one; in a child of a fork, it stays that of the parent."""

@@ -58,6 +58,17 @@ def duckdb_module() -> Any:
     return duckdb
 
 
+def readable(files: Files) -> Files:
+    """Return files without those that DuckDB refuses completely, such as journals with a line of 100 MB."""
+    duckdb = duckdb_module()
+    try:
+        with duckdb.connect() as connection:
+            connection.execute(f"SELECT count(*), {_touched()} FROM {_source(files)}").fetchall()
+    except duckdb.Error:
+        files, _ = _DuckDB(duckdb).sound(files)
+    return files
+
+
 def written_as_parquet(journals: Sequence[Path], parquet: Sequence[Path], place: Path) -> None:
     """Write the rows of files to one Parquet file; damaged rows of journals are left out."""
     duckdb = duckdb_module()
@@ -77,7 +88,7 @@ class _DuckDB(Engine):
         except self._duckdb.Error as error:
             # An invalid query says nothing about the files, and reading all of them takes long.
             is_wrong = isinstance(error, tuple(getattr(self._duckdb, name) for name in _WRONG_QUERIES))
-            sound, damaged = (files, []) if is_wrong else self._sound(files)
+            sound, damaged = (files, []) if is_wrong else self.sound(files)
             if not damaged:
                 msg = f"Ledger.sql: {_first_line(error)}."
                 raise InputError(msg) from None
@@ -110,7 +121,7 @@ class _DuckDB(Engine):
         suspects = [Path(name) for name, count in found if count > (not _is_ended(Path(name)))]
         return [damage for journal in suspects for _, damage in (rows_of(journal),) if damage]
 
-    def _sound(self, files: Files) -> tuple[Files, list[Damage]]:
+    def sound(self, files: Files) -> tuple[Files, list[Damage]]:
         """Return the files that can be read completely, and the damage of the others."""
         journals = [Files(journals=(path,), parquet=()) for path in files.journals]
         parquet = [Files(journals=(), parquet=(path,)) for path in files.parquet]

@@ -111,7 +111,7 @@ class Journal:
 
 def files_of(folder: Path) -> Files:
     """Return the files that a reader currently reads; anything else with such a name would be waited for."""
-    entries = {entry.name: entry.is_file() for entry in os.scandir(folder) if entry.name.endswith(_ROWS)}
+    entries = {name: os.path.isfile(folder / name) for name in os.listdir(folder) if name.endswith(_ROWS)}  # noqa: PTH113, PTH208
     names = [name for name, is_file in entries.items() if is_file]
     parquet = sorted(name for name in names if name.endswith(".parquet"))
     packed: set[str] = set()
