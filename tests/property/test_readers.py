@@ -1,11 +1,9 @@
 """Readers of files and texts: whatever these contain, there is an answer, or an error or warning of fuser_lab."""
 
-import faulthandler
 import gzip
 import json
 import os
 import random
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machine import allowed
 from thorough import share
 
 import fuser_lab as fl
@@ -37,7 +34,6 @@ from tests.unit.test_this_cpu import PLANTED
 ROOT = Path(__file__).parents[2]
 # The last two are Python's about the text of a script.
 EXPECTED = (CacheWarning, LedgerWarning, TuningWarning, SyntaxWarning, DeprecationWarning)
-SECONDS = 30  # that a reader may take
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,16 +182,13 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outcome(reader: Reader, path: Path) -> str:
-    """The error or the warnings of a reader; any other exception fails the test, and so does a reader that hangs."""
-    faulthandler.dump_traceback_later(allowed(SECONDS), exit=True, file=sys.__stderr__)
+    """The error or the warnings of a reader; any other exception fails the test."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             reader.read(path)
     except FuserLabError as error:
         return str(error)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
     assert all(issubclass(each.category, EXPECTED) for each in caught)
     return " ".join(str(each.message) for each in caught)
 
