@@ -5,6 +5,7 @@ import os
 import sys
 import types
 
+import fuser_lab.forks as _forks  # noqa: F401 - before anything else, because a fork waits for imports in progress
 from fuser_lab.version import __version__ as __version__
 
 # GNU OpenMP spins between parallel regions and stalls when cores are shared; it reads this once, before Numba loads. If

@@ -24,6 +24,7 @@ from fuser_lab.json_text import json_text
 from fuser_lab.lab.corpus import corpus
 from fuser_lab.plan import Plan
 from fuser_lab.pricing.prices import price
+from fuser_lab.reading import UnreadableError, text_of
 from fuser_lab.report.units import plural
 from fuser_lab.runtime.this_gpu import THIS_MACHINE
 from fuser_lab.segmentation import STRATEGIES, SegmenterOptions, SegmentSetMeaning
@@ -362,10 +363,9 @@ def _read(file: str) -> str:
     if file == "-":
         return sys.stdin.read()
     try:
-        return Path(file).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # ValueError: it is not UTF-8, or its name contains NUL
-        why = error.strerror if isinstance(error, OSError) else error
-        msg = f"{printable(file)} cannot be read: {why}."
+        return text_of(Path(file))
+    except UnreadableError as error:
+        msg = f"{printable(file)} cannot be read: {error}."
         raise InputError(msg) from None
 
 

@@ -5,10 +5,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fuser_lab.forks import after_fork, new_lock
+
 ALLOCATIONS = 200_000  # allocations between two rare collections of the youngest generation
 
-_LOCK = threading.Lock()
-_BEFORE: list[tuple[int, int, int]] = []  # one entry per `collecting_rarely`; the first one is restored
+_LOCK = new_lock()
+_PAUSING: set[int] = set()  # threads
+_BEFORE: list[tuple[int, tuple[int, int, int]]] = []  # the thread of each `collecting_rarely`, and what to restore
 
 
 @contextmanager
@@ -21,11 +24,14 @@ def collector_paused() -> Iterator[None]:
     if not gc.isenabled():
         yield
         return
+    thread = threading.get_ident()
+    _PAUSING.add(thread)
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
+        _PAUSING.discard(thread)
 
 
 @contextmanager
@@ -37,14 +43,31 @@ def collecting_rarely() -> Iterator[None]:
     threads.
     """
     with _LOCK:
-        _BEFORE.append(gc.get_threshold() if not _BEFORE else _BEFORE[0])
-        least, *older = _BEFORE[0]
+        before = _BEFORE[0][1] if _BEFORE else gc.get_threshold()
+        entry = threading.get_ident(), before
+        _BEFORE.append(entry)
+        least, *older = before
         if least:  # 0: the collector is off
             gc.set_threshold(max(least, ALLOCATIONS), *older)
     try:
         yield
     finally:
         with _LOCK:
-            before = _BEFORE.pop()
+            _BEFORE.remove(entry)
             if not _BEFORE:
                 gc.set_threshold(*before)
+
+
+def _forked() -> None:
+    """End the pauses of threads that a child does not have."""
+    thread = threading.get_ident()
+    if _PAUSING - {thread}:
+        gc.enable()
+    _PAUSING.intersection_update({thread})
+    before = [thresholds for _, thresholds in _BEFORE]
+    _BEFORE[:] = [entry for entry in _BEFORE if entry[0] == thread]
+    if before and not _BEFORE:
+        gc.set_threshold(*before[0])
+
+
+after_fork(_forked)

@@ -5,7 +5,6 @@ rebuilds the plan (`fuser_lab.segmentation.replay`).
 """
 
 import enum
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from fuser_lab.arguments import FLAG, TEXT, instance, listed, optional, shown, takes
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
+from fuser_lab.reading import UnreadableError, parsed, record_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -293,9 +293,9 @@ class DecisionLog:
         """
         lines = text.split("\n")
         try:
-            head = json.loads(lines[0])
+            head = parsed(lines[0])
             version = head["version"] if head["schema"] == "fuser_lab.decisions" else None
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except (KeyError, TypeError, UnreadableError):
             version = None
         if version != SCHEMA_VERSION:
             msg = f"this is not a decision log of schema version {SCHEMA_VERSION}."
@@ -309,14 +309,14 @@ class DecisionLog:
     def _read(self, number: int, line: str) -> None:
         """Add the record on one line of `to_json`."""
         try:
-            match json.loads(line):
+            match parsed(line):
                 case {"pass": data}:
-                    self.passes.append(PassApplied(**data))
+                    self.passes.append(record_of(PassApplied, data))
                 case {"layout": data}:
-                    self.layouts.append(_layout(data))
+                    self.layouts.append(record_of(LayoutChosen, data))
                 case data:
                     self.append(_from_dict(data))
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        except (AttributeError, KeyError, TypeError, UnreadableError):
             shown = line if len(line) <= LONGEST_SHOWN else f"{line[:LONGEST_SHOWN]}..."
             msg = f"line {number} of the decision log is not an attempt, pass or layout as to_json writes it: {shown}"
             raise InputError(msg) from None
@@ -388,22 +388,6 @@ def _to_dict(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _layout(data: dict[str, Any]) -> LayoutChosen:
-    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
-    return LayoutChosen(**values)
-
-
 def _from_dict(data: dict[str, Any]) -> Attempt:
-    return Attempt(
-        phase=data["phase"],
-        kind=Kind(data["kind"]),
-        subjects=tuple(tuple(group) for group in data["subjects"]),
-        outcome=Outcome(data["outcome"]),
-        code=data["code"],
-        text=data["text"],
-        verdicts=tuple(
-            VerdictRecord(**{**v, "params": tuple(v["params"].items()), "beyond": tuple(v.get("beyond", ()))})
-            for v in data["verdicts"]
-        ),
-        seconds=data["seconds"],
-    )
+    verdicts = [{**verdict, "params": tuple(verdict["params"].items())} for verdict in data["verdicts"]]
+    return record_of(Attempt, {**data, "verdicts": verdicts})

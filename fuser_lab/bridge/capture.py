@@ -4,7 +4,6 @@ import contextlib
 import heapq
 import importlib
 import re
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from fuser_lab.bridge.symbolic import SymbolicGraph, is_symbolic
 from fuser_lab.bridge.torch_region import TorchRegion
 from fuser_lab.bridge.traced import Node, origin_of, target_of
 from fuser_lab.collector import collecting_rarely
+from fuser_lab.forks import new_lock
 
 if TYPE_CHECKING:
     from fuser_lab.codegen.varying import SharedKernels
@@ -96,7 +96,7 @@ class Capture:
         self.graphs: list[CapturedGraph] = []
         self.breaks: list[GraphBreak] = []
         self.names = names or Names()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def add(self, graph: CapturedGraph) -> None:
         """Add a graph."""
@@ -356,7 +356,7 @@ class _Sizes:
         self._symbolic: SymbolicGraph | None = None
         self._whole: CapturedGraph | None = None  # the fallback if sizes cannot be computed from those of the inputs
         self._known: dict[str, Callable[..., Any]] = {}  # by values as text, because the numbers 0.0 and -0.0 are equal
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def __call__(self, *args: Any) -> Any:
         """Run the graph for these sizes."""

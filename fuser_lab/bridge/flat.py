@@ -11,7 +11,6 @@ other layouts, regions that are checked or observed, and everything else that a 
 
 import importlib
 import math
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from fuser_lab.bridge.torch_region import TorchRegion, copied, laid
 from fuser_lab.bridge.traced import Node, target_of, traced_tensor, writes
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.errors import OutOfMemoryError
+from fuser_lab.forks import new_lock
 from fuser_lab.runtime.arrays import empty_strided
 from fuser_lab.runtime.ready import GUARDS, DirectRun, guard_of
 from fuser_lab.targets import has_own_memory, is_on_host
@@ -56,7 +56,7 @@ class FlatGraph:
         self._frames: dict[int, deque[Frame]] = {}  # by the queue of their device that they run on
         self._queue: Callable[[], int] = _no_queue
         self._guards: deque[Callable[..., bool]] = deque(maxlen=GUARDS)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._tries = 0 if _may_be_flat(graph) else _TRIES
         self._made = 0
         for region in self._regions:

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from fuser_lab.bridge.traced import Node, Origin, assigned, origin_of, target_of
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError, OutOfMemoryError, RegionWarning, ValidationError, warn
 from fuser_lab.execution.validation import check_outputs
+from fuser_lab.forks import new_lock
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import TensorView
 from fuser_lab.plan import Plan
@@ -92,7 +92,7 @@ class Region(ABC):
         self.call_nodes = tuple(node for node in nodes if target_of(node) != "getitem")
         results = [call.results for call in self.signature.calls]
         self.traced = tuple(_known(results[ref.call or 0][ref.place]) for ref in self.signature.outputs)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -20,6 +20,7 @@ from fuser_lab.definition.binding import bind
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.strides import describe_strides
 from fuser_lab.errors import FuserLabError
+from fuser_lab.forks import new_lock
 from fuser_lab.fusion_definition import FusionDefinition
 from fuser_lab.ir import OpKind
 from fuser_lab.passes import AllocationDomain
@@ -90,7 +91,7 @@ class Recorded:
     made: tuple[tuple[str, ...], ...]  # the tensors that each call creates, by name
     cutting: Cutting
     shared: "SharedKernels | None" = None
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: threading.Lock = field(default_factory=new_lock, repr=False)
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -134,7 +135,7 @@ class Recorded:
 
 
 _RECORDED: OrderedDict[tuple[Signature, int], Recorded] = OrderedDict()  # also by the kept parameters in use
-_LOCK = threading.Lock()
+_LOCK = new_lock()
 
 
 def recorded(signature: Signature) -> Recorded:

@@ -7,7 +7,6 @@ statements, each number that differs becomes an argument, so that one compiled k
 passed the number that it replaces, so the choice cannot change a result.
 """
 
-import threading
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
@@ -16,6 +15,7 @@ from fuser_lab.codegen.kernel_ir import Alloc, Buffer, Kernel, Role, Size, terms
 from fuser_lab.codegen.rewriter import Rewriter
 from fuser_lab.codegen.sizes import names_in, with_sizes
 from fuser_lab.dtypes import DataType
+from fuser_lab.forks import new_lock
 from fuser_lab.ir.term import Const, Term, Var
 from fuser_lab.targets import target_of
 
@@ -58,7 +58,7 @@ class SharedKernels:
     def __init__(self, *, keeps_first: bool = False) -> None:
         self._keeps_first = keeps_first
         self._forms: dict[object, _Form] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def kernel(self, kernel: Kernel) -> Kernel:
         """Return a kernel with arguments instead of the numbers that differ from those at other sizes.

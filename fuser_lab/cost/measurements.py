@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from fuser_lab.cost.kernel_time import KernelFeatures
 from fuser_lab.errors import InputError
+from fuser_lab.reading import UnreadableError, content_of, decoded
 
 _FEATURES: Final = {field.name: field.type for field in fields(KernelFeatures)}
 _COLUMNS: Final = ("fusion", "scheduler", "params", "median", "low", "high", "samples", "note", *_FEATURES)
@@ -80,14 +82,15 @@ def read(text: str) -> Measurements:
     head = [line for line in lines if line.startswith(_MARK)]
     facts = dict(line.removeprefix(_MARK).rstrip("\n").split(": ", 1) for line in head if ": " in line)
     table = csv.DictReader(line for line in lines if not line.startswith(_MARK))
-    if tuple(table.fieldnames or ()) != _COLUMNS:
-        msg = "fit: FILE must be written by `python -m tests.benchmarks.measure_kernels`; its columns differ."
-        raise InputError(msg)
     try:
-        rows = tuple(map(_row, table))
-    except (KeyError, TypeError, ValueError) as error:
+        is_table = tuple(table.fieldnames or ()) == _COLUMNS
+        rows = tuple(map(_row, table)) if is_table else ()
+    except (KeyError, OverflowError, TypeError, ValueError, csv.Error) as error:
         msg = f"fit: a line of FILE cannot be read: {error}."
         raise InputError(msg) from None
+    if not is_table:
+        msg = "fit: FILE must be written by `python -m tests.benchmarks.measure_kernels`; its columns differ."
+        raise InputError(msg)
     return Measurements(facts=facts, rows=rows)
 
 
@@ -100,11 +103,10 @@ def load(path: Path) -> Measurements:
         If the file cannot be read or has another format.
     """
     try:
-        content = path.read_bytes()
-        return read((gzip.decompress(content) if path.suffix == ".gz" else content).decode())
-    except (OSError, EOFError, ValueError) as error:  # ValueError: it is not UTF-8, or its name contains NUL
-        why = (error.strerror if isinstance(error, OSError) else None) or error
-        msg = f"fit: {path.name} cannot be read: {why}."
+        content = content_of(path)
+        return read(decoded(gzip.decompress(content) if path.suffix == ".gz" else content))
+    except (OSError, EOFError, zlib.error, UnreadableError) as error:  # of gzip, or of the file
+        msg = f"fit: {path.name} cannot be read: {error}."
         raise InputError(msg) from None
 
 

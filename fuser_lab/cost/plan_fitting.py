@@ -5,8 +5,8 @@ of two plans is faster, with the gaps between kernels and what the L2 cache stil
 """
 
 import gzip
-import json
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from fuser_lab.cost.kernel_time import (
 from fuser_lab.cost.measurements import Measurement
 from fuser_lab.cost.plan_time import KernelInPlan, in_plan, read_again, share_kept
 from fuser_lab.errors import InputError
+from fuser_lab.reading import UnreadableError, content_of, decoded, parsed, record_of
 
 FEWEST: Final = 30  # plans
 FOLDS: Final = 4
@@ -63,12 +64,13 @@ def read_plans(path: Path) -> tuple[MeasuredPlan, ...]:
         If the file cannot be read, or is of another form.
     """
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            return tuple(_plan(json.loads(line)) for line in file)
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+        lines = decoded(gzip.decompress(content_of(path))).splitlines()
+    except (OSError, EOFError, zlib.error, UnreadableError) as error:  # of gzip, or of the file
         msg = f"fit: cannot read plans from {path}: {error}."
         raise InputError(msg) from error
-    except (ValueError, KeyError, TypeError) as error:
+    try:
+        return tuple(record_of(MeasuredPlan, parsed(line)) for line in lines or [""])
+    except UnreadableError as error:
         msg = f"fit: {path} does not hold plans as python -m tests.benchmarks.plans_on_gpu --out FILE writes them."
         raise InputError(msg) from error
 

@@ -5,7 +5,6 @@ with the number of hits and the number of each, least recently used first. Readi
 are compiled when they are needed.
 """
 
-import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from fuser_lab.definition.record import Record, bare, from_json, named_in, to_js
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.ir import Val
 from fuser_lab.json_text import json_text
+from fuser_lab.reading import UnreadableError, json_of
 
 FORMAT = "fuser_lab fusion cache"
 VERSION = 2
@@ -93,10 +93,8 @@ def read_cache(path: Path, max_fusions: int | None, empty: Callable[[int], Cache
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _refused(path, error.strerror or "it cannot be opened") from None
-    except (ValueError, RecursionError) as error:
+        data = json_of(path)
+    except UnreadableError as error:
         raise _refused(path, str(error)) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise _refused(path, f"its format is not {FORMAT!r}")

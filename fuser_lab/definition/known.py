@@ -12,7 +12,6 @@ composite ops, are one fusion.
 When its cache is full, nvFuser refuses a new fusion; here the least recently used one is evicted.
 """
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from fuser_lab.definition.record import Record, record_text
 from fuser_lab.definition.state import FusionState
 from fuser_lab.definition.trie import End, FusionSchedules, Node, Taken, counted
 from fuser_lab.errors import DefinitionError, FuserLabError
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
 
 Payload = TypeVar("Payload")
@@ -72,7 +72,7 @@ class KnownDefinitions(Generic[Payload]):
             msg = f"FusionCache: max_fusions is {shown(max_fusions)}; it must be at least 1."
             raise DefinitionError(msg)
         self._max = max_fusions
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.root = Node(None, None)
         self._ends: OrderedDict[int, list[Node]] = OrderedDict()  # by fusion id, least recently used first
         self._known: dict[str, FusionSchedules[Payload]] = {}  # by the fusion's digest

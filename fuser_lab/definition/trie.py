@@ -10,6 +10,7 @@ from fuser_lab.definition.canonical import Effect, Step
 from fuser_lab.definition.record import Record
 from fuser_lab.definition.state import FusionState
 from fuser_lab.errors import FuserLabError
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
 
 Payload = TypeVar("Payload")
@@ -27,7 +28,7 @@ class FusionSchedules(Generic[Payload]):
     state: FusionState
     hits: int = 0
     payload: Payload | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: threading.Lock = field(default_factory=new_lock, repr=False)
 
     def __repr__(self) -> str:
         """Return one line."""

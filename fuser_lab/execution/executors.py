@@ -1,6 +1,5 @@
 """Executors of a fusion: plans, looked up by the inputs that they were made for, and whole fusions as one kernel."""
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from fuser_lab.errors import (
     UnsupportedError,
 )
 from fuser_lab.execution.profiling import as_user, measured_kernel, measured_run, receiver
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import Expr, Fusion, TensorView
 from fuser_lab.ir.printer import math_text
 from fuser_lab.ir.replay import replay
@@ -146,7 +146,7 @@ class FusionExecutorCache:
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._ran: OrderedDict[Any, None] = OrderedDict()
         self._recent: Plan | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def execute(
         self, inputs: Iterable[Any], *, device: object = None, _enable_options: Iterable[str] = (),

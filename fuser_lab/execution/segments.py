@@ -1,6 +1,5 @@
 """Segments of a definition as definitions, run in order."""
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.definition.state import FusionState
 from fuser_lab.execution.executors import run_plan
 from fuser_lab.execution.profiling import receiver
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.plan.definitions import Definition
 from fuser_lab.runtime.argument_manager import ArgumentManager, Run, SegmentArguments
@@ -67,7 +67,7 @@ class SegmentedDefinition:
         self._segments = tuple(segments)
         self._deciding = [v.name in fusion.deciding_scalars for v in fusion.inputs]
         self._ways: OrderedDict[tuple[Any, ...], _Way] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.manager = _manager(fusion, state, segments, maps, last_used)
 
     def execute(

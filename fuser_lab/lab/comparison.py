@@ -1,6 +1,5 @@
 """Two measurements side by side: ratios of medians with intervals, and what else has changed."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ import numpy as np
 
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
+from fuser_lab.reading import UnreadableError, parsed
 from fuser_lab.report import records
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import seconds_label, three_digits
@@ -217,8 +217,8 @@ def _flat(timings: Timings) -> dict[str, str]:
 
 def _packages(value: Any) -> dict[str, str]:
     try:
-        found = json.loads(value)
-    except (TypeError, ValueError):
+        found = parsed(value)
+    except (AttributeError, UnreadableError):  # AttributeError: it is no text
         return {}
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
 

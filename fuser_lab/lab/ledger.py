@@ -1,8 +1,6 @@
 """The ledger: a folder of measurements, with what was measured and where."""
 
 import contextlib
-import os
-import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -27,14 +25,16 @@ from fuser_lab.arguments import (
 )
 from fuser_lab.cost import measured_times as measured
 from fuser_lab.errors import InputError, LedgerWarning, warn
+from fuser_lab.forks import after_fork, new_lock
 from fuser_lab.json_text import json_text
 from fuser_lab.lab.environment import now
-from fuser_lab.lab.query import answered, duckdb_module, engine, written_as_parquet
+from fuser_lab.lab.query import answered, duckdb_module, engine, readable, written_as_parquet
 from fuser_lab.lab.records import timings_of
 from fuser_lab.lab.rows import timing_rows
 from fuser_lab.lab.schema import BY_NAME, Row
 from fuser_lab.lab.store import (
     Damage,
+    Files,
     Journal,
     abandoned,
     files_of,
@@ -85,7 +85,8 @@ class Ledger:
         self.folder = opened(Path(folder))
         self.damaged: tuple[Damage, ...] = ()
         self._journal: Journal | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
+        after_fork(self._end)
 
     def __enter__(self) -> Self:
         """Return the ledger."""
@@ -104,9 +105,7 @@ class Ledger:
     def close(self) -> None:
         """Close the journal; a row that is added later begins another one."""
         with self._lock:
-            if self._journal is not None and self._journal.pid == os.getpid():
-                self._journal.close()
-            self._journal = None
+            self._end()
 
     @takes(row=mapping(TEXT, ANYTHING, "a mapping of columns to values"))
     def append(self, row: Mapping[str, Any]) -> str:
@@ -132,14 +131,10 @@ class Ledger:
         identifier = uuid.uuid4().hex
         whole: Row = {"id": identifier, "measurement": identifier, "measured_at": now(), **row}
         with self._lock:
-            journal = self._journal
-            if journal is not None and (journal.pid != os.getpid() or journal.size > _LARGEST_JOURNAL):
-                if journal.pid == os.getpid():  # otherwise the parent process writes to it
-                    journal.close()
-                journal = None
-            if journal is None:
-                journal = self._journal = Journal(self.folder)
-            journal.append(whole)
+            if self._journal is not None and self._journal.size > _LARGEST_JOURNAL:
+                self._end()
+            self._journal = self._journal or Journal(self.folder)
+            self._journal.append(whole)
         return str(whole["id"])
 
     @takes(
@@ -233,10 +228,19 @@ class Ledger:
             parquet = list(files.parquet) if len(files.parquet) > _MANY_PARQUET else []
             if not journals and not parquet:
                 return 0
-            replace_by_parquet(
-                self.folder, [*journals, *parquet], partial(written_as_parquet, journals, parquet),
-            )
-            return len(journals) + len(parquet)
+            packed = readable(Files(journals=tuple(journals), parquet=tuple(parquet)))
+            several = [*packed.journals, *packed.parquet]
+            if several:
+                replace_by_parquet(
+                    self.folder, several, partial(written_as_parquet, packed.journals, packed.parquet),
+                )
+            return len(several)
+
+    def _end(self) -> None:
+        """Close the journal, if there is one; in a child of a fork, it stays that of the parent."""
+        if self._journal is not None:
+            self._journal.close()
+        self._journal = None
 
     def _asked(self, query: str, parameters: Sequence[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
         journals = files_of(self.folder).journals

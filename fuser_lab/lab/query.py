@@ -58,6 +58,17 @@ def duckdb_module() -> Any:
     return duckdb
 
 
+def readable(files: Files) -> Files:
+    """Return files without those that DuckDB refuses completely, such as journals with a line of 100 MB."""
+    duckdb = duckdb_module()
+    try:
+        with duckdb.connect() as connection:
+            connection.execute(f"SELECT count(*), {_touched()} FROM {_source(files)}").fetchall()
+    except duckdb.Error:
+        files, _ = _DuckDB(duckdb).sound(files)
+    return files
+
+
 def written_as_parquet(journals: Sequence[Path], parquet: Sequence[Path], place: Path) -> None:
     """Write the rows of files to one Parquet file; damaged rows of journals are left out."""
     duckdb = duckdb_module()
@@ -71,13 +82,13 @@ class _DuckDB(Engine):
         self._duckdb = duckdb
 
     def ask(self, files: Files, query: str, parameters: Sequence[Any]) -> tuple[Answer, list[Damage]]:
-        damage = self._damaged_journals(files.journals)
+        damage = [*files.damage, *self._damaged_journals(files.journals)]
         try:
             return self._answer(files, query, parameters), damage
         except self._duckdb.Error as error:
             # An invalid query says nothing about the files, and reading all of them takes long.
             is_wrong = isinstance(error, tuple(getattr(self._duckdb, name) for name in _WRONG_QUERIES))
-            sound, damaged = (files, []) if is_wrong else self._sound(files)
+            sound, damaged = (files, []) if is_wrong else self.sound(files)
             if not damaged:
                 msg = f"Ledger.sql: {_first_line(error)}."
                 raise InputError(msg) from None
@@ -110,23 +121,28 @@ class _DuckDB(Engine):
         suspects = [Path(name) for name, count in found if count > (not _is_ended(Path(name)))]
         return [damage for journal in suspects for _, damage in (rows_of(journal),) if damage]
 
-    def _sound(self, files: Files) -> tuple[Files, list[Damage]]:
+    def sound(self, files: Files) -> tuple[Files, list[Damage]]:
         """Return the files that can be read completely, and the damage of the others."""
-        sound: dict[str, list[Path]] = {"journals": [], "parquet": []}
+        journals = [Files(journals=(path,), parquet=()) for path in files.journals]
+        parquet = [Files(journals=(), parquet=(path,)) for path in files.parquet]
+        sound: list[Files] = []
         damaged = []
-        for kind, paths in (("journals", files.journals), ("parquet", files.parquet)):
-            for path in paths:
-                alone = Files(**{"journals": (), "parquet": (), kind: (path,)})
-                try:
-                    with self._duckdb.connect() as connection:
-                        connection.execute(f"SELECT count(*), {_touched()} FROM {_source(alone)}").fetchall()
-                except self._duckdb.Error as error:
-                    if not path.exists():
-                        raise FileNotFoundError(path) from None
-                    damaged.append(Damage(path.name, _first_line(error)))
-                else:
-                    sound[kind].append(path)
-        return Files(**{kind: tuple(paths) for kind, paths in sound.items()}), damaged
+        for alone in (*journals, *parquet):
+            (path,) = (*alone.journals, *alone.parquet)
+            try:
+                with self._duckdb.connect() as connection:
+                    connection.execute(f"SELECT count(*), {_touched()} FROM {_source(alone)}").fetchall()
+            except self._duckdb.Error as error:
+                if not path.exists():
+                    raise FileNotFoundError(path) from None
+                damaged.append(Damage(path.name, _first_line(error)))
+            else:
+                sound.append(alone)
+        whole = Files(
+            journals=tuple(path for alone in sound for path in alone.journals),
+            parquet=tuple(path for alone in sound for path in alone.parquet),
+        )
+        return whole, damaged
 
 
 class _Sqlite(Engine):
@@ -134,7 +150,7 @@ class _Sqlite(Engine):
         if files.parquet:
             msg = f"Ledger: {files.parquet[0].name} is a Parquet file; DuckDB reads it: pip install duckdb."
             raise UnsupportedError(msg)
-        damage = []
+        damage = list(files.damage)
         connection = sqlite3.connect(":memory:")
         try:
             types = ", ".join(f'"{column.name}" {column.kind.sqlite}' for column in COLUMNS)

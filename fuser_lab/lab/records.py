@@ -1,6 +1,5 @@
 """Timings as data and back: in a separate file, or as rows of a ledger."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -12,6 +11,7 @@ from fuser_lab.arguments import brief
 from fuser_lab.cost.measured_times import TimingRow, Timings
 from fuser_lab.errors import InputError
 from fuser_lab.lab.schema import Row
+from fuser_lab.reading import UnreadableError, json_of, parsed, record_of
 
 FORMAT: Final = "fuser_lab timings"
 VERSION: Final = 1
@@ -25,8 +25,7 @@ def timings_of(rows: Sequence[Row]) -> Timings:
     """Return rows of a ledger as timings, with ratios to the first total of each subject."""
     found = []
     for row in rows:
-        samples = row["samples"] or ()
-        seconds = tuple(json.loads(samples) if isinstance(samples, str) else samples)
+        seconds = samples_of(row)
         values: dict[str, Any] = {name: row[name] or "" for name in _TEXTS}
         values |= {name: _real(row[name]) for name in _NUMBERS} | {name: row[name] or 0 for name in _COUNTS}
         values |= {"segment": row["segment"], "group": row["subject"] or "", "iqr": values["high"] - values["low"]}
@@ -36,6 +35,16 @@ def timings_of(rows: Sequence[Row]) -> Timings:
         rows=tuple(found), preallocated=bool(first["preallocated"]), system_load=_real(first["load"]),
         cores=first["cores"] or 1, environment={name: _plain(first[name]) for name in _ENVIRONMENT},
     ).compared()
+
+
+def samples_of(row: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the samples of a row in seconds, none if they are not numbers; SQLite gives them as JSON."""
+    samples: Any = row.get("samples")
+    try:
+        samples = parsed(samples) if isinstance(samples, str) else samples
+        return tuple(map(_real, samples)) if hasattr(samples, "__len__") else ()
+    except (OverflowError, TypeError, ValueError):
+        return ()
 
 
 def timings_data(timings: Timings) -> dict[str, Any]:
@@ -57,10 +66,9 @@ def loaded_timings(path: Path) -> Timings:
     """
     name = brief(str(path))
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not JSON"
-        msg = f"Timings.load: {name} cannot be read: {why}."
+        data = json_of(path)
+    except UnreadableError as error:
+        msg = f"Timings.load: {name} cannot be read: {error}."
         raise InputError(msg) from None
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         msg = f"Timings.load: {name} does not contain timings; pass a .json file written by Timings.save."
@@ -69,30 +77,11 @@ def loaded_timings(path: Path) -> Timings:
         msg = f"Timings.load: {name} has version {data.get('version')!r}; this version of fuser_lab reads {VERSION}."
         raise InputError(msg)
     try:
-        return Timings(
-            rows=tuple(_row(row) for row in data["rows"]), preallocated=bool(data["preallocated"]),
-            system_load=_real(data["load"]), cores=int(data["cores"]), environment=dict(data["environment"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        msg = f"Timings.load: {name} is damaged: {type(error).__name__}: {error}."
+        content = {key: value for key, value in data.items() if key not in {"format", "version", "load"}}
+        return record_of(Timings, {**content, "system_load": data.get("load")}, "the file")
+    except UnreadableError as error:
+        msg = f"Timings.load: {name} is damaged: {error}."
         raise InputError(msg) from None
-
-
-def _row(data: Mapping[str, Any]) -> TimingRow:
-    values: dict[str, Any] = {}
-    for field in fields(TimingRow):
-        value = data[field.name]
-        if field.name == "seconds":
-            values[field.name] = tuple(float(second) for second in value)
-        elif field.type in {"float", float}:
-            values[field.name] = _real(value)
-        else:
-            kind = {"str": str, "int": int, "bool": bool}.get(str(getattr(field.type, "__name__", field.type)))
-            if kind is not None and not isinstance(value, kind):
-                msg = f"{field.name} is {value!r}"
-                raise TypeError(msg)
-            values[field.name] = value
-    return TimingRow(**values)
 
 
 def _real(value: Any) -> float:

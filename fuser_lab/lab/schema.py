@@ -19,9 +19,13 @@ class Kind(Enum):
 
     def holds(self, value: Any) -> bool:
         """Whether a column of this type accepts a value; None and NaN mean unknown."""
-        return value is None or (isinstance(value, _TAKEN[self]) and not (
-            self in {Kind.WHOLE, Kind.REAL} and isinstance(value, bool)
-        ))
+        if value is None:
+            return True
+        if not isinstance(value, _TAKEN[self]) or (isinstance(value, bool) and self is not Kind.FLAG):
+            return False
+        if isinstance(value, list | tuple):
+            return all(Kind.REAL.holds(entry) for entry in value)
+        return not isinstance(value, int) or -(1 << 63) <= value < 1 << 63
 
     @property
     def duckdb(self) -> str:

@@ -7,7 +7,6 @@ to a file beside it, so each row is read exactly once even if a process is kille
 """
 
 import contextlib
-import json
 import os
 import socket
 import uuid
@@ -16,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fuser_lab.arguments import brief
+from fuser_lab.arguments import brief, shown
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
-from fuser_lab.lab.schema import VERSION, Row
+from fuser_lab.lab.schema import COLUMNS, VERSION, Row
+from fuser_lab.reading import MissingFileError, UnreadableError, content_of, json_of, parsed
 
 try:
     import fcntl
@@ -28,6 +28,7 @@ except ImportError:  # Windows: each process packs only its own journals
 
 _HEAD: Final = "ledger.json"
 _LOCK: Final = "packing.lock"
+_ROWS: Final = (".jsonl", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,11 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files that a reader reads; no row is in two of them."""
+    """The files that a reader reads; no row is in two of them. ``damage`` is what has such a name and is no file."""
 
     journals: tuple[Path, ...]
     parquet: tuple[Path, ...]
+    damage: tuple[Damage, ...] = ()
 
 
 def opened(folder: Path) -> Path:
@@ -59,14 +61,16 @@ def opened(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if not head.exists():
             _replace(head, json_text({"format": "fuser_lab ledger", "version": VERSION}))
-        found = json.loads(head.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else "its ledger.json is damaged"
-        msg = f"Ledger: {name} cannot be used as a ledger: {said}."
+        content = json_of(head)
+    except UnreadableError as error:
+        msg = f"Ledger: {name} cannot be used as a ledger: its {_HEAD} is damaged: {error}."
         raise InputError(msg) from None
-    version = found.get("version") if isinstance(found, dict) else None
+    except (OSError, ValueError) as error:  # ValueError: its name contains NUL
+        msg = f"Ledger: {name} cannot be used as a ledger: {getattr(error, 'strerror', None) or error}."
+        raise InputError(msg) from None
+    version = content.get("version") if isinstance(content, dict) else None
     if version != VERSION:
-        msg = f"Ledger: {name} has version {version}, and this version of fuser_lab reads version {VERSION}."
+        msg = f"Ledger: {name} has version {shown(version)}, and this version of fuser_lab reads version {VERSION}."
         raise InputError(msg)
     return folder
 
@@ -77,7 +81,6 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         """Create a journal in a ledger's folder."""
         self.path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.jsonl"
-        self.pid = os.getpid()
         self.size = 0
         made = self.path if fcntl is None else self.path.with_suffix(".unlocked")
         self._file = os.open(made, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -107,8 +110,9 @@ class Journal:
 
 
 def files_of(folder: Path) -> Files:
-    """Return the files that a reader currently reads."""
-    names = {entry.name for entry in os.scandir(folder)}
+    """Return the files that a reader currently reads; anything else with such a name would be waited for."""
+    entries = {name: os.path.isfile(folder / name) for name in os.listdir(folder) if name.endswith(_ROWS)}  # noqa: PTH113, PTH208
+    names = [name for name, is_file in entries.items() if is_file]
     parquet = sorted(name for name in names if name.endswith(".parquet"))
     packed: set[str] = set()
     for name in parquet:
@@ -117,6 +121,10 @@ def files_of(folder: Path) -> Files:
     return Files(
         journals=tuple(folder / name for name in journals),
         parquet=tuple(folder / name for name in parquet if name not in packed),
+        damage=tuple(
+            Damage(name, "it is not a regular file")
+            for name, is_file in sorted(entries.items()) if not is_file and os.path.lexists(folder / name)
+        ),
     )
 
 
@@ -129,25 +137,31 @@ def rows_of(journal: Path) -> tuple[list[Row], Damage | None]:
         If the journal has been packed in the meantime.
     """
     try:
-        content = journal.read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        return [], Damage(journal.name, error.strerror or "it cannot be read")
+        content = content_of(journal)
+    except MissingFileError:
+        raise FileNotFoundError(journal) from None
+    except UnreadableError as error:
+        return [], Damage(journal.name, str(error))
     whole, _, _ = content.rpartition(b"\n")
     rows: list[Row] = []
     damaged = 0
     for line in whole.split(b"\n") if whole else ():
         try:
-            row = json.loads(line)
-        except ValueError:
+            row = parsed(line)
+        except UnreadableError:
             damaged += 1
             continue
-        if isinstance(row, dict):
+        if _is_row(row):
             rows.append(row)
         else:
             damaged += 1
     return rows, Damage(journal.name, f"{damaged} of {damaged + len(rows)} lines are not rows") if damaged else None
+
+
+def _is_row(data: Any) -> bool:
+    return isinstance(data, dict) and data.get("id") is not None and all(
+        column.kind.holds(data.get(column.name)) for column in COLUMNS
+    )
 
 
 @contextlib.contextmanager
@@ -173,7 +187,7 @@ def abandoned(journals: Iterable[Path]) -> list[Path]:
     found = []
     for journal in journals:
         with contextlib.suppress(OSError):
-            file = os.open(journal, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(journal, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 found.append(journal)
@@ -215,10 +229,11 @@ def tidy(folder: Path) -> None:
 
 def _sources(path: Path) -> list[str]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        names = json_of(path)
+    except UnreadableError:
         return []
-    return [name for name in found if isinstance(name, str) and Path(name).name == name]
+    names = names if isinstance(names, list) else []
+    return [name for name in names if isinstance(name, str) and Path(name).name == name]
 
 
 def _replace(path: Path, text: str) -> None:

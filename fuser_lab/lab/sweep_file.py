@@ -10,6 +10,7 @@ from fuser_lab.api import load_repro
 from fuser_lab.arguments import brief, shown
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.lab.sweeps import Sweep, sweep
+from fuser_lab.reading import UnreadableError, text_of
 from fuser_lab.segmentation import SegmenterOptions
 
 _KEYS: Final = (
@@ -39,9 +40,9 @@ def read_sweep(path: Path) -> SweepFile:
     """
     file = brief(str(path))
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # a TOMLDecodeError is a ValueError
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        data = tomllib.loads(text_of(path))
+    except (ValueError, RecursionError) as error:  # UnreadableError and TOMLDecodeError are ValueErrors
+        why = "its values are nested too deeply" if isinstance(error, RecursionError) else str(error)
         msg = f"sweep: {file} cannot be read: {why.rstrip('.')}."
         raise InputError(msg) from None
     try:
@@ -89,10 +90,9 @@ def _fusion(entry: Mapping[str, Any], folder: Path) -> tuple[str, Any]:
         return str(entry.get("name", entry["example"])), entry["example"]
     path = folder / entry["file"]
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8"
-        msg = f"sweep: {brief(str(path))} cannot be read: {why}."
+        text = text_of(path)
+    except UnreadableError as error:
+        msg = f"sweep: {brief(str(path))} cannot be read: {error}."
         raise InputError(msg) from None
     fd, inputs = load_repro(text, name=entry.get("definition"))
     return str(entry.get("name", path.stem)), (fd, inputs) if inputs else fd

@@ -11,6 +11,7 @@ from fuser_lab.definition.cache import FusionCache as Known
 from fuser_lab.definition.trie import FusionSchedules
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.execution.executors import FusionExecutorCache, KernelExecutor
+from fuser_lab.forks import new_lock
 from fuser_lab.runtime import store
 
 MAX_FUSIONS = 8192
@@ -24,7 +25,7 @@ class FusionCache:
     When the cache is full, nvFuser refuses a new fusion; here the least recently used one is evicted.
     """
 
-    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _lock: ClassVar[threading.Lock] = new_lock()
     _only: ClassVar["FusionCache | None"] = None
 
     def __init__(self, max_fusions: int = MAX_FUSIONS) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fuser_lab.arguments import TEXT, takes
 from fuser_lab.definition.binding import Described
 from fuser_lab.events import DecisionLog
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import PASSES, Pass
 from fuser_lab.plan.code import Edit
@@ -50,7 +51,7 @@ class PlanBase:
     names: Names = ()
     shared: "SharedKernels | None" = field(default=None, repr=False)  # with plans of the definition for other sizes
     _cache: dict[str, "PreparedPlan"] = field(default_factory=dict, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: threading.Lock = field(default_factory=new_lock, repr=False)
 
     @property
     def fusion(self) -> Fusion:

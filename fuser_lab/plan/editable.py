@@ -1,6 +1,5 @@
 """Edits of a plan: its partition, its annotations, its kernels' parameters and schedules; and their previews."""
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +10,7 @@ from fuser_lab.arguments import FLAG, FUNCTION, TEXT, instance, named, number, o
 from fuser_lab.cost.traffic import model_of
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, FuserLabError, IllegalEdit, InputError, ScheduleError
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
 from fuser_lab.ir.transform import Transform
 from fuser_lab.passes import Annotation, annotations_of, with_segment_set, without_segment_set
@@ -371,7 +371,7 @@ class EditablePlan(ExplainedPlan):
         added = (SegmentEdit(exprs=exprs, changes=ordered, loops=tuple(loops)),) if ordered or loops else ()
         name = self.name if self.name.endswith("*") else f"{self.name}*"
         return replace(
-            self, name=name, edits=(*self.edits, edit), schedules=(*kept, *added), _cache={}, _lock=threading.Lock(),
+            self, name=name, edits=(*self.edits, edit), schedules=(*kept, *added), _cache={}, _lock=new_lock(),
         )
 
     @takes(segment=SEGMENT)
@@ -499,7 +499,7 @@ class EditablePlan(ExplainedPlan):
         name = self.name if self.name.endswith("*") else f"{self.name}*"
         changed = replace(
             self, name=name, segmented=segmented, edits=(*self.edits, edit), agreed=agreed, _cache={},
-            _lock=threading.Lock(),
+            _lock=new_lock(),
         )
         if "_origins" in vars(self) and changed.fusion is self.fusion:
             vars(changed)["_origins"] = self._origins  # an edit of the partition does not rename tensors

@@ -1,6 +1,5 @@
 """Results of `fl.tune` that were kept: which there are, and whether new plans use them."""
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -8,6 +7,7 @@ from typing import Self
 
 from fuser_lab.arguments import FLAG, listed, optional, takes, whole
 from fuser_lab.errors import InputError
+from fuser_lab.forks import new_lock
 from fuser_lab.report import html
 from fuser_lab.report.shown import Shown
 from fuser_lab.report.tables import Table, table_text
@@ -113,7 +113,7 @@ class _Setting:
     def __init__(self) -> None:
         self.on = False
         self.count = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def set(self, on: bool) -> bool:
         """Set whether they are used, and return what was set before."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.forks import new_lock
 from fuser_lab.runtime import store
 from fuser_lab.runtime.cubins import is_cached, machine_code_of
 from fuser_lab.runtime.interrupts import interrupts_deferred, progress_bar
@@ -79,7 +80,7 @@ def processors() -> int:
 
 def _shared(pending: deque[GeneratedKernel], cc: Capability, workers: int, progress: CompileProgress) -> None:
     """Compile all kernels, from the front in this process and from the back in others; always end the others."""
-    total, done, lock = len(pending), [0], threading.Lock()
+    total, done, lock = len(pending), [0], new_lock()
 
     def counted() -> None:
         with lock:

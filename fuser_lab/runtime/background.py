@@ -5,11 +5,11 @@ that write machine code to disk. A kernel that is needed earlier is removed from
 compiling it.
 """
 
-import os
 import threading
 from collections.abc import Sequence
 
 from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.forks import after_fork
 from fuser_lab.runtime import ahead, store
 from fuser_lab.runtime.waiting import WAITING, Running, Waiting
 
@@ -27,8 +27,9 @@ class Background:
         self._waiting = Waiting() if waiting is None else waiting
         self._workers = 0
 
-    def _reset(self) -> None:
-        self._waiting.reset()
+    def forget(self) -> None:
+        """Drop all kernels, as the child of a fork must, which has no threads that feed processes."""
+        self._waiting.forget()
         self._workers = 0
 
     def add(self, kernels: Sequence[GeneratedKernel]) -> None:
@@ -87,5 +88,4 @@ class Background:
 
 
 IN_BACKGROUND = Background(WAITING)
-if hasattr(os, "register_at_fork"):  # a child has neither the threads nor their locks in a known state
-    os.register_at_fork(after_in_child=IN_BACKGROUND._reset)  # noqa: SLF001
+after_fork(IN_BACKGROUND.forget)

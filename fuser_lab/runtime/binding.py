@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from fuser_lab.codegen.layout import Layout, dense_strides, layout_of
 from fuser_lab.definition.binding import check_scalar, check_tensor
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, InputError
+from fuser_lab.forks import after_fork
 from fuser_lab.ir import Expr, Fusion, Number, OpKind, Scalar, TensorView
 from fuser_lab.ops.positions import indexed_operands, out_of_range
 from fuser_lab.runtime.arrays import (
@@ -194,15 +194,17 @@ def _are_within(values: Any, size: int) -> bool:
     if parts < 2:
         return bool(unsigned.max() < size)
     flat = unsigned.ravel() if unsigned.flags.c_contiguous else unsigned
-    largest = _workers(os.getpid()).map(np.max, np.array_split(flat, min(parts, len(flat))))
+    largest = _workers().map(np.max, np.array_split(flat, min(parts, len(flat))))
     return all(part < size for part in largest)
 
 
 @functools.cache
-def _workers(process: int) -> ThreadPoolExecutor:
-    """Return threads of a process; a fork has none of those of its parent."""
-    del process
+def _workers() -> ThreadPoolExecutor:
+    """Return the threads that check positions."""
     return ThreadPoolExecutor(threads_here(), "fuser_lab positions")
+
+
+after_fork(_workers.cache_clear)
 
 
 def _on_host(value: Any) -> Any:

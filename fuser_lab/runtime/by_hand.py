@@ -4,7 +4,6 @@ On the CPU the same CUDA kernel runs with all threads as arrays (`fuser_lab.code
 shared memory and predicates behave as on a GPU. This checks correctness, not speed.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from fuser_lab.codegen.generate import GeneratedKernel, Layouts, generate_schedu
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.layout import Layout, layout_of
 from fuser_lab.definition.binding import check_count
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.transform import ScheduledFusion
 from fuser_lab.runtime.binding import Slot, checked_array, checked_scalar, library_of, slot_of
@@ -37,7 +37,7 @@ class ScheduledKernel:
         self._inputs = tuple(slot_of(v) if isinstance(v, TensorView) else v for v in fusion.inputs)
         self._outputs = tuple(dict.fromkeys(tv for tv in fusion.outputs if tv not in fusion.inputs))
         self._variants: dict[Layouts, tuple[GeneratedKernel, Any]] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._memory = self._memory_of(target)
         # A CPU evaluates the kernel of a GPU in lock step.
         self._lowered_for = target if target_of(target).has_blocks else None

@@ -8,12 +8,12 @@ import functools
 import hashlib
 import importlib.metadata
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fuser_lab.codegen.generate import without_comments
+from fuser_lab.forks import new_lock
 from fuser_lab.runtime import store
 from fuser_lab.runtime.cuda_compilers import function_sources
 from fuser_lab.runtime.recent import Recent
@@ -25,7 +25,7 @@ _MACHINE_CODE = (
 _MOST_SOURCES = 256
 
 _DEFINED: Recent[str, Mapping[str, Any]] = Recent(_MOST_SOURCES)
-_LOCK = threading.Lock()
+_LOCK = new_lock()
 
 
 @functools.cache

@@ -14,7 +14,6 @@ import hashlib
 import importlib.metadata
 import json
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +31,7 @@ from numba.core.types import functions
 from numba.np.ufunc.parallel import _launch_threads
 
 from fuser_lab.collector import collecting_rarely
+from fuser_lab.forks import new_lock
 from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
 from fuser_lab.runtime.compile import content_key, defined_in
@@ -50,7 +50,7 @@ MOST_KERNELS = 256  # in memory, in addition to those in use; about 100 KB each
 Functions = Mapping[str, Callable[..., None]]
 
 _LOADED: Recent[str, Functions] = Recent(MOST_KERNELS)
-_LOCK = threading.Lock()  # Numba compiles only one kernel at a time anyway
+_LOCK = new_lock()  # Numba compiles only one kernel at a time anyway
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

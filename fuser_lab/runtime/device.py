@@ -19,6 +19,7 @@ from fuser_lab.codegen.kernel_ir import Phase
 from fuser_lab.codegen.layout import Layout, dense_strides
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import UnsupportedError
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import TensorView
 from fuser_lab.runtime.arrays import TORCH_OF, from_numpy_as, is_torch, kind_of, quick_empty, to_numpy
 from fuser_lab.runtime.binding import Slot
@@ -99,7 +100,7 @@ class DeviceCall:
 MOST_MODULES = 256  # kept loaded in addition to those in use
 
 _FUNCTIONS: Recent[tuple[object, int], tuple[Function, ...]] = Recent(MOST_MODULES)
-_LOCK = threading.Lock()
+_LOCK = new_lock()
 
 
 def _loaded(generated: GeneratedKernel, device: int) -> tuple[Function, ...]:

@@ -1,6 +1,5 @@
 """A cache of compiled objects by fusion: equal definitions share an entry, and the least recently used is evicted."""
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from typing import Generic, TypeVar
 
 from fuser_lab.arguments import shown
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
 
 Payload = TypeVar("Payload")
@@ -45,7 +45,7 @@ class LruCache(Generic[Payload]):
         self._kept: OrderedDict[Fusion, _Kept[Payload]] = OrderedDict()
         self._lookups = 0
         self._hits = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def cached(self, fusion: Fusion) -> Payload:
         """Return the payload of an equal fusion; make it if there is none."""

@@ -6,7 +6,6 @@ definition equal those with seed s and offsets 0, 4, 8, ... With NumPy, the seed
 ``np.random.seed(s)`` repeats everything after it.
 """
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -14,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion
 from fuser_lab.passes import ExplicitSeeds, offsets_drawn
 from fuser_lab.runtime.arrays import inputs_to_numpy, is_torch, torch_module
 
 STEP = 4  # offsets per expression: the words of one Philox counter
 _KEPT_STATES = 256
-_lock = threading.Lock()
+_lock = new_lock()
 _offsets: OrderedDict[bytes, int] = OrderedDict()  # by the state of torch's CPU generator after a run
 
 

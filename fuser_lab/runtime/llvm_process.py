@@ -8,10 +8,8 @@ with less optimization.
 
 import atexit
 import contextlib
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fuser_lab.errors import warn
+from fuser_lab.forks import after_fork, fork_waits_for, new_lock
 from fuser_lab.runtime import llvm_worker
 
 _MOST_MODULES = 100  # per worker, before a new one replaces it: LLVM's passes leak up to 1 MB per module
@@ -84,12 +83,13 @@ class LlvmProcess:
 
     def __init__(self, command: Sequence[str] | None = None) -> None:
         self._command = command
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._worker: subprocess.Popen[bytes] | None = None
         self._answered = 0  # modules, by the current worker
         atexit.register(self.close)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
+        # A request that is copied half-way would be sent twice, because a pipe's buffer is written when it is closed.
+        fork_waits_for(self._lock)
+        after_fork(self._forked)
 
     def start(self) -> None:
         """Start the worker if there is none; return before it is ready.
@@ -209,7 +209,6 @@ class LlvmProcess:
 
     def _forked(self) -> None:
         """Leave the worker to the parent of this forked process."""
-        self._lock = threading.Lock()
         if self._worker is not None:
             self._worker.returncode = 0  # so that it is not waited for
             self._worker, self._answered = None, 0

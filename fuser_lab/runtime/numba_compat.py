@@ -13,6 +13,8 @@ from typing import Any
 
 import numba
 
+from fuser_lab.forks import after_fork, new_lock, renewed
+
 # If unset, OpenMP may already have been loaded; if Numba loads its own copy, that reads this when threads start.
 _OPENMP_SPINS = "OMP_WAIT_POLICY" not in os.environ
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -27,7 +29,7 @@ class ParallelRegions:
     """Serializes parallel kernels on the one threading layer that does not support concurrent callers."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         self.free = False  # whether callers need not wait for each other
         self.started = False  # whether something parallel has run
         self.lost = False  # whether this process was forked from one with threads
@@ -49,7 +51,7 @@ class ParallelRegions:
 
     def forked(self) -> None:
         """Record that this process is a fork of another one, without its threads."""
-        self.lock, self.free, self.lost = threading.Lock(), False, self.lost or bool(_threading_layer())
+        self.free, self.lost = False, self.lost or bool(_threading_layer())
 
 
 def _threading_layer() -> str:
@@ -70,18 +72,17 @@ def _let_threads_sleep() -> None:
     library = ctypes.CDLL(None)
     if not hasattr(library, "GOMP_parallel"):
         return  # a copy that Numba loads has read the environment
-    started = threading.Event()
+    started = renewed(threading.Event())
 
     def idle() -> None:
         # Any function will do.
         library.GOMP_parallel(ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p), None, 2, 0)
         started.set()
-        threading.Event().wait()
+        renewed(threading.Event()).wait()
 
     threading.Thread(target=idle, name="OpenMP of fuser_lab, idle", daemon=True).start()
     started.wait()
 
 
 PARALLEL = ParallelRegions()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=PARALLEL.forked)
+after_fork(PARALLEL.forked)

@@ -10,15 +10,23 @@ from typing import Any, TypeVar, overload
 
 import llvmlite.binding as llvm
 import numba
+from llvmlite.binding import ffi
 from numba.core import config
 from numba.core.codegen import JITCodeLibrary, _parse_refprune_flags
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.lowering import Lower
 from numba.core.typed_passes import BaseNativeLowering, InlineOverloads, NativeLowering
 from numba.core.untyped_passes import InlineClosureLikes
+from numba.np.ufunc import parallel
 
+from fuser_lab.forks import fork_waits_for
 from fuser_lab.runtime.llvm_process import LLVM, Pipeline, Request
+
+# While another thread holds one of these, Numba's tables or its threads are incomplete, or LLVM holds locks of its own.
+for _lock in (global_compiler_lock._lock, parallel._backend_init_thread_lock, ffi.lib._lock._lock):  # noqa: SLF001
+    fork_waits_for(_lock)
 
 
 class Library(JITCodeLibrary):

@@ -1,8 +1,9 @@
 """A cache of the most recently used values."""
 
-import threading
 from collections import OrderedDict
 from typing import Generic, TypeVar
+
+from fuser_lab.forks import new_lock
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -17,7 +18,7 @@ class Recent(Generic[Key, Value]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: OrderedDict[Key, Value] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def get(self, key: Key) -> Value | None:
         """Return the value of a key, which becomes the most recently used; None if there is none."""

@@ -1,11 +1,12 @@
 """Attributes of libraries that have another value for a while: Numba has no options for what they change."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_LOCK = threading.Lock()
+from fuser_lab.forks import new_lock
+
+_LOCK = new_lock()
 _REPLACED: dict[tuple[int, str], list[Any]] = {}  # the owner, the former value and the number of blocks
 
 

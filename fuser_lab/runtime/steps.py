@@ -8,6 +8,7 @@ from typing import Any
 from fuser_lab.codegen.generate import GeneratedKernel
 from fuser_lab.codegen.layout import Layout
 from fuser_lab.cost.verdict import SchedulerType
+from fuser_lab.forks import renewed
 from fuser_lab.ir import Fusion
 
 Segment = tuple[Fusion, SchedulerType | None]
@@ -19,6 +20,10 @@ class Cancelled(Exception):  # noqa: N818 - an outcome that the caller asked for
 
 class CancelFlag(threading.Event):
     """Set from another thread to end a run or a measurement at the next segment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        renewed(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

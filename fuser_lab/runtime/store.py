@@ -22,12 +22,12 @@ import os
 import secrets
 import stat
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fuser_lab.errors import CacheWarning, warn
+from fuser_lab.forks import new_lock
 from fuser_lab.runtime.oldest import remove_oldest
 
 MOST_FILE_BYTES = 64 << 20
@@ -42,7 +42,7 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | g
 _OPEN_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 
 _WARNED: set[str] = set()
-_LOCK = threading.Lock()
+_LOCK = new_lock()
 
 
 class _UntrustedError(Exception):
@@ -72,15 +72,18 @@ class _Folder:
         finally:
             os.close(descriptor)
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file atomically; raise OSError if it cannot be written."""
+    def write(self, name: str, content: bytes, *, keep: bool = False) -> None:
+        """Write a file atomically; raise OSError if it cannot be written.
+
+        With ``keep``, a file that another process has written meanwhile stays.
+        """
         temporary = f"{secrets.token_hex(8)}.tmp"
         try:
             with os.fdopen(os.open(self._name(temporary), _WRITE, 0o600, dir_fd=self.descriptor), "wb") as file:
                 file.write(content)
-            os.replace(
-                self._name(temporary), self._name(name), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor,
-            )
+            move = os.link if keep and _POSIX else os.replace
+            with contextlib.suppress(FileExistsError):
+                move(self._name(temporary), self._name(name), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(self._name(temporary), dir_fd=self.descriptor)
@@ -275,8 +278,11 @@ def _secret(place: Path) -> bytes:
     with _walked(place, ()) as folder:
         found = _known_secret(folder)
         if found is None:
-            # If two processes create one at the same time, one secret stays; files sealed with the other are made
-            # again.
+            # Of processes that create one at the same time, the first one's secret is that of all.
+            with contextlib.suppress(OSError):  # a file system may have no links
+                folder.write("cache_key", secrets.token_bytes(_DIGEST), keep=True)
+            found = _known_secret(folder)
+        if found is None:  # what is there is no secret
             folder.write("cache_key", secrets.token_bytes(_DIGEST))
             found = _known_secret(folder)
     if found is None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import json
 import os
 import platform
 import sys
@@ -13,6 +12,7 @@ from fuser_lab.cost.device import KIB, THIS_CPU, Device, host_device
 from fuser_lab.cost.host_time import HostCaches, HostRates
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
+from fuser_lab.reading import MissingFileError, UnreadableError, json_of, record_of
 from fuser_lab.runtime.ahead import processors
 from fuser_lab.runtime.store import configured
 
@@ -64,13 +64,14 @@ def this_cpu() -> Device:
     """
     how = f"{COMMAND!r} measures them in 20 s"
     try:
-        record = json.loads(rates_file().read_text(encoding="utf-8"))
-        rates = HostRates(**{**record["rates"], "caches": HostCaches(**record["rates"]["caches"])})
+        record = json_of(rates_file())
+        rates = record_of(HostRates, record["rates"], "rates")
         machine = {name: record[name] for name in _machine()}
-    except FileNotFoundError:
+        _check(rates)
+    except MissingFileError:
         msg = f"target {THIS_CPU!r}: its rates have not been measured; {how}."
         raise InputError(msg) from None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (UnreadableError, TypeError, KeyError) as error:
         msg = f"target {THIS_CPU!r}: {rates_file()} cannot be read ({error}); {how}."
         raise InputError(msg) from None
     if machine != _machine():
@@ -78,6 +79,13 @@ def this_cpu() -> Device:
         msg = f"target {THIS_CPU!r}: the stored rates are for {was}, but this CPU is {now}; {how}."
         raise InputError(msg)
     return host_device(rates)
+
+
+def _check(rates: HostRates) -> None:
+    for name, value in {**asdict(rates), **asdict(rates.caches)}.items():
+        if isinstance(value, float | int) and not value >= 0:
+            msg = f"{name} is {value}"
+            raise UnreadableError(msg)
 
 
 def caches_here() -> HostCaches:

@@ -7,20 +7,20 @@ computes, because every value is checked as one that is set by hand.
 import contextlib
 import functools
 import hashlib
-import json
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 from fuser_lab.errors import FuserLabError, TuningWarning, warn
 from fuser_lab.json_text import json_text
+from fuser_lab.reading import MissingFileError, UnreadableError, content_of, parsed, record_of
 from fuser_lab.runtime.ahead import processors
 from fuser_lab.runtime.store import configured
 from fuser_lab.runtime.this_cpu import processor_name
-from fuser_lab.schedule.parameters import Values, checked
+from fuser_lab.schedule.parameters import checked
 from fuser_lab.schedule.tuned_parameters import KeptResult, Machine
 
 _SCHEMA: Final = "fuser_lab.tuned"
@@ -112,12 +112,11 @@ def _all_files() -> Iterator[tuple[Path, "KeptResult | str"]]:
         return
     for place in places:
         try:
-            with place.open("rb") as file:
-                content = file.read(_MOST_BYTES + 1)
-        except FileNotFoundError:
+            content = content_of(place, _MOST_BYTES)
+        except MissingFileError:
             continue
-        except OSError as error:
-            yield place, f"cannot be read ({error.strerror})"
+        except UnreadableError as error:
+            yield place, f"cannot be read ({error})"
         else:
             yield place, _parsed(content)
 
@@ -125,33 +124,20 @@ def _all_files() -> Iterator[tuple[Path, "KeptResult | str"]]:
 @functools.lru_cache(maxsize=4096)
 def _parsed(content: bytes) -> "KeptResult | str":
     """Return the result that a file's content is, or why it is none."""
-    if len(content) > _MOST_BYTES:
-        return f"has more than {_MOST_BYTES} bytes"
     try:
-        record = json.loads(content.decode("utf-8"))
+        record = parsed(content)
         if not isinstance(record, dict) or record.get("schema") != _SCHEMA:
             return f"is not a record of the schema {_SCHEMA!r}"
         if record.get("version") != _VERSION:
             return f"has format {record.get('version')!r}, and this version of fuser_lab reads format {_VERSION}"
-        return _result(record["result"])
-    except (ValueError, KeyError, TypeError, FuserLabError) as error:
-        return f"cannot be read ({type(error).__name__}: {error})"
+        return _result(record.get("result"))
+    except (UnreadableError, FuserLabError) as error:
+        return f"cannot be read ({error})"
 
 
-def _result(record: dict[str, Any]) -> KeptResult:
-    values = {field.name: record[field.name] for field in fields(KeptResult)}
-    values |= {
-        "machine": Machine(**record["machine"]),
-        "ops": tuple(map(str, record["ops"])), "dtypes": tuple(map(str, record["dtypes"])),
-        "shapes": tuple(tuple(map(int, shape)) for shape in record["shapes"]),
-        "changes": tuple((int(nest), _values(given)) for nest, given in record["changes"]),
-        "before": float(record["before"]), "after": float(record["after"]),
-    }
-    if not (values["before"] > 0 and values["after"] > 0):
+def _result(record: Any) -> KeptResult:
+    result = record_of(KeptResult, record, "the result")
+    if not (result.before > 0 and result.after > 0):
         msg = "its times are not positive"
-        raise ValueError(msg)
-    return KeptResult(**values)
-
-
-def _values(given: list[list[Any]]) -> Values:
-    return checked({str(name): tuple(value) if isinstance(value, list) else value for name, value in given})
+        raise UnreadableError(msg)
+    return replace(result, changes=tuple((nest, checked(dict(values))) for nest, values in result.changes))

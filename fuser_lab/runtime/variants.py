@@ -1,7 +1,6 @@
 """The kernels and the storage of a prepared plan, for each set of layouts of its inputs and of arrays for results."""
 
 import itertools
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, warn
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.ir.transform import Transform
 from fuser_lab.runtime.ahead import compile_ahead
@@ -92,7 +92,7 @@ class Variants:
         self.kept: dict[Key, Variant] = {}
         self.known: dict[Key, Variant] = {}  # by given layouts, before they are normalized
         self._generated: dict[Key, tuple[Step, ...]] = {}  # of variants compiled at their first run
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._clock = itertools.count()
 
     @property

@@ -4,6 +4,7 @@ import threading
 from dataclasses import dataclass, field
 
 from fuser_lab.codegen.generate import GeneratedKernel
+from fuser_lab.forks import renewed
 
 _ALIVE_SECONDS = 0.5  # interval for checking that the thread that waits for a process is alive
 
@@ -13,20 +14,20 @@ class Running:
     """A kernel that a process is compiling."""
 
     thread: threading.Thread = field(default_factory=threading.current_thread)
-    done: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=lambda: renewed(threading.Event()))
 
 
 class Waiting:
     """Kernels in groups, by their source, and those being compiled; ``changed`` guards both."""
 
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Drop everything, as the child of a fork must."""
         self.groups: list[dict[str, GeneratedKernel]] = []
         self.running: dict[str, Running] = {}
-        self.changed = threading.Condition()
+        self.changed = renewed(threading.Condition())
+
+    def forget(self) -> None:
+        """Drop everything, as the child of a fork must."""
+        self.groups, self.running = [], {}
 
     def __contains__(self, source: object) -> bool:
         """Whether a kernel is waiting or being compiled."""

@@ -1,6 +1,5 @@
 """All schedulers in nvFuser's order, asked about a candidate until one accepts."""
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict, accept, reason
 from fuser_lab.errors import ArgumentTypeError
+from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.schedule.base import Heuristics, Propose, RuledScheduler, Scheduler, heuristics_of, no
 from fuser_lab.schedule.expr_eval import ExprEval
@@ -182,7 +182,7 @@ class SchedulerRegistry:
         self._refuses_as_nvfuser = all(s in SCHEDULERS or isinstance(s, OpenScheduler) for s in plain)
         self._lifted = frozenset(code for s in plain if isinstance(s, OpenScheduler) for code in s.lifted)
         self._known: OrderedDict[int, _Known] = OrderedDict()
-        self._lock = threading.Lock()  # the explorer computes previews in a thread
+        self._lock = new_lock()  # the explorer computes previews in a thread
 
     @cached_property
     def closed(self) -> "SchedulerRegistry":

@@ -1,6 +1,5 @@
 """The predictions of a lesson's readers, as files to hand in, and a summary of those of a class."""
 
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fuser_lab.arguments import PATH, listed, shown, takes
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
+from fuser_lab.reading import UnreadableError, content_of, parsed
 from fuser_lab.report import save
 from fuser_lab.report.html import table_html
 from fuser_lab.report.records import Records
@@ -146,13 +146,15 @@ def _files(path: Path) -> list[Path]:
 
 def _sheet(path: Path) -> AnswerSheet:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        content = content_of(path)
+    except UnreadableError as error:
+        msg = f"read_answers: {shown(path.name)} cannot be read ({error})."
+        raise InputError(msg) from None
+    try:
+        data = parsed(content)
         known = (data["schema"], data["version"]) == (_SCHEMA, _VERSION)
         answers = tuple(_answer(**one) for one in data["answers"]) if known else None
-    except OSError as error:
-        msg = f"read_answers: {shown(path.name)} cannot be read ({error.strerror or error})."
-        raise InputError(msg) from None
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (KeyError, TypeError, UnreadableError):
         answers = None
     if answers is None:
         msg = f"read_answers: {shown(path.name)} contains no answers written by Score.save of fuser_lab.teaching."

@@ -1,5 +1,6 @@
 """More elements than 32 bits can count, at full size: dense, and as views of stride 0 that take no memory."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ torch = needs("torch")
 pytestmark = pytest.mark.gpu
 
 ROWS, COLUMNS = 1 << 16, (1 << 15) + 8  # 2^31 + 2^19 elements
+LARGEST = 12 << 30  # bytes that a test needs: its tensors, and the results of two kernels and of torch
 
 
 def run(record: Any, scheduler: S, dtype: D, x: Any) -> list[Any]:
@@ -37,7 +39,8 @@ def test_sums_of_a_column_that_all_columns_share() -> None:
     assert bool((columns == ROWS * (ROWS - 1) // 2).all())
 
 
-def test_rows_of_a_large_tensor() -> None:
+def test_rows_of_a_large_tensor(wait_for_memory: Callable[[int], None]) -> None:
+    wait_for_memory(LARGEST)
     x = torch.zeros(ROWS, COLUMNS, dtype=torch.bfloat16, device="cuda")
     x[-1, -1] = x[ROWS // 2, 17] = x[1, 0] = 9
     (got,) = run(softmax, S.INNER_PERSISTENT, D.BFloat16, x)
@@ -48,7 +51,8 @@ def test_rows_of_a_large_tensor() -> None:
         assert torch.nonzero(values).flatten().tolist() == places
 
 
-def test_a_large_transpose() -> None:
+def test_a_large_transpose(wait_for_memory: Callable[[int], None]) -> None:
+    wait_for_memory(LARGEST)
     x = torch.zeros(46_342, 46_344, dtype=torch.bool, device="cuda")
     x[::1013, ::997] = True
     x[-1, -1] = True

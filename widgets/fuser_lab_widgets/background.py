@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from fuser_lab.errors import FuserLabError
+from fuser_lab.forks import renewed
 from fuser_lab.segmentation import ending_when
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ class Background:
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._stop = renewed(threading.Event())
 
     @property
     def busy(self) -> bool:
@@ -31,7 +32,7 @@ class Background:
         """Start and return True, or return False while another computation is running; ``seconds`` limit a search."""
         if self.busy:
             return False
-        self._stop = threading.Event()
+        self._stop = renewed(threading.Event())
         thread = threading.Thread(target=self._run, args=(find, tell, seconds, self._stop), daemon=True)
         thread.start()
         self._thread = thread  # set only now, so that `wait` can join it

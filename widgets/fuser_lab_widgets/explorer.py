@@ -18,6 +18,7 @@ from fuser_lab import presegmentation, targets
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, having, listed, number, one_of, optional, shown, takes
 from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.events import Attempt
+from fuser_lab.forks import renewed
 from fuser_lab.plan.code import FORMS, REWRITINGS
 from fuser_lab.presegmentation import Alternative
 from fuser_lab.pricing.rule_lifting import liftable, predicted_seconds
@@ -188,7 +189,7 @@ class Explorer(anywidget.AnyWidget):
         notes: Sequence[str] = (),
         profile: PlanProfile | None = None,
     ) -> None:
-        self._lock = threading.RLock()  # handlers run in the kernel's thread, timings arrive from another
+        self._lock = renewed(threading.RLock())  # handlers run in the kernel's thread, timings arrive from another
         self._session = Session(plan, strategies)
         self._inputs = inputs
         self._title = title

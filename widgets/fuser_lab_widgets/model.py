@@ -10,6 +10,7 @@ import ipywidgets
 import traitlets
 
 from fuser_lab.errors import InputError
+from fuser_lab.forks import renewed
 from fuser_lab.report.module_map import CallGraph, ModuleBox, depth_for, module_boxes
 from fuser_lab.report.module_picture import map_svg
 from fuser_lab_widgets import assets, model_panels
@@ -46,7 +47,8 @@ class ModelMap(anywidget.AnyWidget):
         self._asked = False
         self._costs: ModelCosts | None = None
         self._problem = ""
-        self._lock = threading.RLock()  # a thread that computes costs also draws; the last one to draw has all data
+        # A thread that computes costs also draws; the last one to draw has all data.
+        self._lock = renewed(threading.RLock())
         self.on_msg(self._received)
         self._draw()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import FuserLabError
+from fuser_lab.forks import renewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +58,7 @@ class Runner:
         self._timer: Any = timer
         self._model = model
         self._report = report
-        self._stop = threading.Event()
+        self._stop = renewed(threading.Event())
         self._thread: threading.Thread | None = None
         self._running = False
         self._last = Progress()
@@ -80,7 +81,7 @@ class Runner:
         if self.running:
             return False
         self._running = True
-        self._stop = threading.Event()
+        self._stop = renewed(threading.Event())
         self._last = Progress(running=True)
         thread = threading.Thread(target=self._run, args=(tuple(plans), inputs, peers, self._stop), daemon=True)
         thread.start()

@@ -1,6 +1,5 @@
 """From the parts of a dump to a fusion with known sizes, and to groups of its expressions."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from fuser_lab.errors import DefinitionError, FuserLabError
 from fuser_lab.ir import AttrValue, Expr, Fusion, IterType, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ops import OPS
 from fuser_lab.ops.registry import Result
+from fuser_lab.reading import UnreadableError, parsed
 
 # By the first letter of a scalar's name.
 SCALAR_DTYPES: Mapping[str, DataType] = {
@@ -471,8 +471,8 @@ def _own_notes(lines: Sequence[str]) -> dict[str, dict[str, Any]]:
     for line in lines:
         name, _, text = line.partition(" ")
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError):
+            data = parsed(text)
+        except UnreadableError:
             continue
         if isinstance(data, dict) and _is_well_formed(data):
             found["" if name == "fusion" else name] = data

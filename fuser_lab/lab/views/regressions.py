@@ -11,7 +11,8 @@ from fuser_lab.cost.measured_times import TimingRow
 from fuser_lab.errors import InputError
 from fuser_lab.lab.comparison import ComparedRow, compared_rows
 from fuser_lab.lab.ledger import Ledger
-from fuser_lab.lab.views.rows import Row, is_missing, number, rows_of, samples
+from fuser_lab.lab.records import samples_of
+from fuser_lab.lab.views.rows import Row, is_missing, number, rows_of
 from fuser_lab.report.records import Records
 from fuser_lab.report.tables import Table
 from fuser_lab.report.units import plural, seconds_label, three_digits
@@ -123,7 +124,7 @@ def regressions(
         If ``data`` is not one of these.
     """
     rows = sorted(
-        (row for row in rows_of(data, "regressions") if number(row.get("median")) > 0 and samples(row)),
+        (row for row in rows_of(data, "regressions") if number(row.get("median")) > 0 and samples_of(row)),
         key=lambda row: _text(row, "measured_at"),
     )
     commits = list(dict.fromkeys(_text(row, "commit") for row in rows))
@@ -164,7 +165,7 @@ def _key(row: Row) -> tuple[str, str, int | None, str]:
 
 
 def _timed(row: Row) -> TimingRow:
-    seconds = samples(row)
+    seconds = samples_of(row)
     segment = None if is_missing(row.get("segment")) else int(number(row["segment"]))
     return TimingRow(
         plan=_text(row, "plan"), segment=segment, scheduler=_text(row, "scheduler"), ops=0, bytes_in=0, bytes_out=0,

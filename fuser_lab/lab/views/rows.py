@@ -1,6 +1,5 @@
 """Rows of measurements from wherever they are: a ledger, a data frame, or mappings."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import Any, Final
 from fuser_lab.arguments import brief, shown
 from fuser_lab.errors import ArgumentTypeError, InputError
 from fuser_lab.lab.ledger import Ledger
+from fuser_lab.reading import UnreadableError, parsed
 
 Row = Mapping[str, Any]
 _PATH: Final = re.compile(r"\s*([^\[\]]+)((?:\[[^\[\]]+\])*)\s*")
@@ -61,8 +61,8 @@ def reader(rows: Sequence[Row], path: str, what: str, argument: str) -> Callable
         value: Any = row.get(name)
         if steps and isinstance(value, str):
             try:
-                value = json.loads(value)
-            except ValueError:
+                value = parsed(value)
+            except UnreadableError:
                 return None
         for step in steps:
             try:
@@ -85,16 +85,8 @@ def number(value: Any) -> float:
     """Return a value as a float; NaN if it is not a number."""
     try:
         return math.nan if is_missing(value) or isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return math.nan
-
-
-def samples(row: Row) -> tuple[float, ...]:
-    """Return the samples of a row in seconds; SQLite gives them as JSON."""
-    found = row.get("samples")
-    if isinstance(found, str):
-        found = json.loads(found)
-    return () if found is None or is_missing(found) else tuple(float(second) for second in found)
 
 
 def is_seconds(column: str) -> bool:

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import importlib
-import threading
 import types as python_types
 import warnings
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuser_lab.errors import UnsupportedError
+from fuser_lab.forks import fork_waits_for, new_lock
 from fuser_lab.runtime import numba_compat as _numba_compat  # noqa: F401 - before Numba is imported
 from fuser_lab.runtime.cuda_compilers.building import Builder, Kind, Operand, Pointer, Rule
 from fuser_lab.runtime.cuda_compilers.language import clustered, entry_of, signature_of
@@ -22,7 +22,8 @@ from fuser_lab.runtime.replacing import replaced
 if not hasattr(np, "row_stack"):  # numba-cuda 0.30 uses a name that NumPy 2.5 removed
     setattr(np, "row_stack", np.vstack)  # noqa: B010 - no such name for type checkers
 
-_LOCK = threading.Lock()
+_LOCK = new_lock()
+fork_waits_for(_LOCK)
 _PURE = "nounwind", "readnone"
 _ORDERED = ("convergent",)
 _ALL_MEMORY = "~{memory}"

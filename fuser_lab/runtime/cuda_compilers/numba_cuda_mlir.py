@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from fuser_lab.errors import UnsupportedError
+from fuser_lab.forks import fork_waits_for, renewed
 from fuser_lab.runtime.cuda_compilers.building import BITS, Builder, Kind, Operand, Pointer, Rule
 from fuser_lab.runtime.cuda_compilers.language import clustered, entry_of, signature_of
 
-_LOCK = threading.RLock()
+_LOCK = renewed(threading.RLock())
+fork_waits_for(_LOCK)
 _DYNAMIC = -2147483648  # in a list of indices, stands for the next operand
 _GLOBAL = 1  # the address space of global memory
 _ONE_BYTE = re.compile(r"^[ \t]*\.shared \.align (?P<align>\d+) \.b8 (?P<name>__dynamic_shmem__\w+);\n", re.MULTILINE)

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -214,3 +215,39 @@ def test_the_first_file_of_a_process_bounds_the_directory(place: Path, monkeypat
     for number in range(3):
         store.write(f"{number}", b"")
     assert seen == [place]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the secret of the first process stays where files can be linked")
+def test_processes_that_start_at_once_share_a_secret(tmp_path: Path) -> None:
+    # Each one finds no secret, waits for the others, and creates one.
+    program = """
+import sys, time
+from pathlib import Path
+from fuser_lab.runtime import store
+known, waits = store._known_secret, [True]
+
+def waiting(folder):
+    secret = known(folder)
+    if waits:
+        waits.clear()
+        Path(sys.argv[1], sys.argv[2]).touch()
+        while len(list(Path(sys.argv[1]).glob("?"))) < 3:
+            time.sleep(0.001)
+    return secret
+
+store._known_secret = waiting
+store.secret()
+Path(sys.argv[1], sys.argv[2] + "-created").touch()
+while len(list(Path(sys.argv[1]).glob("*-created"))) < 3:
+    time.sleep(0.001)
+print(store.secret().hex())
+"""
+    path = ":".join(filter(None, sys.path))
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data"), "PYTHONPATH": path}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name], stdout=subprocess.PIPE, env=environment)
+        for name in "abc"
+    ]
+    said = {process.communicate(timeout=120)[0] for process in processes}
+    assert len(said) == 1
+    assert len(bytes.fromhex(said.pop().decode())) == 32
