@@ -19,6 +19,7 @@ class Background:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
+        self._closed = False
 
     @property
     def busy(self) -> bool:
@@ -28,8 +29,8 @@ class Background:
     def start(
         self, find: Callable[[], Any], tell: Callable[[Any, str], None], *, seconds: float | None = None,
     ) -> bool:
-        """Start and return True, or return False while another computation is running; ``seconds`` limit a search."""
-        if self.busy:
+        """Start and return True, or return False while another is running or once closed; ``seconds`` limit a search."""
+        if self.busy or self._closed:
             return False
         self._stop = threading.Event()
         thread = threading.Thread(target=self._run, args=(find, tell, seconds, self._stop), daemon=True)
@@ -41,6 +42,11 @@ class Background:
         """Abandon the computation: its result is not reported, and another may start at once."""
         self._stop.set()
         self._thread = None
+
+    def close(self) -> None:
+        """Abandon the computation, and start no other."""
+        self._closed = True
+        self.cancel()
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the result."""
