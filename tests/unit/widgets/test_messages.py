@@ -182,13 +182,28 @@ def test_a_closed_explorer_starts_nothing_when_its_run_ends(plan, timer, monkeyp
 
 
 @pytest.fixture(scope="module")
-def model_map():
-    """The map of a model of one module."""
+def captured():
+    """A captured model of one module."""
     torch = needs("torch")
-    found = fl.from_torch(torch.nn.Softmax(-1), torch.zeros(4, 8))
-    made = ModelMap(found, "a model", fl.explore(found).show_region)
+    return fl.from_torch(torch.nn.Softmax(-1), torch.zeros(4, 8))
+
+
+@pytest.fixture(scope="module")
+def model_map(captured):
+    """The map of the model."""
+    made = ModelMap(captured, "a model", fl.explore(captured).show_region)
     yield made
     made.close()
+
+
+def test_a_closed_explorer_of_a_model_leaves_nothing_behind(captured):
+    registered = dict(widget._instances)
+    explorer = fl.explore(captured)
+    for _ in range(2):  # one explorer of a region replaces the other
+        explorer.show_region(0, 0)
+        explorer.explorer.strategy = explorer.explorer._session.strategies[-1]
+    explorer.close()
+    assert widget._instances == registered
 
 
 @pytest.mark.parametrize("event", [
