@@ -37,7 +37,8 @@ export class SourceTab {
     this.waits = this.answered !== key;
     if (!this.waits) this.asked = null;
     if (!this.waits && source === this.shown && isShown) return null;
-    const keeps = this.waits && isShown && this.shownIn === this.view;
+    const kind = `${this.target} ${this.wanted}`; // content of another kind than the chosen one does not stay
+    const keeps = this.waits && isShown && this.shownKind === kind;
     if (!keeps) this.leave();
     if (this.waits) this.ask(key);
     const pick = h("select", { "aria-label": "Segment", onchange: (e) => tabs.showSource(Number(e.target.value)) },
@@ -55,7 +56,7 @@ export class SourceTab {
     if (source.problem) return [head, h("p.fx-why.fx-refused", {}, source.problem)];
     if (source.waiting) return [head, h("p.fx-empty", {}, source.waiting)];
     if (source.unprofiled) return [head, this.unprofiled()];
-    [this.shown, this.shownIn] = [source, this.view];
+    [this.shown, this.shownKind] = [source, kind];
     this.made = this[this.view](source);
     return [head, this.made];
   }
