@@ -102,11 +102,11 @@ def opened(browser: Browser, plan: Plan, size: tuple[int, int]) -> Stage:
 
 def drive(stage: Stage, quiet: float = _QUIET) -> dict[str, Rest]:
     """Open each tab, and return how the page came to rest each time."""
-    found = {}
+    rests = {}
     for name in stage.root.get_by_role("tab").all_inner_texts():
         tab = stage.root.get_by_role("tab", name=name, exact=True)
-        found[name] = rest_after(stage, tab.click, quiet)
-    return found
+        rests[name] = rest_after(stage, tab.click, quiet)
+    return rests
 
 
 def main(names: Sequence[str]) -> int:
@@ -126,12 +126,12 @@ def main(names: Sequence[str]) -> int:
             plan = example(name)
             for width, height in SIZES:
                 stage = opened(browser, plan, (width, height))
-                found = drive(stage)
-                late = [tab for tab, rest in found.items() if not rest.is_soon]
+                rests = drive(stage)
+                late = [tab for tab, rest in rests.items() if not rest.is_soon]
                 restless += len(late)
                 most = [max(values) for values in zip(*(
-                    (one.messages, one.changes, 1e3 * (one.seconds or 0)) for one in found.values()), strict=True)]
-                print(f"{name:26}{f'{width}x{height}':>10}{len(found):6}{most[0]:10}{most[1]:9}{most[2]:9.0f}"
+                    (rest.messages, rest.changes, 1e3 * (rest.seconds or 0)) for rest in rests.values()), strict=True)]
+                print(f"{name:26}{f'{width}x{height}':>10}{len(rests):6}{most[0]:10}{most[1]:9}{most[2]:9.0f}"
                       f"  {', '.join(late) or 'none'}", flush=True)
                 stage.close()
                 stage.explorer.close()

@@ -61,8 +61,8 @@ def of_the_day():
 )
 def test_the_page_is_at_rest_after_each_tab_is_opened(at, name, size):
     stage = at(example(name), size)
-    found = drive(stage, QUIET)
-    assert {tab: rest for tab, rest in found.items() if not rest.is_soon or rest.messages > 3} == {}
+    rests = drive(stage, QUIET)
+    assert {tab: rest for tab, rest in rests.items() if not rest.is_soon or rest.messages > 3} == {}
     assert stage.errors == []
 
 

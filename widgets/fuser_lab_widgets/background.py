@@ -29,7 +29,7 @@ class Background:
     def start(
         self, find: Callable[[], Any], tell: Callable[[Any, str], None], *, seconds: float | None = None,
     ) -> bool:
-        """Start and return True, or return False while another is running or once closed; ``seconds`` limit a search."""
+        """Start and return True, or return False while busy or once closed; ``seconds`` limit a search."""
         if self.busy or self._closed:
             return False
         self._stop = threading.Event()

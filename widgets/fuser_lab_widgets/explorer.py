@@ -829,6 +829,9 @@ class Explorer(anywidget.AnyWidget):
         elif "segment" in event:
             self._opened = unfolding.toggled(self._current(), self._opened, [event["segment"]])
             self._detail = "blocks" if self.scene["detail"] == "blocks" else "segments"
+        else:
+            msg = "message 'open': a segment, a block or a module must be named, given none of them."
+            raise FuserLabError(msg)
         self._draw()
         self._answer_again()
 
@@ -1155,11 +1158,12 @@ class Explorer(anywidget.AnyWidget):
         return edge
 
     def _segment_of(self, event: Message) -> Any:
-        found = next((segment for segment in self._session.plan.segments if segment.index == event["segment"]), None)
-        if found is None:
-            msg = f"This plan has no segment {event['segment']}."
+        number = event["segment"]
+        segment = next((each for each in self._session.plan.segments if each.index == number), None)
+        if segment is None:
+            msg = f"This plan has no segment {number}."
             raise FuserLabError(msg)
-        return found
+        return segment
 
     def _current(self) -> ViewModel:
         if self._view is None or self._drawn is not self._session.plan:

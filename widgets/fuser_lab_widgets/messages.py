@@ -96,16 +96,16 @@ def read(message: object, forms: Mapping[str, Form]) -> dict[str, Any]:
     FuserLabError
         If its type is unknown, or a field is missing or has another kind; the sentence says which.
     """
-    given = _MESSAGE.of(message, "", "a message of the page")
-    name = TEXT.of(given.get("type"), "message", "type")
+    sent = _MESSAGE.of(message, "", "a message of the page")
+    name = TEXT.of(sent.get("type"), "message", "type")
     form = forms.get(name)
     if form is None:
         msg = f"message: type must be one that this version of fuser_lab describes, given {shown(name)}."
         raise InputError(msg)
-    fields = {key: kind.of(given.get(key), f"message {name!r}", key) for key, kind in form.has.items()}
+    fields = {key: kind.of(sent.get(key), f"message {name!r}", key) for key, kind in form.has.items()}
     may = {**form.may, "plan": _COUNT}
     return {"type": name} | fields | {
-        key: kind.of(given[key], f"message {name!r}", key) for key, kind in may.items() if key in given
+        key: kind.of(sent[key], f"message {name!r}", key) for key, kind in may.items() if key in sent
     }
 
 
@@ -117,5 +117,5 @@ def number_of(message: object, last: int) -> int:
     FuserLabError
         If it has none, or one so far ahead that the page's own numbers could not follow it.
     """
-    given = _MESSAGE.of(message, "", "a message of the page")
-    return int(whole(0, last + _MOST_WAITING).of(given.get("n"), "message", "n"))
+    sent = _MESSAGE.of(message, "", "a message of the page")
+    return int(whole(0, last + _MOST_WAITING).of(sent.get("n"), "message", "n"))
