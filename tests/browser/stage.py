@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from fuser_lab_widgets import assets
+from fuser_lab_widgets.runner import Runner
 
 from fuser_lab.json_text import json_text
 
@@ -41,9 +42,10 @@ class Model {
     for (const name of Object.keys(news)) for (const [n, run] of this.listeners) if (n === `change:${name}`) run();
   }
 }
+window.render = (el) => widget.render({ model: window.model, el });
 window.show = (text) => {
-  const model = (window.model = new Model(JSON.parse(text)));
-  widget.render({ model, el: document.querySelector("main") });
+  window.model = new Model(JSON.parse(text));
+  window.gone = window.render(document.querySelector("main"));
   return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 };
 </script></body></html>"""
@@ -112,10 +114,22 @@ class Stage:
             if not self.page.evaluate(quiet):
                 continue  # the page may ask again once it has the answer
             self.explorer.wait(60)
-            news = self._news()
-            if news == "{}":
+            if not self.deliver():
                 return
-            self.page.evaluate("(text) => window.model.take(JSON.parse(text))", news)
+
+    def deliver(self) -> bool:
+        """Send what has changed in the background, as a kernel does at once, and return whether there was something."""
+        with self.explorer._lock:
+            news = self._news()
+        if news == "{}":
+            return False
+        self.page.evaluate("(text) => window.model.take(JSON.parse(text))", news)
+        return True
+
+    @property
+    def works(self) -> bool:
+        """Whether Python computes something in the background."""
+        return any(one.running if isinstance(one, Runner) else one.busy for one in self.explorer._workers)
 
     def click(self, item: Locator) -> float:
         """Click something and return the milliseconds until the picture was redrawn, -1 if it was not."""
@@ -148,8 +162,7 @@ class Stage:
         with self.explorer._lock:  # as a kernel sends what an event changes before a thread changes more
             while self._waiting:
                 self._handles, self._begun = True, time.thread_time()
-                for name, value in json.loads(self._waiting.pop(0)).items():
-                    setattr(self.explorer, name, value)
+                self.explorer.set_state(json.loads(self._waiting.pop(0)))
                 self._handles = False
             return self._news()
 

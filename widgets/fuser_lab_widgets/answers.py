@@ -38,7 +38,7 @@ _MOST_MOVES = 4  # segments that are tried while an op is selected
 _MOST_LINES = 6  # of the user's code, shown for a segment
 _CUT = "Overrules the segmenter: the partition is cut here, regardless of nvFuser's rules"
 _AGAIN = "The segment computes the tensor again instead of reading it; values do not change"
-_NARROW = {"BFloat16": 256, "Half": 2048}  # 16-bit dtypes, with the reciprocal of the relative rounding error
+NARROW = {"BFloat16": 256, "Half": 2048}  # 16-bit dtypes, with the reciprocal of the relative rounding error
 _ASKS = "Changes the definition and segments it again, as nvFuser would"
 
 
@@ -145,7 +145,7 @@ def _rewriting(plan: Any, view: ViewModel, edge: EdgeView) -> list[Answer]:
     again = {"type": "recompute", "label": f"Recompute {edge.tensor} in S{reader}", "id": edge.id, "title": _AGAIN}
     found: list[Answer] = [again | (_refused(plan.recompute, edge.tensor, segments=reader) if known else {})]
     tensor = plan.fusion.tensors.get(edge.tensor)
-    for dtype, parts in _NARROW.items() if tensor is not None and tensor.dtype is DataType.Float else ():
+    for dtype, parts in NARROW.items() if tensor is not None and tensor.dtype is DataType.Float else ():
         title = f"Values change: each element is rounded by at most 1/{parts} of itself; the edit reports the effect"
         less = {"type": "narrow", "label": f"Pass {edge.tensor} as {dtype}", "id": edge.id, "dtype": dtype}
         refused = _refused(plan.narrow, edge.tensor, DataType[dtype]) if known else {}

@@ -20,6 +20,7 @@ class Background:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._stop = renewed(threading.Event())
+        self._closed = False
 
     @property
     def busy(self) -> bool:
@@ -29,8 +30,8 @@ class Background:
     def start(
         self, find: Callable[[], Any], tell: Callable[[Any, str], None], *, seconds: float | None = None,
     ) -> bool:
-        """Start and return True, or return False while another computation is running; ``seconds`` limit a search."""
-        if self.busy:
+        """Start and return True, or return False while busy or once closed; ``seconds`` limit a search."""
+        if self.busy or self._closed:
             return False
         self._stop = renewed(threading.Event())
         thread = threading.Thread(target=self._run, args=(find, tell, seconds, self._stop), daemon=True)
@@ -42,6 +43,11 @@ class Background:
         """Abandon the computation: its result is not reported, and another may start at once."""
         self._stop.set()
         self._thread = None
+
+    def close(self) -> None:
+        """Abandon the computation, and start no other."""
+        self._closed = True
+        self.cancel()
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the result."""

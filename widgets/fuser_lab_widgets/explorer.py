@@ -26,6 +26,7 @@ from fuser_lab.report.collapse import is_large
 from fuser_lab.report.diff import PlanDiff, plan_diff
 from fuser_lab.report.drawing import Drawn
 from fuser_lab.report.geometry import Room
+from fuser_lab.report.markup import element, to_html
 from fuser_lab.report.repeats import blocks
 from fuser_lab.report.svg import plan_svg
 from fuser_lab.report.text import plan_text
@@ -36,6 +37,7 @@ from fuser_lab_widgets import (
     answers,
     assets,
     lines,
+    messages,
     previews,
     profiles,
     profiling,
@@ -51,6 +53,7 @@ from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.canvas import Canvas
 from fuser_lab_widgets.controls import controls, described, words
 from fuser_lab_widgets.heat import heat
+from fuser_lab_widgets.messages import Message
 from fuser_lab_widgets.runner import Progress, Runner, Timer, default_model, default_timer, one_by_one
 from fuser_lab_widgets.saved import hidden_by, saved
 from fuser_lab_widgets.session import MINE, EditablePlan, Session, State
@@ -58,7 +61,6 @@ from fuser_lab_widgets.session import MINE, EditablePlan, Session, State
 if TYPE_CHECKING:
     from fuser_lab.lab.profiling import PlanProfile
 
-Event = Mapping[str, Any]
 _PLAN: Final = having("segments", "hash", accepted="a plan, as fl.segment returns it")
 _TRAITS: Final = {
     "plan": _PLAN, "strategy": TEXT, "reading": one_of("hint", "cut", "ignore"), "whole_fusion": FLAG,
@@ -169,7 +171,9 @@ class Explorer(anywidget.AnyWidget):
     selection = traitlets.Any("").tag(sync=True)
     running = traitlets.Any(False).tag(sync=True)
 
-    _workers: tuple[Runner | Background, ...] = ()  # missing if the constructor refused its arguments
+    # Missing if the constructor refused its arguments.
+    _workers: tuple[Runner | Background, ...] = ()
+    _layout: Any = None  # the layout that the explorer was made with, which ipywidgets registers as another widget
 
     @takes(
         "Explorer", plan=_PLAN, profile=optional(having("rows", "statements", accepted="the result of fl.profile")),
@@ -209,7 +213,7 @@ class Explorer(anywidget.AnyWidget):
             raise InputError(msg)
         self._profiles = {} if profile is None else {(plan.hash, profile.target): profile}
         self._profiling: tuple[str, str] | None = None  # the plan and target that are being profiled
-        self._source_asked: Event = {}  # the latest request of the source tab
+        self._source_asked: Message = {}  # the latest request of the source tab
         self._detail: scenes.Detail | None = None  # None: depends on the size of the fusion
         self._opened: frozenset[str] = frozenset()  # the tensors of ops in unfolded segments
         self._unfolded: frozenset[str] = frozenset()  # and in unfolded blocks
@@ -239,10 +243,13 @@ class Explorer(anywidget.AnyWidget):
         self._best: tuple[EditablePlan, tuple[Any, ...]] | None = None  # a plan, and the edits that make it faster
         self._alternatives: tuple[Any, tuple[Alternative, ...]] = (None, ())  # and a plan that they stand beside
         self._runner = Runner(timer or default_timer, self._on_progress, default_model if timer is None else None)
-        self._workers = (self._runner, self._background, self._beside, self._ahead, self._keeper)
+        self._workers = (
+            self._runner, self._background, self._beside, self._ahead, self._keeper, self._compiler,
+        )
         self._published: dict[str, Any] = {}  # the values last published to traits; others were set from outside
         self._measured_last: Any = None
         super().__init__()
+        self._layout = self.layout
         self.hides = hidden_by(self._key)
         with self._lock, _uncollected():  # results that a thread reports while the picture is sent would be lost
             self._show()
@@ -276,15 +283,17 @@ class Explorer(anywidget.AnyWidget):
     def wait(self, timeout: float | None = None) -> None:
         """Wait until a run and a search in progress have ended, each for at most ``timeout`` seconds."""
         seconds = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
-        for worker in (*self._workers, self._compiler):
+        for worker in self._workers:
             worker.wait(seconds)
 
     def close(self) -> None:
-        """End a run and free the explorer."""
+        """End all computations, and free the explorer and its layout."""
         for worker in self._workers:
-            worker.cancel()
+            worker.close()
         self.unobserve_all()
         super().close()
+        if self._layout is not None:
+            self._layout.close()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Return the live view, with a static picture and text for frontends without widgets."""
@@ -355,19 +364,37 @@ class Explorer(anywidget.AnyWidget):
 
     # ---- events from the browser
 
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Set traits as the page asks, except those that only Python sets; a refusal is shown, and the page reverts."""
+        taken = {name: value for name, value in sync_data.items() if name not in _FROM_PYTHON}
+        try:
+            super().set_state(taken)
+        except traitlets.TraitError as error:
+            self._refuse(error)
+            self.send_state([*taken])
+
     def _on_events(self, change: Mapping[str, Any]) -> None:
         for event in change["new"]:
-            if event["n"] > self.acked:
-                self._handle(event)
+            try:
+                number = messages.number_of(event, self.acked)
+            except FuserLabError as error:
+                self._refuse(error)
+                continue
+            if number > self.acked:
+                self._handle(number, event)
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, number: int, event: Any) -> None:
         with self._lock:
             self._asked = None
             with _uncollected(), self.hold_sync():
-                self.acked = int(event["n"])
-                self._guarded(event, lambda: self._dispatch(event))
+                self.acked = number
+                self._guarded(event, lambda: self._dispatch(messages.read(event, messages.EXPLORER) | {"n": number}))
             self._answer_asked()
         self._publish()
+
+    def _refuse(self, error: Exception) -> None:
+        with self._lock, self.hold_sync():
+            self._say(str(error), "error")
 
     def _answer_asked(self) -> None:
         """Answer after the picture is sent, because details of the selection may take longer."""
@@ -441,7 +468,7 @@ class Explorer(anywidget.AnyWidget):
         else:
             self._switches({"switches": {_SET[name]: value}})
 
-    def _guarded(self, event: Event, act: Callable[[], None]) -> None:
+    def _guarded(self, event: Message, act: Callable[[], None]) -> None:
         try:
             act()
         except FuserLabError as error:
@@ -449,8 +476,8 @@ class Explorer(anywidget.AnyWidget):
         except Exception as error:  # noqa: BLE001 - an error in a callback would vanish; the user has to see it
             self._say(f"{event.get('type', 'event')} failed: {type(error).__name__}: {error}", "error")
 
-    def _dispatch(self, event: Event) -> None:
-        handlers: dict[str, Callable[[Event], None]] = {
+    def _dispatch(self, event: Message) -> None:
+        handlers: dict[str, Callable[[Message], None]] = {
             "act": self._act,
             "cut": self._cut,
             "glue": self._glue,
@@ -491,7 +518,7 @@ class Explorer(anywidget.AnyWidget):
             raise FuserLabError(msg)
         handlers[event["type"]](event)
 
-    def _act(self, event: Event) -> None:
+    def _act(self, event: Message) -> None:
         """Carry out a click on an edge: cut inside a segment, glue at a boundary, explain at an input or output."""
         edge = self._edge(event)
         if event.get("kind", edge.kind) != edge.kind:
@@ -506,7 +533,7 @@ class Explorer(anywidget.AnyWidget):
             self._select(event)
             self._say(str(self.answer.get("sentence", "")))
 
-    def _cut(self, event: Event) -> None:
+    def _cut(self, event: Message) -> None:
         edge = self._edge(event)
         if edge.kind != "inside":
             self._select(event)
@@ -515,7 +542,7 @@ class Explorer(anywidget.AnyWidget):
         consumer = previews.one_of_several(self._current(), edge)
         self._edit(edge.id, "cut", edge.tensor, *(() if consumer is None else (consumer,)))
 
-    def _glue(self, event: Event) -> None:
+    def _glue(self, event: Message) -> None:
         edge = self._edge(event)
         a, b = edge.segments
         if a is None or b is None or a == b:
@@ -525,34 +552,34 @@ class Explorer(anywidget.AnyWidget):
             return
         self._edit(edge.id, "glue", a, b)
 
-    def _move(self, event: Event) -> None:
+    def _move(self, event: Message) -> None:
         node = next((n for n in self._current().nodes if n.id == event.get("id") and n.kind == "op"), None)
         if node is None:
             msg = "The current plan no longer has this op."
             raise FuserLabError(msg)
-        self._edit(node.id, "move", node.tensor, int(event["segment"]))
+        self._edit(node.id, "move", node.tensor, event["segment"])
 
-    def _recompute(self, event: Event) -> None:
+    def _recompute(self, event: Message) -> None:
         edge = self._edge(event)
         self._edit(edge.id, "recompute", edge.tensor, edge.segments[1])
 
-    def _narrow(self, event: Event) -> None:
+    def _narrow(self, event: Message) -> None:
         edge = self._edge(event)
-        self._edit(edge.id, "narrow", edge.tensor, str(event["dtype"]))
+        self._edit(edge.id, "narrow", edge.tensor, event["dtype"])
 
-    def _listed_edit(self, event: Event) -> None:
+    def _listed_edit(self, event: Message) -> None:
         """Make one of the edits in the list of the best ones."""
         kind, *arguments = event["edit"]
-        self._edit(str(self.answer.get("id", "")), str(kind), *arguments)
+        self._edit(str(self.answer.get("id", "")), kind, *arguments)
 
-    def _preview(self, event: Event) -> None:
+    def _preview(self, event: Message) -> None:
         """Send the preview of an edit at an edge, unless it is already computed."""
         edge = self._edge(event)
         found = previews.of_edge(self._session.plan, self._current(), edge)
         if found is not None:
             self._send_previews(self._number, {edge.id: previews.hint_of(found)})
 
-    def _annotate(self, event: Event) -> None:
+    def _annotate(self, event: Message) -> None:
         """Insert a segment_set at an edge: for all readers of the tensor, or for the one at the end of the edge."""
         edge = self._edge(event)
         reader = None if event.get("all") else answers.reader_at(self._current(), edge)
@@ -560,7 +587,7 @@ class Explorer(anywidget.AnyWidget):
         done = f"Inserted segment_set at {place}"
         self._resegment(edge.id, lambda: self._session.annotated(edge.tensor, reader), done)
 
-    def _unannotate(self, event: Event) -> None:
+    def _unannotate(self, event: Message) -> None:
         """Remove the segment_set at an edge, or the selected one."""
         view, selected = self._current(), event.get("id")
         edge = view.edge(str(selected))
@@ -573,20 +600,20 @@ class Explorer(anywidget.AnyWidget):
         hint, done = found.hint, f"Removed the segment_set of {found.tensor}"
         self._resegment(str(selected), lambda: self._session.without_annotation(hint), done)
 
-    def _mark(self, event: Event) -> None:
+    def _mark(self, event: Message) -> None:
         """Insert a segment_set at an edge, or remove the existing one."""
         there = answers.annotation_at(self._current(), self._edge(event))
         (self._annotate if there is None else self._unannotate)(event)
 
-    def _switches(self, event: Event) -> None:
+    def _switches(self, event: Message) -> None:
         """Segment again with other switches of the segmenter."""
         changes, selected = event["switches"], str(self.answer.get("id", ""))
         text = described(changes)
         self._resegment(selected, lambda: self._session.switched(changes, text), f"Segmented with {text}")
 
-    def _lift(self, event: Event) -> None:
+    def _lift(self, event: Message) -> None:
         """Segment again without one rule of nvFuser, and compare with the plan under all rules."""
-        before, code = self._session.plan, str(event["rule"])
+        before, code = self._session.plan, event["rule"]
 
         def saved() -> str:
             after = self._session.plan
@@ -659,11 +686,11 @@ class Explorer(anywidget.AnyWidget):
         if self._try(selected, make):
             self._say(" ".join((f"{done}: {self._change(old)}.", *_rewritten(kind, self._session.plan), *because)))
 
-    def _select(self, event: Event) -> None:
-        self._answer_for(str(event.get("id", "")))
+    def _select(self, event: Message) -> None:
+        self._answer_for(event["id"])
 
-    def _switch(self, event: Event) -> None:
-        strategy = str(event["strategy"])
+    def _switch(self, event: Message) -> None:
+        strategy = event["strategy"]
         if strategy == MINE:
             self._switch_to_mine()
             return
@@ -732,7 +759,7 @@ class Explorer(anywidget.AnyWidget):
     def _certified(self, certificate: dict[str, Any]) -> None:
         self._certificates[certificate["hash"]] = self.certificate = certificate
 
-    def _certify(self, event: Event) -> None:
+    def _certify(self, event: Message) -> None:
         """Request the certificate of the plan on show."""
         plan = self._session.plan
         if plan.hash in self._certificates:
@@ -768,7 +795,7 @@ class Explorer(anywidget.AnyWidget):
         self._show()
         self._say(text)
 
-    def _stop_search(self, _event: Event) -> None:
+    def _stop_search(self, _event: Message) -> None:
         if self._asked_for is None:
             self._say("No search is in progress.")
             return
@@ -777,42 +804,56 @@ class Explorer(anywidget.AnyWidget):
         self._show()
         self._say("The search was cancelled.")
 
-    def _choose_detail(self, event: Event) -> None:
-        asked = event["detail"]
-        self._detail = asked if asked in _DETAILS else "ops"
+    def _choose_detail(self, event: Message) -> None:
+        self._detail = detail = cast("scenes.Detail", event["detail"])
         self._opened, self._modules = frozenset(), frozenset()
-        self._show()
+        self._draw()
         self._answer_again()
         if not event.get("quiet"):
-            self._say(_DETAILS[self._detail])
+            self._say(_DETAILS[detail])
 
-    def _open(self, event: Event) -> None:
+    def _open(self, event: Message) -> None:
         """Expand one segment, block or module among the others, or collapse it again."""
         if "module" in event:
-            path = str(event["module"])
+            path = event["module"]
             closed = frozenset(one for one in self._modules if one == path or one.startswith(f"{path}."))
             self._modules = self._modules - closed if path in self._modules else self._modules | {path}
             self._detail = "modules"
         elif "block" in event:
-            block = next(one for one in blocks(self._current()) if one.id == event["block"])
+            block = next((one for one in blocks(self._current()) if one.id == event["block"]), None)
+            if block is None:
+                msg = "The current plan no longer has this block."
+                raise FuserLabError(msg)
             inside = range(block.first, block.last + 1)
             self._unfolded = unfolding.toggled(self._current(), self._unfolded, inside)
             self._detail = "blocks"
-        else:
-            self._opened = unfolding.toggled(self._current(), self._opened, [int(event["segment"])])
+        elif "segment" in event:
+            self._opened = unfolding.toggled(self._current(), self._opened, [event["segment"]])
             self._detail = "blocks" if self.scene["detail"] == "blocks" else "segments"
-        self._show()
+        else:
+            msg = "message 'open': a segment, a block or a module must be named, given none of them."
+            raise FuserLabError(msg)
+        self._draw()
         self._answer_again()
 
-    def _panel(self, event: Event) -> None:
-        name = str(event["name"])
-        self.panels = {**self.panels, name: {}}  # a user is looking at it
-        html = tabs.WRITTEN[name](self._on_show())
+    def _panel(self, event: Message) -> None:
+        """Write a tab that the page asks for; why that is not possible is written there, too."""
+        try:
+            self._write(event["name"])
+        except FuserLabError as error:
+            self._send_panel(event["name"], to_html(element("p", str(error), css="fx-note")))
+
+    def _write(self, name: str) -> None:
+        """Write a tab and send it."""
+        self.panels = {**self.panels, name: self.panels.get(name, {})}  # a user is looking at it
+        self._send_panel(name, tabs.WRITTEN[name](self._on_show()))
+
+    def _send_panel(self, name: str, html: str) -> None:
         self.panels = {**self.panels, name: {"hash": self._current().header.hash, "html": html}}
 
-    def _decisions(self, event: Event) -> None:
+    def _decisions(self, event: Message) -> None:
         """Send a page of the log; the script requests the next one while it shows the log."""
-        self.decisions = {"log": self.decisions["log"], **answers.decision_page(self._attempts, int(event["first"]))}
+        self.decisions = {"log": self.decisions["log"], **answers.decision_page(self._attempts, event["first"])}
 
     def _on_show(self) -> tabs.Shown:
         """Return the data from which tabs are written."""
@@ -825,41 +866,41 @@ class Explorer(anywidget.AnyWidget):
             ranked=self._ranked, number=self._number,
         )
 
-    def _schedule(self, event: Event) -> None:
+    def _schedule(self, event: Message) -> None:
         """Show a segment's schedule, run it, possibly with one step changed, or return to the automatic kernel.
 
         ``rank`` lists other parameters by their predicted times; ``values`` are such parameters.
         """
-        self._scheduled = number = int(event["segment"])
+        segment: Any = self._segment_of(event)
+        self._scheduled = number = segment.index
         if "values" in event:
-            self._session.parameters(number, int(event["nest"]), event["values"])
+            self._session.parameters(number, event.get("nest", 0), event["values"])
             self._show()
-            self._panel({"name": "schedule"})
+            self._write("schedule")
             self._say(f"S{number} has these parameters. Run measures them.")
             return
         if "step" not in event and "given" not in event:
             self._ranked = bool(event.get("rank"))
             try:
-                self._panel({"name": "schedule"})
+                self._write("schedule")
             finally:
                 self._ranked = False
             return
         schedule: Any = None
         if event.get("given", True):
-            segment: Any = self._session.plan.segments[number]
             schedule = segment.schedule.transforms
         if "step" in event:
             schedule = schedules.changed(
-                schedule, int(event["step"]), event["factor"], str(event.get("name", "factor")),
+                schedule or (), event["step"], event.get("factor"), event.get("name", "factor"),
             )
         self._session.schedule(number, schedule)
         self._show()
-        self._panel({"name": "schedule"})
+        self._write("schedule")
         edit: Any = self._session.plan.segments[number]
         self._say(f"S{number} " + ("has its automatic kernel." if edit.edit is None else "follows this schedule."))
 
-    def _compare_with(self, event: Event) -> None:
-        chosen = str(event["with"])
+    def _compare_with(self, event: Message) -> None:
+        chosen = event["with"]
         if chosen and chosen not in dict(self._others()):
             self._say(f"There is no {words(chosen)} plan to compare with.", "error")
             return
@@ -868,7 +909,7 @@ class Explorer(anywidget.AnyWidget):
             return
         self._compared = chosen
         self._show()
-        self._panel({"name": "compare"})
+        self._write("compare")
         self._say(f"Compared with {dict(self._others())[chosen]}." if chosen else "The comparison is off.")
 
     def _others(self) -> list[tuple[str, str]]:
@@ -925,15 +966,15 @@ class Explorer(anywidget.AnyWidget):
             note="" if timings is None else timing_note(timings), certificates=self._certificates,
         )
 
-    def _undo(self, _event: Event) -> None:
+    def _undo(self, _event: Message) -> None:
         undone = self._session.undo()
         self._back(f"Undid {undone}." if undone else "Nothing to undo.", changed=bool(undone))
 
-    def _redo(self, _event: Event) -> None:
+    def _redo(self, _event: Message) -> None:
         redone = self._session.redo()
         self._back(f"Redid {redone}." if redone else "Nothing to redo.", changed=bool(redone))
 
-    def _reset(self, _event: Event) -> None:
+    def _reset(self, _event: Message) -> None:
         state = self._session.state
         changed = bool(state.edits) or state.annotated or bool(state.lifted)
         self._session.reset()
@@ -944,7 +985,7 @@ class Explorer(anywidget.AnyWidget):
             self._show()
         self._say(text)
 
-    def _run(self, _event: Event) -> None:
+    def _run(self, _event: Message) -> None:
         if self._inputs is None:
             self._say("Run needs inputs: give them to the explorer, as in explore(fd, inputs).", "error")
             return
@@ -952,7 +993,7 @@ class Explorer(anywidget.AnyWidget):
         plans = [baseline] if plan.hash == baseline.hash else [baseline, plan]
         self._time(plans, "Timing the baseline plan." if len(plans) == 1 else "Timing the baseline and this plan.")
 
-    def _run_all(self, _event: Event) -> None:
+    def _run_all(self, _event: Message) -> None:
         """Time all available plans of the comparison, and the ops one by one."""
         made = (plan for _, _, plan in self._beside_it())
         plans = {one.hash: one for one in (self._session.baseline, self._session.plan, *made) if one is not None}
@@ -976,14 +1017,14 @@ class Explorer(anywidget.AnyWidget):
         self.times = {**self.times, "running": True, "done": 0, "total": 0}
         self._say(text)
 
-    def _cancel(self, _event: Event) -> None:
+    def _cancel(self, _event: Message) -> None:
         self._runner.cancel()
         self._say(
             "Cancelling once the current measurement ends." if self._runner.running else "Nothing is running."
         )
 
-    def _source(self, event: Event) -> None:
-        index, target, view = int(event["segment"]), str(event["target"]), str(event.get("view", "source"))
+    def _source(self, event: Message) -> None:
+        index, target, view = event["segment"], event["target"], event.get("view", "source")
         segments = {s.index: s for s in self._session.plan.segments}
         said: dict[str, Any] = {
             "n": event["n"], "segment": index, "target": target, "view": view, "hash": self._session.plan.hash,
@@ -1015,6 +1056,10 @@ class Explorer(anywidget.AnyWidget):
         if not self._compiler.start(makers[view], tell):
             self.source = said | {"problem": "Another segment is being compiled; try again in a moment."}
 
+    def _source_again(self) -> None:
+        if self._source_asked:
+            self._source(self._source_asked)
+
     def _profiled(self, segment: Any, target: str) -> dict[str, Any]:
         """Return the profile of a segment's kernel, or that there is none yet."""
         key = self._session.plan.hash, target
@@ -1023,9 +1068,9 @@ class Explorer(anywidget.AnyWidget):
         found = self._profiles.get(key)
         return {"unprofiled": True} if found is None else profiles.beside(segment, found)
 
-    def _profile(self, event: Event) -> None:
+    def _profile(self, event: Message) -> None:
         """Profile the plan on show in the background; nothing else is measured or previewed in the meantime."""
-        plan, target = self._session.plan, str(event["target"])
+        plan, target = self._session.plan, event["target"]
         if target not in targets.names():
             msg = f"unknown target {target!r}; choose from {', '.join(targets.names())}."
             raise InputError(msg)
@@ -1041,18 +1086,18 @@ class Explorer(anywidget.AnyWidget):
                     self._say(f"Profiled {found.plan} on {found.device}.")
                 else:
                     self._say(problem, "error")
-                self._guarded({"type": "source"}, lambda: self._source(self._source_asked))
+                self._guarded({"type": "source"}, self._source_again)
             self._publish()
 
         if not self._compiler.start(lambda: profiling.profiled(plan, self._inputs, target), tell):
             self._say("Another segment is being compiled, or a plan profiled; try again in a moment.", "error")
             return
         self._profiling = plan.hash, target
-        self._source(self._source_asked)
+        self._source_again()
         self._say("Profiling.")
 
-    def _code(self, event: Event) -> None:
-        form = str(event.get("form", FORMS[0]))
+    def _code(self, event: Message) -> None:
+        form = event.get("form", FORMS[0])
         self.code = {"n": event["n"], "form": form, "forms": FORMS, "text": self._session.plan.to_python(form)}
         self._say("Copied the plan as code to the clipboard.")
 
@@ -1084,7 +1129,7 @@ class Explorer(anywidget.AnyWidget):
                 if found is not None and self._session.plan is plan:
                     self._best = plan, found
                     if "edits" in self.panels:
-                        self._panel({"name": "edits"})
+                        self._write("edits")
 
         self._ahead.start(find, tell)
 
@@ -1106,12 +1151,20 @@ class Explorer(anywidget.AnyWidget):
 
     # ---- the picture and its data
 
-    def _edge(self, event: Event) -> EdgeView:
-        edge = self._current().edge(str(event.get("id")))
+    def _edge(self, event: Message) -> EdgeView:
+        edge = self._current().edge(event["id"])
         if edge is None:
             msg = "The current plan no longer has this edge."
             raise FuserLabError(msg)
         return edge
+
+    def _segment_of(self, event: Message) -> Any:
+        number = event["segment"]
+        segment = next((each for each in self._session.plan.segments if each.index == number), None)
+        if segment is None:
+            msg = f"This plan has no segment {number}."
+            raise FuserLabError(msg)
+        return segment
 
     def _current(self) -> ViewModel:
         if self._view is None or self._drawn is not self._session.plan:
@@ -1134,8 +1187,8 @@ class Explorer(anywidget.AnyWidget):
         if selected:
             self._asked, self._adopts = (lambda: selected), False  # the page may have selected something else since
 
-    def _show(self) -> None:
-        """Send the picture and the numbers of the current plan; of a new log only its length."""
+    def _draw(self) -> None:
+        """Send the picture of the current plan, the only thing that depends on the size of the canvas and on detail."""
         view = self._current()
         with self.hold_sync():
             detail = self._detail or scenes.first_detail(view)
@@ -1152,6 +1205,12 @@ class Explorer(anywidget.AnyWidget):
             if difference is not None:
                 drawn["marks"] = scenes.marks(view, difference)
             self.scene = {**drawn, "plan": self._number, "rev": int(self.scene.get("rev", 0)) + 1}
+
+    def _show(self) -> None:
+        """Send the picture and the numbers of the current plan; of a new log only its length."""
+        view = self._current()
+        with self.hold_sync():
+            self._draw()
             selected = str(self.answer.get("id", ""))
             if selected and self._answered is not None and self._answered is not view:
                 before = self._answered
@@ -1219,12 +1278,12 @@ class Explorer(anywidget.AnyWidget):
         best = replace(found[0], share=presegmentation.bytes_moved(found[0].plan) / moved)
         return best if best.share < 1 else None
 
-    def _resize(self, event: Event) -> None:
+    def _resize(self, event: Message) -> None:
         """Lay out for a canvas of another shape."""
         self._canvas.resize(Room(width=float(event["width"]), height=float(event["height"])))
-        self._show()
+        self._draw()
 
-    def _show_alternative(self, _event: Event) -> None:
+    def _show_alternative(self, _event: Message) -> None:
         found = self._mention()
         if found is None:
             self._say("There is no cheaper top-down plan to show.")
@@ -1276,6 +1335,10 @@ class Explorer(anywidget.AnyWidget):
         """Show a sentence in the status line, with a button for a possible action."""
         said = {"n": int(self.status.get("n", 0)) + 1, "kind": kind, "text": text[:1].upper() + text[1:]}
         self.status = said if action is None else said | {"action": action}
+
+
+# What a page cannot set.
+_FROM_PYTHON: Final = frozenset(Explorer.class_own_traits(sync=True)) - {"events", *_TRAITS}
 
 
 @contextmanager

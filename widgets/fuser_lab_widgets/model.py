@@ -9,19 +9,20 @@ import anywidget
 import ipywidgets
 import traitlets
 
-from fuser_lab.errors import InputError
+from fuser_lab.errors import FuserLabError, InputError
 from fuser_lab.forks import renewed
 from fuser_lab.report.module_map import CallGraph, ModuleBox, depth_for, module_boxes
 from fuser_lab.report.module_picture import map_svg
-from fuser_lab_widgets import assets, model_panels
+from fuser_lab_widgets import assets, messages, model_panels
 from fuser_lab_widgets.background import Background
 from fuser_lab_widgets.explorer import Explorer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from fuser_lab.bridge.captured import Captured
     from fuser_lab.bridge.costs import ModelCosts
+    from fuser_lab_widgets.messages import Message
 
 _FIRST_BOXES = 16  # maximum number of initial boxes of a map
 
@@ -36,6 +37,7 @@ class ModelMap(anywidget.AnyWidget):
 
     def __init__(self, model: Captured, headline: str, open_region: Callable[[int, int, str], None]) -> None:
         super().__init__()
+        self._layout = self.layout
         self._model, self._headline, self._open_region = model, headline, open_region
         self._maps = model.maps()
         self._chosen = 0
@@ -78,9 +80,10 @@ class ModelMap(anywidget.AnyWidget):
         self._finder.wait(timeout)
 
     def close(self) -> None:
-        """Free the map."""
-        self._finder.cancel()
+        """End the computation of costs, and free the map and its layout."""
+        self._finder.close()
         super().close()
+        self._layout.close()
 
     def say(self, status: str) -> None:
         """Show a sentence in the status line."""
@@ -102,42 +105,42 @@ class ModelMap(anywidget.AnyWidget):
             "status": self._status,
         }
 
-    def _received(self, _widget: Any, event: Mapping[str, Any], _buffers: Any) -> None:
-        acts: dict[str, Callable[[Mapping[str, Any]], None]] = {
-            "box": lambda e: self.press(str(e["id"])), "out": self._out, "graph": self._graph, "depth": self._depth,
+    def _received(self, _widget: Any, event: object, _buffers: Any) -> None:
+        acts: dict[str, Callable[[Message], None]] = {
+            "box": lambda e: self.press(e["id"]), "out": self._out, "graph": self._graph, "depth": self._depth,
             "fold": self._fold, "costs": self._cost, "region": self._region,
-            "open": lambda e: self._open_region(int(e["graph"]), int(e["region"]), str(e.get("tensor", ""))),
+            "open": lambda e: self._open_region(e["graph"], e["region"], e.get("tensor", "")),
         }
-        act = acts.get(str(event.get("type")))
-        if act is None:
-            return
         with self._lock:
             try:
-                act(event)
+                message = messages.read(event, messages.MAP)
+                acts[message["type"]](message)
+            except FuserLabError as error:
+                self.say(str(error))
             except Exception as error:  # noqa: BLE001 - an error in a callback would vanish; the user has to see it
                 self.say(f"{type(error).__name__}: {error}")
 
-    def _out(self, event: Mapping[str, Any]) -> None:
+    def _out(self, event: Message) -> None:
         """Close the module around a box, and select it."""
         around = [box for box in self.whole.each() if box.inside and any(b.id == event["id"] for b in box.inside.boxes)]
         self._selected = around[0].id if around else ""
         self._opened[self._chosen].discard(self._selected)
         self._draw()
 
-    def _graph(self, event: Mapping[str, Any]) -> None:
-        self._chosen = min(max(int(event["n"]), 0), len(self._maps) - 1)
+    def _graph(self, event: Message) -> None:
+        self._chosen = min(event["n"], len(self._maps) - 1)
         self._draw()
 
-    def _depth(self, event: Mapping[str, Any]) -> None:
+    def _depth(self, event: Message) -> None:
         graph = self._maps[self._chosen].graph
-        self._opened[self._chosen] = _opened_to(graph, int(event["n"]), folded=self._folded)
+        self._opened[self._chosen] = _opened_to(graph, event["n"], folded=self._folded)
         self._draw()
 
-    def _fold(self, _: Mapping[str, Any]) -> None:
+    def _fold(self, _: Message) -> None:
         self._folded = not self._folded
         self._draw()
 
-    def _cost(self, _: Mapping[str, Any]) -> None:
+    def _cost(self, _: Message) -> None:
         self._asked = not self._asked
         if self._asked and self._costs is None:
             self._finder.start(self._model.costs, self._found)
@@ -148,9 +151,12 @@ class ModelMap(anywidget.AnyWidget):
             self._costs, self._problem = costs, problem
             self._draw()
 
-    def _region(self, event: Mapping[str, Any]) -> None:
+    def _region(self, event: Message) -> None:
         kinds = [graph.kind for graph in self._model.graphs]
-        self._open_region(kinds.index(event["kind"]), int(event["region"]), "")
+        if event["kind"] not in kinds:
+            msg = f"The model has no graph {event['kind']!r}."
+            raise InputError(msg)
+        self._open_region(kinds.index(event["kind"]), event["region"], "")
 
 
 def _opened_to(graph: CallGraph, depth: int, *, folded: bool) -> set[str]:
@@ -175,6 +181,15 @@ class ModelExplorer(ipywidgets.VBox):
         self.explorer: Explorer | None = None
         self.map = ModelMap(model, headline, self.show_region)
         super().__init__([self.map])
+        self._layout = self.layout
+
+    def close(self) -> None:
+        """Free the map, the open explorer, and the box with its layout."""
+        for widget in (self.map, self.explorer):
+            if widget is not None:
+                widget.close()
+        super().close()
+        self._layout.close()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Return the live view, with the picture and the text of the map for frontends without widgets."""

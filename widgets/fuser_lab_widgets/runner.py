@@ -60,7 +60,7 @@ class Runner:
         self._report = report
         self._stop = renewed(threading.Event())
         self._thread: threading.Thread | None = None
-        self._running = False
+        self._running = self._closed = False
         self._last = Progress()
 
     @property
@@ -77,8 +77,11 @@ class Runner:
     def start(
         self, plans: Sequence[Any], inputs: Sequence[Any], peers: Mapping[str, Callable[..., Any]] | None = None,
     ) -> bool:
-        """Start a run and return True, or return False while one is in progress; abstract inputs become arrays."""
-        if self.running:
+        """Start a run and return True, or return False while one is in progress or once closed.
+
+        Abstract inputs become arrays.
+        """
+        if self.running or self._closed:
             return False
         self._running = True
         self._stop = renewed(threading.Event())
@@ -91,6 +94,11 @@ class Runner:
     def cancel(self) -> None:
         """Request the run to end after the current measurement."""
         self._stop.set()
+
+    def close(self) -> None:
+        """Request the run to end, and start no other."""
+        self._closed = True
+        self.cancel()
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the run to end."""

@@ -33,6 +33,7 @@ export class Channel {
     this.listeners.push([key, run]);
   }
 
+  /** Send an event, and return its number, which Python acknowledges. */
   send(type, data = {}) {
     const { model } = this;
     const queue = (sent.get(model) || []).filter((e) => e.n > model.get("acked"));
@@ -48,6 +49,7 @@ export class Channel {
       this.late = n;
       this.tell(...kernelText(model));
     }, PATIENCE);
+    return n;
   }
 
   dispose() {

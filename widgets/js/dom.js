@@ -66,6 +66,13 @@ export function centre(list, line) {
   list.scrollTop += line.getBoundingClientRect().top - list.getBoundingClientRect().top - list.clientHeight / 3;
 }
 
+/** Scroll only a list, by no more than shows one of its lines. */
+export function show(list, line) {
+  const [seen, box] = [list.getBoundingClientRect(), line.getBoundingClientRect()];
+  if (box.top < seen.top) list.scrollTop += box.top - seen.top;
+  else list.scrollTop += Math.max(0, Math.min(box.bottom - seen.bottom, box.top - seen.top));
+}
+
 /** Call a function after the current frame is drawn. */
 export function soon(act) {
   requestAnimationFrame(() => setTimeout(act));

@@ -14,6 +14,7 @@ import { Modes } from "./modes.js";
 import { Panels } from "./panels.js";
 import { Previews } from "./previews.js";
 import { Search } from "./search.js";
+import { Shortcuts } from "./shortcuts.js";
 import { Status } from "./status.js";
 import { Tabs } from "./tabs.js";
 import { Toolbar } from "./toolbar.js";
@@ -22,7 +23,7 @@ export class Explorer {
   constructor(model, el) {
     this.selected = null; // the id of an edge, a node, or "segment:0"
     this.segment = 0; // the segment in tabs: that of the selection, or the last one
-    this.root = h("div.fl-explorer", { "data-lm-suppress-shortcuts": "true", role: "region", tabindex: -1, onkeydown: (e) => this.keyboard.onKey(e) });
+    this.root = h("div.fl-explorer", { role: "region", tabindex: -1, onkeydown: (e) => this.keyboard.onKey(e) });
     this.status = new Status();
     this.channel = new Channel(model, (text, kind) => this.status.tell(text, kind), () => this.status.draw(this.channel));
     this.modes = new Modes(this.channel);
@@ -38,6 +39,7 @@ export class Explorer {
     this.decisions = new Decisions(this);
     this.keyboard = new Keyboard(this);
     this.focus = new Focus(this.root);
+    this.shortcuts = new Shortcuts(this.root);
     this.build(el);
     this.listen();
     this.decisions.draw();
@@ -64,7 +66,7 @@ export class Explorer {
     channel.on("history", () => this.header.drawHistory());
     channel.on("answer", () => this.drawAnswer());
     channel.on("decisions", () => soon(() => this.decisions.draw()));
-    channel.on("source", () => tabs.draw());
+    channel.on("source", () => tabs.draw("source"));
     channel.on("panels", () => tabs.draw());
     channel.on("heat", () => this.graph.drawHeat());
     channel.on("foreseen", () => this.previews.draw());
@@ -74,11 +76,7 @@ export class Explorer {
   }
 
   dispose() {
-    this.channel.dispose();
-    this.graph.dispose();
-    this.previews.dispose();
-    this.decisions.dispose();
-    this.focus.dispose();
+    for (const part of [this.channel, this.graph, this.tabs, this.previews, this.decisions, this.status, this.focus, this.shortcuts]) part.dispose();
   }
 
   /** Draw another picture, and everything that depends on the plan. */

@@ -208,7 +208,8 @@ export class Graph {
   }
 
   /** Send the rounded size of the canvas to Python, once it is known, because a picture may run across or down.
-   *  It depends only on the current size, not on earlier ones, so that an explorer always opens in the same way. */
+   *  It depends only on the current size, not on earlier ones, so that an explorer always opens in the same way.
+   *  Each size is sent once: another view of the explorer may have another size, and would answer with its own. */
   tellRoom() {
     const { channel, root } = this.explorer;
     clearTimeout(this.roomTimer);
@@ -218,9 +219,12 @@ export class Graph {
       if (!this.viewport.room || !room) return;
       const { w, h: high } = this.viewport.room;
       const [width, height] = [w, high].map((size) => Math.round(Math.exp(Math.round(Math.log(size) / STEP) * STEP)));
-      const other = w > 200 && high > 100 && (width !== room[0] || height !== room[1]);
-      root.toggleAttribute("data-settled", !other || !channel.editable);
-      if (other && channel.editable) channel.send("room", { width, height });
+      if (w > 200 && high > 100 && channel.editable) {
+        const other = String([width, height]) !== String(this.told ?? room);
+        this.told = [width, height];
+        if (other) this.toldBy = channel.send("room", { width, height });
+      }
+      root.toggleAttribute("data-settled", channel.get("acked") >= (this.toldBy ?? 0));
     }, 150);
   }
 

@@ -1,6 +1,7 @@
 // The keys and their actions.
 
 import { button, enter, h } from "./dom.js";
+import { isPlain } from "./shortcuts.js";
 
 const KEYS = [
   ["Tab", "go into the graph"],
@@ -95,8 +96,9 @@ export class Keyboard {
   }
 
   onKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!isPlain(event)) return;
     event.stopPropagation(); // the notebook has actions for most keys
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (!event.target.closest(TYPED) && this.handle(event)) event.preventDefault();
   }
 

@@ -1,6 +1,7 @@
 // The map of a model in the page: Python draws it, this module sends clicks and keys and keeps the focus.
 
 import { mayEnter, redraw } from "./dom.js";
+import { Shortcuts, isPlain } from "./shortcuts.js";
 
 const PARTS = ["bar", "picture", "side", "below"];
 const LEAST = 11; // pixels; smaller text is not drawn
@@ -109,8 +110,8 @@ function render({ model, el }) {
     if (one) press(one);
   });
   root.addEventListener("keydown", (event) => {
+    if (!isPlain(event)) return;
     event.stopPropagation();
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const row = event.target.closest("tr[data-send]");
     const one = event.target.closest("[data-box]");
     if (row && (event.key === "Enter" || event.key === " ")) send(JSON.parse(row.dataset.send));
@@ -124,11 +125,13 @@ function render({ model, el }) {
     } else return;
     event.preventDefault();
   });
+  const shortcuts = new Shortcuts(root);
   const resized = new ResizeObserver(scale);
   resized.observe(parts.picture);
   model.on("change:view", draw);
   draw();
   return () => {
+    shortcuts.dispose();
     resized.disconnect();
     model.off("change:view", draw);
   };

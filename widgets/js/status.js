@@ -9,7 +9,12 @@ export class Status {
     this.more = h("button.fx-button.fx-more", { onclick: () => this.open(this.more.getAttribute("aria-expanded") !== "true") });
     this.element = h("div.fx-status", { role: "status", "aria-live": "polite" }, this.words);
     this.open(false);
-    new ResizeObserver(() => this.offer()).observe(this.words);
+    this.sizes = new ResizeObserver(() => this.offer());
+    this.sizes.observe(this.words);
+  }
+
+  dispose() {
+    this.sizes.disconnect();
   }
 
   tell(text, kind = "info") {

@@ -1,7 +1,8 @@
 // The tabs below the graph. Python names them; those that it does not write as HTML are drawn by a module of this
-// table.
+// table. A tab keeps its content while it `waits` for Python to replace it, and its height does not depend on its
+// content: the canvas would change its size with it, and Python's picture with the canvas.
 
-import { flag, h, redraw, split } from "./dom.js";
+import { flag, h, redraw, show, split } from "./dom.js";
 import { SegmentsTab } from "./tabs/segments.js";
 import { SourceTab } from "./tabs/source.js";
 import { TimingsTab } from "./tabs/timings.js";
@@ -51,6 +52,10 @@ export class Tabs {
     this.draw();
   }
 
+  dispose() {
+    this.views.get(this.current).leave?.();
+  }
+
   walk(step) {
     const names = this.list.map(([name]) => name);
     this.open(names[(names.indexOf(this.current) + step + names.length) % names.length]);
@@ -60,10 +65,12 @@ export class Tabs {
   /** Draw the open tab; given names, only if it is one of these. */
   draw(...only) {
     if (!this.explorer.panels.tables.shown || (only.length && !only.includes(this.current))) return;
+    const view = this.views.get(this.current);
     redraw(this.panel, () => {
-      const made = this.views.get(this.current).draw(this.panel);
+      const made = view.draw(this.panel);
       if (made) this.panel.replaceChildren(...made);
     });
+    this.panel.setAttribute("aria-busy", String(Boolean(view.waits)));
     this.mark();
   }
 
@@ -84,7 +91,7 @@ export class Tabs {
       if (lit) first ??= line;
     }
     const row = first || this.panel.querySelector(".fx-current[data-id]");
-    if (row && !this.panel.contains(document.activeElement)) row.scrollIntoView?.({ block: "nearest" });
+    if (row && !this.panel.contains(document.activeElement)) show(this.panel, row); // the page around it stays where it is
   }
 
   onClick(event) {

@@ -28,23 +28,35 @@ export class SourceTab {
   draw(panel) {
     const { channel, segment, tabs } = this.explorer;
     const { hash, segments } = channel.get("scene");
-    const source = channel.get("source");
-    const current = source.hash === hash && source.segment === segment && source.target === this.target && (source.view || "source") === this.wanted;
-    if (current && source === this.shown && panel.contains(this.made)) return null;
-    this.leave();
-    if (!current) this.ask(hash);
+    const key = `${hash} ${segment} ${this.target} ${this.wanted}`;
+    const latest = channel.get("source");
+    // It stays if another view of the explorer asks for another kernel.
+    if (`${latest.hash} ${latest.segment} ${latest.target} ${latest.view || "source"}` === key) [this.answer, this.answered] = [latest, key];
+    const { answer: source } = this;
+    const isShown = panel.contains(this.made);
+    this.waits = this.answered !== key;
+    if (!this.waits) this.asked = null;
+    if (!this.waits && source === this.shown && isShown) return null;
+    const kind = `${this.target} ${this.wanted}`; // content of another kind than the chosen one does not stay
+    const keeps = this.waits && isShown && this.shownKind === kind;
+    if (!keeps) this.leave();
+    if (this.waits) this.ask(key);
     const pick = h("select", { "aria-label": "Segment", onchange: (e) => tabs.showSource(Number(e.target.value)) },
       ...(segments?.rows || []).map((_, n) => h("option", { value: n, selected: n === segment }, `segment S${n}`)));
     const offered = channel.get("targets").filter(({ view }) => view === "source" || (channel.editable && this.view === "source"));
     const targets = offered.map((offer) => option(offer.label, offer.target === this.target && offer.view === this.offer.view, () => { this.offer = offer; tabs.draw(); }));
     const views = VIEWS.filter(([name]) => name !== "profile" || channel.editable || channel.get("history").profiled).map(([name, words, title]) => option(words, this.view === name, () => this.choose(name), { title }));
     const hints = { source: "Click a line to see its op; select an op to see its lines.", beside: "Hover over a line, or use ↓ and ↑, to see the lines of the same statements.", profile: "Hover over a line, or use ↓ and ↑, to see what it accesses." };
-    const head = h("div.fx-filters", {}, pick, choice("Target", ...targets), choice("View", ...views), h("span.fx-note", {}, hints[this.view] || ""));
-    if (!current) return [head, h("p.fx-empty", {}, WAITING[this.wanted])];
+    const head = h("div.fx-filters", {}, pick, choice("Target", ...targets), choice("View", ...views), h("span.fx-note", {}, keeps ? WAITING[this.wanted] : hints[this.view] || ""));
+    if (keeps) {
+      panel.firstChild.replaceWith(head);
+      return null;
+    }
+    if (this.waits) return [head, h("p.fx-empty", {}, WAITING[this.wanted])];
     if (source.problem) return [head, h("p.fx-why.fx-refused", {}, source.problem)];
     if (source.waiting) return [head, h("p.fx-empty", {}, source.waiting)];
     if (source.unprofiled) return [head, this.unprofiled()];
-    this.shown = source;
+    [this.shown, this.shownKind] = [source, kind];
     this.made = this[this.view](source);
     return [head, this.made];
   }
@@ -90,9 +102,8 @@ export class SourceTab {
     this.player = this.made = null;
   }
 
-  ask(hash) {
+  ask(key) {
     const { channel, segment } = this.explorer;
-    const key = `${hash} ${segment} ${this.target} ${this.wanted}`;
     if (this.asked === key) return;
     this.asked = key;
     channel.send("source", { segment, target: this.target, view: this.wanted });

@@ -12,27 +12,32 @@ export class WrittenTab {
     this.opened = [];
   }
 
-  /** The contents of the panel, or null if they are already shown. */
+  /** The contents of the panel, or null if they stay, also while it waits for others. */
   draw(panel) {
     const { hash } = this.channel.get("scene");
     const said = this.channel.get("panels")[this.name];
     const isShown = panel.firstChild && panel.firstChild === this.first;
     if (isShown) this.opened = titles(panel, "details[open]");
-    if (said?.hash === hash) {
-      this.asked = null;
-      if (isShown && said === this.said) return null;
-      panel.innerHTML = said.html; // made in Python, which escapes every name
-      [this.said, this.first] = [said, panel.firstChild];
-      // Sections that the reader has opened stay open if they still exist.
-      for (const one of panel.querySelectorAll("details")) one.open ||= this.opened.includes(title(one));
-      return null;
+    this.waits = said?.hash !== hash;
+    if (this.waits) {
+      this.ask(hash);
+      return isShown ? null : [h("p.fx-empty", {}, "…")];
     }
+    this.asked = null;
+    if (isShown && said.html === this.html) return null;
+    panel.innerHTML = said.html; // made in Python, which escapes every name
+    [this.html, this.first] = [said.html, panel.firstChild];
+    // Sections that the reader has opened stay open if they still exist.
+    for (const one of panel.querySelectorAll("details")) one.open ||= this.opened.includes(title(one));
+    return null;
+  }
+
+  /** Ask for the contents, once for each plan. */
+  ask(hash) {
     const key = `${this.name} ${hash}`;
-    if (this.asked !== key) {
-      this.asked = key;
-      this.channel.send("panel", { name: this.name });
-    }
-    return [h("p.fx-empty", {}, "…")];
+    if (this.asked === key) return;
+    this.asked = key;
+    this.channel.send("panel", { name: this.name });
   }
 
   /** The tab is closed: its next request may be the same again. */
