@@ -95,6 +95,11 @@ class DataType(enum.Enum):
         return _PARTS.get(self, self)
 
     @property
+    def wider(self) -> "DataType":
+        """Double for Float, the same for its complex type, otherwise the type itself."""
+        return _WIDER.get(self, self)
+
+    @property
     def is_float8(self) -> bool:
         """Whether this is a float of 8 bits."""
         return self in _FLOAT8
@@ -147,6 +152,7 @@ _REDUCED = frozenset({DataType.Half, DataType.BFloat16, *_FLOAT8})
 _SMALL_INTEGERS = frozenset({DataType.Short, DataType.Char, DataType.Byte})
 _UNSIGNED = frozenset({DataType.UInt64, DataType.Byte})
 _COMPUTE = dict.fromkeys(_REDUCED, DataType.Float) | dict.fromkeys(_SMALL_INTEGERS, DataType.Int32)
+_WIDER = {DataType.Float: DataType.Double, DataType.ComplexFloat: DataType.ComplexDouble}
 _PARTS = {DataType.ComplexFloat: DataType.Float, DataType.ComplexDouble: DataType.Double}
 _TABLE: dict[DataType, _Info] = {
     DataType.Double: _Info(np.dtype(np.float64), Kind.FLOAT),

@@ -27,6 +27,7 @@ def numbered(fusion: Fusion) -> Numbered:
         aliases=tuple((naming.tensor(a), naming.tensor(b)) for a, b in fusion.aliases),
         hidden=frozenset(map(naming.tensor, fusion.hidden)),
         stride_orders=tuple((naming.tensor(tv), ranks) for tv, ranks in fusion.stride_orders),
+        centered=tuple(map(naming.tensor, fusion.centered)),
     )
     return Numbered(fusion=made, names={old.name: new.name for old, new in naming.tensors.items()})
 

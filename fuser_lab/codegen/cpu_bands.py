@@ -16,7 +16,7 @@ from fuser_lab.codegen.nest_lowering import Fold, Places, Walking
 from fuser_lab.codegen.vectorize import SMALL
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
-from fuser_lab.ir.term import Term, Var, index
+from fuser_lab.ir.term import Const, Term, Var, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import CPU_FEW_UNITS, CPU_PARALLEL_FROM, CPU_SUMS_BYTES
 
@@ -137,7 +137,7 @@ class CpuBands(CpuTiles):
     def _by_parts(self, band: _Band) -> None:
         """Read a band in parts, add each part to the sums of each row, and then compute the rows' results."""
         values, nest, depth = self._values, self._nest, self.space.depth
-        sums = self._sums(band.rows, "sums")
+        sums = self._sums(band.rows, "sums", wide=True)
         with self._each_row(band, ParallelType.vectorize) as row:
             for fold, slot in self._cells_of(band, sums, row):
                 self._clear(fold, slot)
@@ -202,12 +202,18 @@ class CpuBands(CpuTiles):
             position = simplify(self._row_of_band.first + slot, self._values.scope.ranges)
             self._values.know(tensor, self._nest.at(tensor, places), Load(tensor.dtype, tile, position))
 
-    def _sums(self, size: int, suffix: str) -> dict[Expr, Buffer]:
+    def _total_type(self, expr: Expr) -> DataType:
+        """Return the dtype of a total: twice as wide as subtotals, if many of these are added up one after another."""
+        dtype = super()._total_type(expr)
+        (fold,) = self._made_folds([expr])
+        return dtype.wider if fold.rounds and self.space.depth > self.schedule.partial else dtype
+
+    def _sums(self, size: int, suffix: str, *, wide: bool = False) -> dict[Expr, Buffer]:
+        """Allocate running values: totals of subtotals if ``wide``."""
         found = {}
         for expr in self._nest.reductions:
-            buffer = Buffer(
-                name=f"{expr.name}_{suffix}", dtype=expr.out.dtype.compute, size=max(size, 1), role=Role.SCRATCH,
-            )
+            dtype = self._total_type(expr) if wide else expr.out.dtype.compute
+            buffer = Buffer(name=f"{expr.name}_{suffix}", dtype=dtype, size=max(size, 1), role=Role.SCRATCH)
             self._values.emit(Alloc(buffer=buffer, origin=expr.name))
             found[expr] = buffer
         return found
@@ -222,7 +228,8 @@ class CpuBands(CpuTiles):
     def _clear(self, fold: Fold, slot: Term) -> None:
         total = fold.total
         assert isinstance(total, Load)
-        self._values.emit(Store(buffer=total.buffer, position=slot, value=fold.identity, origin=fold.expr.name))
+        first = Const(total.dtype, fold.identity.value)
+        self._values.emit(Store(buffer=total.buffer, position=slot, value=first, origin=fold.expr.name))
 
     @property
     def _outer(self) -> ParallelType:

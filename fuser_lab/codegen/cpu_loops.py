@@ -13,7 +13,7 @@ from fuser_lab.codegen.nests import flattened, trial
 from fuser_lab.codegen.persistence import CALLED, calls_functions, constant_along, shared_along
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
-from fuser_lab.ir.term import Apply, Const, Term, apply, index
+from fuser_lab.ir.term import Apply, Const, Term, apply, cast, index
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.loops import PARTIAL_ELEMENTS, PARTIAL_ROWS
 
@@ -202,7 +202,7 @@ class CpuNest(CpuBands):
         start, stop = self._chunk(group, grain, self.space.rows, guarded=True)
         start = self._named("first", start)
         most = max(grain, PARTIAL_ELEMENTS // depth)  # for any number of rows, so that kernels for others are the same
-        totals, saved = self._sums(most, "rows"), self._allocate(most * depth)
+        totals, saved = self._sums(most, "rows", wide=True), self._allocate(most * depth)
         done: dict[Expr, Buffer] = {}
         held: dict[TensorView, Buffer] = {}
 
@@ -362,7 +362,7 @@ class CpuNest(CpuBands):
             group = stack.enter_context(values.loop("group", -(-units // grain), many, pinned=True))
             length = -(-depth // split)
             blocked = length > self.schedule.partial and any(f.rounds for f in self._made_folds(nest.reductions))
-            totals = self._sums(tile, "sums")
+            totals = self._sums(tile, "sums", wide=blocked)
             partials = self._sums(tile, "block_sums") if blocked else {}
             done: dict[Expr, Buffer] = {}
             held: dict[TensorView, Buffer] = {}
@@ -398,13 +398,19 @@ class CpuNest(CpuBands):
                         low = self._named("low", simplify(begin + block * size, values.scope.ranges))
                         around = (low, apply("min", low + size, end))
                         self._row_pass(places, blocks, done, held, stored, (first, last), around)
-                        self._each_column(
-                            sums, first, last,
-                            lambda fold, slot: self._update(fold, Load(fold.total.dtype, partials[fold.expr], slot)),
-                        )
+                        self._each_column(sums, first, last, lambda fold, slot: self._update(
+                            fold, Load(partials[fold.expr].dtype, partials[fold.expr], slot),
+                        ))
+                    if number + 1 < self._passes:
+                        # Later passes read the results for each element.
+                        self._each_column(sums, first, last, lambda fold, slot: values.emit(Store(
+                            buffer=partials[fold.expr], position=slot, origin=fold.expr.name,
+                            value=cast(fold.total, partials[fold.expr].dtype),
+                        )))
+                    done.update(blocks)
                 else:
                     self._row_pass(places, sums, done, held, stored, (first, last), (begin, end))
-                done.update(sums)
+                    done.update(sums)
             with values.loop("c", last, ParallelType.vectorize, start=first, largest=run, pinned=True) as c:
                 slot, inner = simplify(c - first, values.scope.ranges), {**places, **self._flat(self._kept_run, c)}
                 folds = self._cells(totals, slot)

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Launch, Load, Scan, Scope, Store
 from fuser_lab.codegen.nest_lowering import Places, extent_of
-from fuser_lab.codegen.scan_lowering import Running, ScanLowering, in_dtype
-from fuser_lab.ir.term import Apply, Term, index
+from fuser_lab.codegen.scan_lowering import Running, ScanLowering
+from fuser_lab.ir.term import Apply, Term, cast, index
 from fuser_lab.ir.transform import ParallelType
 
 PARTS = 8  # of a section, scanned together to hide the latency of dependent additions
@@ -69,7 +69,7 @@ class CpuScans(ScanLowering):
             here = {**places, **self._flat(self._nest.reduced, index(r))}
             for scan in scans:
                 before = carried[scan.expr]
-                value = in_dtype(self._operand(scan.expr, here), before.dtype)
+                value = cast(self._operand(scan.expr, here), before.dtype)
                 carried[scan.expr] = values.let(
                     scan.name, Apply(before.dtype, scan.fn, (before, value)), origin=scan.expr.name,
                 )
@@ -124,7 +124,7 @@ class CpuScans(ScanLowering):
             slot = simplify(c - first, values.scope.ranges)
             for scan in scans:
                 buffer = sums[scan.expr]
-                value = in_dtype(self._operand(scan.expr, here), buffer.dtype)
+                value = cast(self._operand(scan.expr, here), buffer.dtype)
                 found = values.let(
                     scan.name, Apply(buffer.dtype, scan.fn, (Load(buffer.dtype, buffer, slot), value)),
                     origin=scan.expr.name,

@@ -15,12 +15,13 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import TRANSPOSED, Alloc, Buffer, Launch, Load, Role, Store, Transpose
 from fuser_lab.codegen.nest_lowering import Places
 from fuser_lab.codegen.nests import Axis, flattened
-from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.codegen.persistence import inputs_needed, is_scalar
 from fuser_lab.codegen.transposed import TiledAxes, TransposingNest
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Term, index
 from fuser_lab.ir.transform import ParallelType
+from fuser_lab.schedule.loops import PARTIAL_ADDITIONS
 from fuser_lab.schedule.state import Space
 
 _MOVED = frozenset({DataType.BFloat16, DataType.Half})
@@ -71,6 +72,8 @@ class CpuTiles(TransposingNest):
         if self._nest.reductions and not self._inner_reduced and self._passes > 1:
             first = inputs_needed(self._fusion, self._nest, self._buffers, self._layouts, self._levels, 0, ())
             space = replace(space, read_bytes=sum(tv.dtype.itemsize for tv in first))
+        if self._inner_reduced and space.depth > PARTIAL_ADDITIONS:
+            space = replace(space, scalar=is_scalar(self._fusion, self._nest, self._buffers, self._layouts))
         self._tiled = tiled = self._found()
         if tiled is None:
             return space

@@ -34,7 +34,7 @@ from fuser_lab.codegen.kernel_ir import (
 from fuser_lab.codegen.kernel_verifier import verify_kernel
 from fuser_lab.dtypes import DataType, narrowed
 from fuser_lab.errors import CodegenError
-from fuser_lab.ir.term import COMPARISONS, MATH, Apply, Const, Term, Var
+from fuser_lab.ir.term import COMPARISONS, SLOW, Apply, Const, Term, Var
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.targets import Form, target_of
 
@@ -44,9 +44,6 @@ INFIX = {
     "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
 }
 _INTEGER_CALLS = {"shl": "shift_left", "shr": "shift_right", "gcd": "common_divisor"}
-SLOW = MATH.union(("fmod", "gcd", "philox_uniform", "pow", "remainder")).difference(
-    ("ceil", "floor", "round", "rsqrt", "sqrt", "trunc"),
-)
 _STRENGTH = {"*": 6, "//": 6, "%": 6, "+": 5, "-": 5, "<<": 4, ">>": 4, "&": 3, "^": 2, "|": 1}
 ATOM, _WEAKEST = 9, 0
 

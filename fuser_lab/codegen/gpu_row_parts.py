@@ -200,6 +200,8 @@ class PartedRowNest(RowNest):
                 part = self._bound(stack, "part", step * lanes + self._lane, split, rounds * lanes)
                 at = simplify(row * split + part, values.scope.ranges)
                 for fold in folds:
+                    if both is not None and fold.expr is both.rest:
+                        continue  # the deviations are from the means of parts, which are not rounded to a common one
                     buffer = self._parts[fold.expr]
                     self._update(fold, Load(buffer.dtype, buffer, at))
                     if both is not None and fold.expr is both.squares:

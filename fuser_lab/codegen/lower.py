@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
+from fuser_lab.codegen.accurate import accurate
 from fuser_lab.codegen.cpu_backward import CpuBackward
 from fuser_lab.codegen.cpu_loops import CpuNest
 from fuser_lab.codegen.cpu_scans import CpuScans
@@ -87,7 +88,9 @@ def lower(
         If no nest of loops can compute the segment.
     """
     recorded = {expr.name: expr for expr in fusion.exprs}
-    fusion = with_sums_of_rows(decompose(fusion))
+    # Threads of a GPU that keep columns combine their sums through shared memory, which has no room for more.
+    keeps_columns = target_of(target).has_blocks and scheduler is SchedulerType.OUTER_PERSISTENT
+    fusion = with_sums_of_rows(accurate(decompose(fusion), corrects=not keeps_columns))
     inputs = fusion.tensor_inputs
     computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in inputs)
     layouts = {tv: layout_of(tv, strides.get(tv.name)) for tv in inputs}
@@ -104,8 +107,7 @@ def lower(
     segment = lowering.with_transposed_reads(segment, scheduler)
     # GPU lanes that each iterate over a column read adjacent elements; lanes that share a column do not. Therefore
     # columns that do not fit on chip are read once per result that others need, and the rest is a separate nest.
-    apart = target_of(target).has_blocks and scheduler is SchedulerType.OUTER_PERSISTENT
-    phases = (lowering.columns_kept(segment) or lowering.separate_passes(segment)) if apart else None
+    phases = (lowering.columns_kept(segment) or lowering.separate_passes(segment)) if keeps_columns else None
     if scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
         phases = lowering.rows_and_columns(segment)
     if phases is None:
@@ -131,7 +133,7 @@ def lower(
 
 def may_join_rows_and_columns(fusion: Fusion) -> bool:
     """Whether the lowering of a segment for InnerOuterPersistent may be different from that for Reduction."""
-    segment = with_sums_of_rows(decompose(fusion))
+    segment = with_sums_of_rows(accurate(decompose(fusion)))
     return backward_of(segment) is not None or bool(with_transposed_reads(segment)[1])
 
 

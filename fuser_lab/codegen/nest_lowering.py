@@ -340,11 +340,18 @@ class NestLowering:
             buffers[saved.tensor] = buffer
         return buffers
 
+    def _total_type(self, expr: Expr) -> DataType:
+        """Return the dtype of a reduction's total."""
+        return expr.out.dtype.compute
+
     def _blocked(
         self, stack: ExitStack, name: str, start: Term, stop: Term, length: int, extent: int,
         folds: Sequence[Fold], parallel: ParallelType,
     ) -> Var:
-        """Open a loop over at most ``length`` indices, in blocks with separate sums if that is more accurate."""
+        """Open a loop over at most ``length`` indices, in blocks with separate sums if that is more accurate.
+
+        The innermost loop never updates a total that is wider than the elements.
+        """
         values, size = self._values, self.schedule.partial
         if length > size and any(fold.rounds for fold in folds):
             block = self._loop(stack, f"{name}_block", -(-length // size), ParallelType.serial)
@@ -353,6 +360,8 @@ class NestLowering:
             end = simplify(start + size, values.scope.ranges)
             exact = length % size == 0 and isinstance(stop, Const)
             stop = end if exact else apply("min", end, stop)
+        elif any(fold.running.dtype is not fold.identity.dtype for fold in folds):
+            stack.enter_context(self._partials(folds))
         return stack.enter_context(values.loop(name, stop, parallel, start=start, largest=extent))
 
     @contextmanager
@@ -368,9 +377,9 @@ class NestLowering:
 
     def _store_parts(self, folds: Sequence[Fold], position: Term) -> None:
         for fold in folds:
-            self._values.emit(
-                Store(buffer=self._parts[fold.expr], position=position, value=fold.total, origin=fold.expr.name),
-            )
+            buffer = self._parts[fold.expr]
+            total = cast(fold.total, buffer.dtype)
+            self._values.emit(Store(buffer=buffer, position=position, value=total, origin=fold.expr.name))
 
     def _lane_result(self, places: Places, row: Term) -> None:
         """Write the reduction of one lane."""
@@ -438,15 +447,14 @@ class NestLowering:
     def _open(self, exprs: Sequence[Expr]) -> list[Fold]:
         folds = self._made_folds(exprs)
         for fold in folds:
-            fold.total = self._values.let(
-                base_name(fold), fold.identity, origin=fold.expr.name, note=call_text(fold.expr),
-            )
+            first = Const(self._total_type(fold.expr), fold.identity.value)
+            fold.total = self._values.let(base_name(fold), first, origin=fold.expr.name, note=call_text(fold.expr))
         return folds
 
     def _update(self, fold: Fold, value: Term, *, replacing: bool = False) -> None:
         """Emit ``running = running fn value``, or ``running = value`` if ``replacing``."""
         running = fold.running
-        given = value if value.dtype is running.dtype else cast(value, running.dtype)
+        given = cast(value, running.dtype)
         term = given if replacing else Apply(running.dtype, fold.fn, (running, given))
         if isinstance(running, Load):
             self._values.emit(

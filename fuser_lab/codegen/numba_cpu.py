@@ -242,11 +242,11 @@ class CpuEmitter(Emitter):
                 self._line(f"{running.name} = {folded(running, element(part, place))}", origin)
                 self._line(f"{self.term(element(part, place))} = {running.name}", origin)
         for part, running in enumerate(own):
-            self._line(f"{before.name} = {self.term(_as(carry, buffer.dtype))}", origin)
+            self._line(f"{before.name} = {self.term(cast(carry, buffer.dtype))}", origin)
             self._line(f"for {place.name} in range({each}):", origin)
             with self._indented():
                 self._line(f"{self.term(element(part, place))} = {folded(before, element(part, place))}", origin)
-            self._line(f"{carry.name} = {folded(carry, _as(running, carry.dtype))}", origin)
+            self._line(f"{carry.name} = {folded(carry, cast(running, carry.dtype))}", origin)
         self._counters.discard(place.name)
 
     def barrier(self, statement: Barrier) -> None:
@@ -320,10 +320,6 @@ def _is_unsigned(term: Term, known: frozenset[str]) -> bool:
 
 def _is_infinite(term: Term) -> bool:
     return isinstance(term, Const) and term.dtype.is_float and math.isinf(term.value.real)
-
-
-def _as(value: Term, dtype: DataType) -> Term:
-    return value if value.dtype is dtype else cast(value, dtype)
 
 
 def _is_rolled(phase: Phase) -> bool:

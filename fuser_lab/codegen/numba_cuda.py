@@ -466,7 +466,7 @@ class CudaEmitter(Emitter):
             return Load(dtype, statement.buffer, part * each + at)
 
         def folded(a: Term, b: Term) -> str:
-            return self.term(Apply(dtype, statement.fn, (a, b)))
+            return self.term(Apply(a.dtype, statement.fn, (a, cast(b, a.dtype))))
 
         def among(value: Var, count: int, mask: str) -> None:
             """Print running values of adjacent lanes, doubling the number of combined lanes each time."""
@@ -510,7 +510,7 @@ class CudaEmitter(Emitter):
             among(everything, totals, mask)
         self._line(f"for {part.name} in range({statement.parts}):", origin)
         with self._indented():
-            self._line(f"{start.name} = {name}", origin)
+            self._line(f"{start.name} = {self.term(cast(statement.carry, dtype))}", origin)
             if warps > 1:
                 earlier = self._exchanged(f"shfl_sync({mask}, {{}}, {part.name} * {warps} + {warp} - 1)", everything)
                 self._line(f"{name}_other = {earlier}", origin)

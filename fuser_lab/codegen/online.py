@@ -5,16 +5,16 @@ the mean.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fuser_lab.analysis.deviations import QUOTIENTS, squared_deviations
 from fuser_lab.codegen.nests import Nest
 from fuser_lab.dtypes import DataType
-from fuser_lab.ir import Expr, Fusion, OpKind, Scalar, TensorView, Val
+from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
 from fuser_lab.ir.term import Apply, Const, Term, apply, select
 
 _LARGEST = frozenset({"max", "fmax"})  # a sum with NaN is NaN, even relative to a maximum that ignores NaN
-_QUOTIENTS = frozenset({"div", "truediv"})
 _VIEWS = frozenset({OpKind.BROADCAST, OpKind.SQUEEZE, OpKind.EXPAND, OpKind.COPY})
 
 
@@ -51,36 +51,37 @@ def online_pair(fusion: Fusion, nest: Nest, levels: Mapping[Val, int]) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """A sum, the mean that is computed from it, and the sum of squared deviations from this mean."""
+    """A sum, the mean that is computed from it, and the sum of squared deviations from this mean.
+
+    ``rest`` is the sum of the deviations, which would be 0 without rounding; None if nothing reads it.
+    """
 
     total: Expr
     squares: Expr
     mean: TensorView
+    rest: Expr | None = None
 
 
 def moments(fusion: Fusion, nest: Nest, levels: Mapping[Val, int], count: int) -> Moments | None:
     """Return a sum and the squared deviations from the mean of ``count`` elements, if they are the first two passes."""
-    found = _first_two(nest, levels)
-    if found is None or any(expr.op.name != "sum" for expr in found):
+    squares = {e: found for e in nest.reductions if (found := squared_deviations(fusion, e)) is not None}
+    rests = [e for e in nest.reductions if any(e.inputs[0] is found.deviation for found in squares.values())]
+    pair = _first_two(nest, levels, rests)
+    if pair is None or pair[1] not in squares or len(rests) > 1:
         return None
-    total, squares = found
-    square = fusion.producers.get(squares.inputs[0])
-    if square is None or square.op.name != "mul" or square.inputs[0] is not square.inputs[1]:
+    found = squares[pair[1]]
+    if found.total is not pair[0] or found.count != count or fusion.producers[found.mean].op.name not in QUOTIENTS:
         return None
-    mean = _origin(fusion, square.inputs[0], total.inputs[0])
-    quotient = fusion.producers.get(mean) if mean is not None else None
-    if not isinstance(mean, TensorView) or quotient is None or quotient.op.name not in _QUOTIENTS:
-        return None
-    whole, over = _without_views(fusion, quotient.inputs[0]), quotient.inputs[1]
-    if whole is not total.out or not isinstance(over, Scalar) or over.value != count:
-        return None
-    floats = _are_floats(total.out, squares.out, *square.tensor_inputs, mean)
-    return Moments(total, squares, mean) if floats else None
+    return Moments(found.total, pair[1], found.mean, *rests)
 
 
-def _first_two(nest: Nest, levels: Mapping[Val, int]) -> tuple[Expr, Expr] | None:
-    """Return the reductions of the first two passes, if these are one each and all that the passes compute."""
-    by_level = [[e for e in nest.reductions if levels.get(e.inputs[0], 0) == level] for level in (0, 1)]
+def _first_two(nest: Nest, levels: Mapping[Val, int], besides: Sequence[Expr] = ()) -> tuple[Expr, Expr] | None:
+    """Return the reductions of the first two passes, if these are one each and all that the passes compute.
+
+    Reductions ``besides`` these do not count.
+    """
+    counted = [e for e in nest.reductions if e not in besides]
+    by_level = [[e for e in counted if levels.get(e.inputs[0], 0) == level] for level in (0, 1)]
     if any(len(found) != 1 for found in by_level) or any(levels.get(tv, 0) < len(by_level) for tv in nest.full):
         return None
     (first,), (second,) = by_level

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fuser_lab.codegen.cpu_functions import is_vectorized
 from fuser_lab.codegen.index_map import Index, operand_index
 from fuser_lab.codegen.index_math import variables
 from fuser_lab.codegen.kernel_ir import Buffer, Load, Statement, terms_of, walk
@@ -10,7 +11,7 @@ from fuser_lab.codegen.layout import Layout
 from fuser_lab.codegen.nests import Axis, Nest
 from fuser_lab.codegen.values import Values
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView, Val
-from fuser_lab.ir.term import MATH, Apply, Term, Var
+from fuser_lab.ir.term import MATH, SLOW, Apply, Term, Var
 
 # Ops that are more expensive to recompute than to read back.
 CALLED = MATH | {"pow"}
@@ -152,6 +153,24 @@ def calls_functions(
     statements = _asked_for(Values(fusion, buffers, layouts), nest, [tensor])
     terms = (t for s in walk(statements) for root in terms_of(s) for t in root.walk())
     return any(isinstance(t, Apply) and t.fn in functions for t in terms)
+
+
+def is_scalar(
+    fusion: Fusion, nest: Nest, buffers: Mapping[str, Buffer], layouts: Mapping[TensorView, Layout],
+) -> bool:
+    """Whether the compiler computes reduced elements one after another.
+
+    It does if an element needs a function that is called or branches, or is at a data-dependent position.
+    """
+    operands = [expr.tensor_inputs[0] for expr in nest.reductions]
+    statements = _asked_for(Values(fusion, buffers, layouts), nest, operands)
+    places = {axis.name for axis in nest.axes}
+    terms = (t for s in walk(statements) for root in terms_of(s) for t in root.walk())
+    return any(
+        not variables(t.position) <= places if isinstance(t, Load)
+        else isinstance(t, Apply) and t.fn in SLOW and not is_vectorized(t)
+        for t in terms
+    )
 
 
 def reads_several(

@@ -77,7 +77,7 @@ class ScanLowering(NestLowering):
         if start is not None:
             # The value before the first element, rounded to the dtype of the results.
             given = self._values.scalar(start)
-            first = in_dtype(given if given.dtype is expr.out.dtype else cast(given, expr.out.dtype), carried)
+            first = cast(given if given.dtype is expr.out.dtype else cast(given, expr.out.dtype), carried)
         return Running(expr=expr, fn=combine.fn, identity=Const(dtype, identity), first=first, elements=elements)
 
     def _carried(self, levels: Sequence[Sequence[Running]]) -> dict[Expr, Var]:
@@ -88,14 +88,9 @@ class ScanLowering(NestLowering):
     def _give(self, scans: Mapping[Expr, Term], places: Places) -> None:
         """Make results of scans available at one position: ``scans`` holds the element of each."""
         for expr, element in scans.items():
-            self._values.know(expr.out, self._nest.at(expr.out, places), in_dtype(element, expr.out.dtype))
+            self._values.know(expr.out, self._nest.at(expr.out, places), cast(element, expr.out.dtype))
 
     def _operand(self, expr: Expr, places: Places) -> Term:
         """Return the operand of a scan at one position, in the compute type."""
         source = expr.tensor_inputs[0]
-        return in_dtype(self._values.value(source, self._nest.at(source, places)), expr.out.dtype.compute)
-
-
-def in_dtype(value: Term, dtype: DataType) -> Term:
-    """Return a value in a dtype, without a cast if it already has that dtype."""
-    return value if value.dtype is dtype else cast(value, dtype)
+        return cast(self._values.value(source, self._nest.at(source, places)), expr.out.dtype.compute)

@@ -23,8 +23,9 @@ class Fusion:
 
     ``aliases`` pairs an output with the input that it overwrites in place; ``hidden`` are outputs that exist only
     for that and are not returned. ``stride_orders`` pairs outputs with the layout that the user requires of them, the
-    rank of each axis counted from the fastest; it never changes, whereas inferred layouts may be dropped. Two fusions
-    are equal if they differ only in names.
+    rank of each axis counted from the fastest; it never changes, whereas inferred layouts may be dropped. ``centered``
+    are sums of squared deviations of which a segment knows that what it reads and subtracts is the mean of the same
+    elements. Two fusions are equal if they differ only in names.
 
     Raises
     ------
@@ -39,6 +40,7 @@ class Fusion:
     aliases: tuple[tuple[TensorView, TensorView], ...] = ()
     hidden: frozenset[TensorView] = frozenset()
     stride_orders: tuple[tuple[TensorView, tuple[int, ...]], ...] = ()
+    centered: tuple[TensorView, ...] = ()
 
     def __post_init__(self) -> None:
         """Verify topological order, single assignment and required layouts."""
@@ -277,7 +279,9 @@ class _Canon:
         outputs = tuple((self._values[tv], tv in fusion.hidden) for tv in fusion.outputs)
         aliases = tuple((self._values[a], self._values[b]) for a, b in fusion.aliases)
         orders = tuple((self._values[tv], ranks) for tv, ranks in fusion.stride_orders)
-        return (inputs, exprs, outputs, aliases, orders) if orders else (inputs, exprs, outputs, aliases)
+        centered = tuple(self._values[tv] for tv in fusion.centered)
+        rest = (orders, centered) if centered else (orders,) if orders else ()
+        return (inputs, exprs, outputs, aliases, *rest)
 
     def _declare(self, value: Val) -> tuple[object, ...]:
         number = self._values.setdefault(value, len(self._values))

@@ -25,6 +25,9 @@ MATH = frozenset(
         *("rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
     },
 )
+SLOW = MATH.union(("fmod", "gcd", "philox_uniform", "pow", "remainder")).difference(
+    ("ceil", "floor", "round", "rsqrt", "sqrt", "trunc"),
+)  # they take longer than a branch
 TESTS = frozenset({"isnan", "isinf", "isfinite", "signbit"})
 OTHER = frozenset({"neg", "abs", "cast", "select", "philox_uniform", "one_plus_tanh", "sigmoid", "cos_turns"})
 FUNCTIONS = ARITHMETIC | BITWISE | PARTS | COMPARISONS | MATH | TESTS | OTHER

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser_lab.dtypes import DataType
+from fuser_lab.dtypes import DataType, from_numpy
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import Expr, OpKind, TensorDomain, TensorView, Val
 from fuser_lab.ops.arguments import whole
@@ -82,6 +82,7 @@ def _infer(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tuple[Re
     return (Result(tensor.dtype, scanned_domain(tensor, _dim(attrs), axes)),)
 
 
+_SECTION = 8192  # elements, which are 64 KiB in Double
 _HIGH_BIT = -(1 << 63)
 
 
@@ -134,6 +135,33 @@ def _torch_smallest(torch: Any, x: Any, dim: int) -> Any:
     return unordered(torch, torch.cummin(ordered(torch, x), dim).values, x.dtype)
 
 
+def _running(ufunc: "np.ufunc", data: Array, init: Any, dim: int) -> Array:
+    """Return running values along an axis; sums and products of Float are in Double, rounded once per element.
+
+    They are computed in sections, whose copies in Double stay in a core's cache.
+    """
+    if dim and len(data) > 1 and data.size > _SECTION:
+        each = max(_SECTION * len(data) // data.size, 1)
+        parts = [_running(ufunc, data[i : i + each], init, dim) for i in range(0, len(data), each)]
+        return np.concatenate(parts)
+    dtype = from_numpy(data.dtype)
+    wide = (dtype.wider if ufunc in {np.add, np.multiply} else dtype).numpy
+    before = None if init is None else np.asarray(init, data.dtype).astype(wide)
+    found = np.empty_like(data)
+    length = data.shape[dim]
+    each = max(_SECTION * length // max(data.size, 1), 1)
+    for first in range(0, length, each):
+        here = (*[slice(None)] * dim, slice(first, first + each))
+        section = data[here].astype(wide)
+        start = section[(*here[:-1], slice(0, 1))]
+        if before is not None:
+            ufunc(before, start, out=start)
+        section = ufunc.accumulate(section, axis=dim, dtype=wide)
+        before = section[(*here[:-1], slice(-1, None))]
+        found[here] = section
+    return found
+
+
 def _scan(
     name: str, folded: OpDef, ufunc: "np.ufunc", library: Callable[[Any, Any, int], Any], doc: str, *,
     needs_order: bool = False, into: Callable[..., bool] | None = None,
@@ -153,13 +181,7 @@ def _scan(
         return rec.emit(entry, [tensor], dim=axis)[0]
 
     def reference(x: Array, init: Any = None, *, dim: int) -> Array:
-        data = np.asarray(x)
-        # Along the axis, init precedes the first element.
-        if init is not None:
-            first = np.full((*data.shape[:dim], 1, *data.shape[dim + 1 :]), init, data.dtype)
-            data = np.concatenate([first, data], axis=dim)
-        found = np.asarray(ufunc.accumulate(data, axis=dim, dtype=data.dtype))
-        return found if init is None else np.take(found, range(1, found.shape[dim]), axis=dim)
+        return _running(ufunc, np.asarray(x), init, dim)
 
     def on_torch(torch: Any, x: Any, init: Any = None, *, dim: int) -> Any:
         if init is None:

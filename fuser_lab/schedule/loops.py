@@ -24,6 +24,8 @@ CPU_FEW_UNITS = 8
 CPU_UNITS = 16  # iterations that occupy 16 cores, for loops that are cut into more iterations at no cost
 PARTIAL_ROWS = 256
 PARTIAL_ELEMENTS = 4096
+PARTIAL_ADDITIONS = 128  # to each of the 32 running values that the compiler makes of a row's sum, if it makes vectors
+
 
 def choose_loops(space: Space, target: str) -> LoopSchedule:
     """Return the loops of a nest on the named target; correct for any extents."""
@@ -49,7 +51,7 @@ def _cpu(space: Space) -> LoopSchedule:
         grain = max(min(2, short, space.rows), min(space.rows // 64, short), 1)
         return LoopSchedule(
             style=Style.ROWS, parallel=parallel, grain=grain, split=split, persistent=space.passes > 1,
-            partial=PARTIAL_ELEMENTS,
+            partial=PARTIAL_ADDITIONS if space.scalar else PARTIAL_ELEMENTS,
         )
     tile = min(space.kept_run, CPU_WIDE_TILE) if space.passes == 1 else _columns_at_a_time(space, parallel=parallel)
     units = (space.rows // max(space.kept_run, 1)) * -(-space.kept_run // max(tile, 1))

@@ -64,6 +64,9 @@ class Space:
     ``packed`` is how many rows hold whole accesses of all tensors of rows, if these have narrow accesses otherwise and
     follow one another without gaps; 0 if they do not. ``packed_bytes`` is the bytes of such a row in all tensors.
 
+    CPU, with reductions: ``scalar`` says that the compiler computes the elements of a row one after another, because
+    some are results of called functions or at data-dependent positions, so a row's sum has one running value.
+
     ``scans`` is how many scans run along ``reduced``, an axis whose elements are all results; 0 if there are none.
 
     ``device`` is the GPU for whose multiprocessors, registers and shared memory the loops are chosen.
@@ -101,6 +104,7 @@ class Space:
     mirrored: bool = False
     column_sums: tuple[int, ...] = ()
     window: int = 1
+    scalar: bool = False
     scans: int = 0
     device: Device = DEFAULT
 

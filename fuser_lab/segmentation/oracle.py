@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Protocol
 from weakref import WeakValueDictionary
 
+from fuser_lab.analysis.deviations import squared_deviations
 from fuser_lab.cost.verdict import Answer
 from fuser_lab.ir import Expr, Fusion, Scalar, TensorView, Val
 
@@ -41,15 +42,23 @@ class Candidate:
         Candidates of the same expressions share it, with what it remembers of its content, also if a rewriting made one
         of their fusions from the other.
         """
-        key = (tuple(map(id, self.exprs)), tuple(map(id, self.outputs)))
+        centered = self._centered()
+        key = (tuple(map(id, self.exprs)), tuple(map(id, self.outputs)), tuple(map(id, centered)))
         found = _NARROWED.get(key)
         if found is None:
-            found = _NARROWED[key] = Fusion(inputs=self.inputs, exprs=self.exprs, outputs=self.outputs)
+            found = _NARROWED[key] = Fusion(
+                inputs=self.inputs, exprs=self.exprs, outputs=self.outputs, centered=centered,
+            )
         return found
+
+    def _centered(self) -> tuple[TensorView, ...]:
+        """Return the sums of squared deviations from a mean that is computed outside of the candidate."""
+        found = ((expr, squared_deviations(self.fusion, expr)) for expr in self.exprs)
+        return tuple(expr.out for expr, parts in found if parts is not None and parts.total.name not in self.key)
 
 
 # A fusion holds the expressions whose ids are its key.
-_NARROWED: WeakValueDictionary[tuple[tuple[int, ...], tuple[int, ...]], Fusion] = WeakValueDictionary()
+_NARROWED: WeakValueDictionary[tuple[tuple[int, ...], ...], Fusion] = WeakValueDictionary()
 
 
 def candidate(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] = frozenset()) -> Candidate:

@@ -96,6 +96,7 @@ class _Writer:
             aliases=tuple((self._now(a), b) for a, b in fusion.aliases),
             hidden=frozenset(map(self._now, fusion.hidden)),
             stride_orders=tuple((self._now(tv), ranks) for tv, ranks in fusion.stride_orders),
+            centered=tuple(map(self._now, fusion.centered)),
         )
 
     def _now(self, tensor: TensorView) -> TensorView:
