@@ -63,13 +63,16 @@ def _rounded(torch: Any, graph: Any, inputs: Sequence[Any], run: int) -> Sequenc
             return value
         return (wide * (1 + _ROUNDING * unit * (2 * noise - 1))).to(value.dtype)
 
-    class Rounded(torch.fx.Interpreter):  # type: ignore[misc] - torch is imported lazily
-        def run_node(self, n: Any) -> Any:
-            result = super().run_node(n)
-            return result if n.op == "output" else torch.utils._pytree.tree_map(moved, result)  # noqa: SLF001
+    interpreter = torch.fx.Interpreter(graph)
+    run_node = interpreter.run_node
 
+    def rounded(node: Any) -> Any:
+        result = run_node(node)
+        return result if node.op == "output" else torch.utils._pytree.tree_map(moved, result)  # noqa: SLF001
+
+    interpreter.run_node = rounded
     with torch.no_grad():
-        outputs: Sequence[Any] = Rounded(graph).run(*inputs)
+        outputs: Sequence[Any] = interpreter.run(*inputs)
     return outputs
 
 

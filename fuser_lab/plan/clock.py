@@ -210,7 +210,8 @@ class ScheduledClock:
             except CodegenError:
                 self._known[key] = self._evaluated(group)
             else:
-                self._known[key] = features_of(fusion, kernel, self._device)
+                # A kernel of tensors without elements has no phase: nothing is launched.
+                self._known[key] = features_of(fusion, kernel, self._device) if kernel.phases else 0.0
         return self._known[key]
 
     def _evaluated(self, group: SegmentedGroup) -> float:
