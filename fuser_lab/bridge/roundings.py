@@ -42,7 +42,7 @@ def rounding_errors(graph: Any, inputs: Sequence[Any], results: Sequence[Any], e
         if theirs.is_floating_point() or theirs.is_complex():
             allowed = allowed + _ALLOWED * torch.finfo(theirs.dtype).eps * theirs.abs().double().nan_to_num()
         ratio = torch.where(apart > 0, apart / allowed, 0.0)
-        worst = max(worst, float(ratio.nan_to_num(torch.inf).max()))
+        worst = max(worst, float(ratio.nan_to_num(torch.inf, torch.inf).max()))
     return worst
 
 
