@@ -72,7 +72,7 @@ def one(path: Path, number: int) -> int:
     """Repeat one form and print it."""
     form: Form = read(path)[number]
     say(f"{form.text()}\n{form.program()}")
-    (result,) = numbered(path, range(number, number + 1), True)
+    (result,) = numbered(path, range(number, number + 1), is_verified=True)
     say(result.trace or ("refused" if result.refused else f"no failure: {', '.join(result.schedulers)}"))
     return int(bool(result.failure))
 

@@ -20,13 +20,14 @@ from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.host_time import HostCaches
 from fuser_lab.cost.verdict import SchedulerType, Verdict
-from fuser_lab.errors import CodegenError, EvaluationWarning, FuserLabError, ScheduleError, UnsupportedError
+from fuser_lab.errors import CodegenError, EvaluationWarning, FuserLabError, InputError, ScheduleError, UnsupportedError
 from fuser_lab.interpreter import evaluate
-from fuser_lab.ir import Fusion
+from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.transform import MemoryType, ParallelType
 from fuser_lab.plan import Plan
 from fuser_lab.runtime.ptx import compile_phases, kernel_key, listing
 from fuser_lab.schedule.base import Heuristics, Scheduler, heuristics_of
+from fuser_lab.schedule.by_hand import apply_schedule
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.open import LIFTABLE
 from fuser_lab.schedule.own import with_rule, written
@@ -34,6 +35,7 @@ from fuser_lab.schedule.parameters import suggestions
 from fuser_lab.schedule.registry import SCHEDULERS
 from fuser_lab.schedule.state import LoopSchedule, Space
 from fuser_lab.schedule.tuned_parameters import Kept, KeptResult, Machine
+from fuser_lab.segmentation import SegmenterOptions
 from fuser_lab.targets import target_of
 from tests import agreement, hand_schedules
 from tests.forms.form import Form, Given
@@ -109,6 +111,7 @@ def _planned(found: Made) -> None:
     form = found.form
     plan = segment(
         found.fd, found.inputs, strategy=form.strategy, target=form.gpu(), schedulers=_schedulers(form),  # type: ignore[arg-type]
+        options=SegmenterOptions(**dict(form.options)),
     )
     for change in form.changes:
         if change.segment < len(plan.segments) and "kept" not in form.questions:
@@ -235,7 +238,7 @@ def _by_hand(found: Made) -> None:
     """Schedule a definition by hand, as far as the statements are legal, and generate its kernel."""
     fd, form = found.fd, found.form
     names: dict[str, Any] = {"fd": fd, "MemoryType": MemoryType, "ParallelType": ParallelType}
-    names["tensors"] = fd.sched.tensors()
+    names |= {"apply_schedule": apply_schedule, "SchedulerType": SchedulerType, "tensors": fd.sched.tensors()}
     for action in form.actions:
         try:
             exec(action, names)
@@ -256,26 +259,22 @@ def verify(found: Made, tracer: Tracer) -> None:
     form = found.form
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EvaluationWarning)
-        wanted = evaluate(found.fusion, agreement.seeded(found.fusion, found.inputs))
-        tolerance = 4 * agreement.tolerance_of(found.fusion)
         with tracer.into(found.arcs):
             got = _in_lock_step(found)
-        _compare(found, got, wanted, tolerance, "in lock step")
-        if target_of(form.target).has_blocks:
-            for kernel in found.kernels.values():
-                key = kernel_key(kernel), form.gpu().cc
-                if key not in _COMPILED:
-                    compile_phases(kernel, form.gpu().cc)
-                    _COMPILED.add(key)
-                if "links" in form.questions:
-                    with tracer.into(found.arcs):
-                        machine_lines("".join(listing(kernel)), kernel)
-        elif found.plan is not None:
-            run = found.plan.prepared(form.target).run(agreement.seeded(found.fusion, found.inputs))
-            visible = [tv for tv in found.plan.fusion.outputs if tv not in found.plan.fusion.hidden]
-            expected = dict(zip((tv.name for tv in found.fusion.outputs), wanted, strict=True))
-            for tv, a in zip(visible, run, strict=True):
-                agreement.close(a, expected[tv.name], tolerance, f"{tv.name}, compiled")
+        compare(found, found.fusion.outputs, got, "in lock step")
+        if not target_of(form.target).has_blocks:
+            if found.plan is not None:
+                got = found.plan.prepared(form.target).run(agreement.seeded(found.fusion, found.inputs))
+                compare(found, agreement.visible(found.fusion, found.fusion.outputs), got, "compiled")
+            return
+        for kernel in found.kernels.values():
+            key = kernel_key(kernel), form.gpu().cc
+            if key not in _COMPILED:
+                compile_phases(kernel, form.gpu().cc)
+                _COMPILED.add(key)
+            if "links" in form.questions:
+                with tracer.into(found.arcs):
+                    machine_lines("".join(listing(kernel)), kernel)
 
 
 def _in_lock_step(found: Made) -> Sequence[Any]:
@@ -286,6 +285,19 @@ def _in_lock_step(found: Made) -> Sequence[Any]:
     )
 
 
-def _compare(found: Made, got: Sequence[Any], wanted: Sequence[Any], tolerance: float, how: str) -> None:
-    for tv, a, b in zip(found.fusion.outputs, got, wanted, strict=True):
-        agreement.close(a, b, tolerance, f"{tv.name}, {how}", dtype=False)
+def compare(found: Made, outputs: Sequence[TensorView], got: Sequence[Any], how: str) -> None:
+    """Raise Disagreement unless results are those of the reference evaluation, up to rounding.
+
+    Raises
+    ------
+    Refused
+        If the reference refuses the inputs.
+    """
+    try:
+        wanted = evaluate(found.fusion, agreement.seeded(found.fusion, found.inputs))
+    except InputError as error:  # a position in an axis without elements
+        raise Refused(str(error)) from error
+    by_name = dict(zip((tv.name for tv in found.fusion.outputs), wanted, strict=True))
+    tolerance = 4 * agreement.tolerance_of(found.fusion)
+    for tv, a in zip(outputs, got, strict=True):
+        agreement.close(a, by_name[tv.name], tolerance, f"{tv.name}, {how}", dtype=False)

@@ -19,8 +19,8 @@ from tests.forms.trace import Arc, Tracer
 from tests.fuzz.shrink import kind_of
 
 CORPUS = Path(__file__).with_name("corpus.jsonl")
-MOST_SECONDS = 12  # of one form while the corpus grows
-MOST_VERIFIED_SECONDS = 120  # of one form, with its compilation, perhaps while other processes run
+MOST_SECONDS = 4  # of processor time of one form while the corpus grows
+MOST_VERIFIED_SECONDS = 40  # with its compilation
 _MOST_BY_HAND = 2000  # elements of inputs of a form that is scheduled by hand, perhaps in serial loops
 _MOST_FAILURES = 3  # of forms with a branch, after which the branch counts as known
 _FRESH, _BY_HAND = 0.2, 0.12  # shares of forms that are drawn anew, and scheduled by hand
@@ -73,19 +73,19 @@ def write(forms: Iterable[Form], path: Path = CORPUS) -> None:
 
 
 @contextmanager
-def limited(seconds: int) -> Iterator[None]:
-    """Raise TooLong in a block that takes longer."""
+def limited(seconds: float) -> Iterator[None]:
+    """Raise TooLong in a block that takes more processor time."""
 
     def end(number: int, frame: Any) -> None:
         raise TooLong
 
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def result_of(

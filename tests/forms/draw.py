@@ -34,6 +34,7 @@ POINTWISE = tuple(
 )
 _FEW = 4096  # elements of operands of several ops, whose kernels are long
 STRATEGIES = ("bottom_up",) * 40 + ("top_down", "top_down", "saving", "unfused", "optimal", "fastest")
+OPTIONS = ("fuse_matmul", "memory_promotion", "io_to_lower_precision", "forward_broadcasts", "cut_resize_inputs")
 LIMITS = (
     ("sms", (1, 2, 4, 8, 16, 40, 300)), ("shared_per_block", (0, 2048, 8192, 49_152)),
     ("shared_per_sm", (0, 16_384, 65_536)), ("registers", (2048, 8192, 16_384, 32_768)),
@@ -191,6 +192,7 @@ def around(form: Form, rng: Random) -> Form:
         device=rng.choice(("H200", "H200", *(device.name for device in DEVICES))),
         limits=tuple(sorted(limits.items())), strategy=rng.choice(STRATEGIES), is_open=rng.random() < 0.1,
         questions=tuple(rng.sample(QUESTIONS, 1)) if rng.random() < 0.1 else (),
+        options=((rng.choice(OPTIONS), True),) if rng.random() < 0.06 else (),
     )
 
 
@@ -652,7 +654,7 @@ def _moved(form: Form, rng: Random) -> Form:
 
 def _surrounded(form: Form, rng: Random) -> Form:
     other = around(form, rng)
-    name = rng.choice(("target", "device", "limits", "limits", "limits", "strategy", "is_open", "questions"))
+    name = rng.choice(("target", "device", "limits", "limits", "limits", "strategy", "is_open", "questions", "options"))
     return replace(form, **{name: getattr(other, name)})
 
 
@@ -771,6 +773,7 @@ def changed(form: Form, rng: Random) -> Form:
 # Schedules by hand
 
 _TYPES = ("serial", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "unroll", "unswitch", "vectorize")
+_SCHEDULED = ("POINTWISE", "REDUCTION", "TRANSPOSE", "INNER_PERSISTENT", "OUTER_PERSISTENT", "RESIZE")
 
 
 def _action(rng: Random) -> str:
@@ -786,6 +789,7 @@ def _action(rng: Random) -> str:
         f"{tensor}.inline_at({axis}, best_effort={rng.random() < 0.7})",
         f"{tensor}.compute_at(tensors[{rng.randrange(8)}], {axis}, 'best_effort')",
         f"{tensor}.transform_like()", f"{tensor}.parallelize_like()", "fd.sched.inline_most()", f"{tensor}.vectorize()",
+        f"apply_schedule(fd.hand, SchedulerType.{rng.choice(_SCHEDULED)})",
     ))
 
 

@@ -84,15 +84,13 @@ class Form:
         overwrites the input b.
     device, limits
         A device by name, and fields of it that have other values.
-    target, strategy, is_open
-        Whose kernels are made, how the program is cut, and whether fuser_lab's own schedulers are asked.
+    target, strategy, is_open, options
+        Whose kernels are made, how the program is cut, whether fuser_lab's own schedulers are asked, and options of the
+        segmenter.
     changes
         Parameters set by hand.
-    schedule
-        A transform of a text of the first segment's schedule, by which it is lowered loop by loop: pairs of a line's
-        number and another line.
     actions
-        A schedule by hand: statements over the program's names and ``fd.sched``.
+        A schedule by hand: statements over ``fd``, its ``tensors`` and the names of transforms.
     questions
         What else is asked about the kernels.
     """
@@ -105,6 +103,7 @@ class Form:
     limits: tuple[tuple[str, int], ...] = ()
     strategy: str = "bottom_up"
     is_open: bool = False
+    options: tuple[tuple[str, bool], ...] = ()
     changes: tuple[Change, ...] = ()
     actions: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
