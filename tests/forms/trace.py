@@ -3,7 +3,7 @@
 import ast
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -69,15 +69,14 @@ class Untraced(Tracer):
         return nullcontext()
 
 
-@cache
-def branches() -> Mapping[str, frozenset[tuple[int, int]]]:
-    """Return all branches of each module: pairs of a line and a line that may follow it, where several may."""
-    return {module: found for module, (found, _) in _report(frozenset()).items()}
+def branches(*modules: str) -> Mapping[str, frozenset[tuple[int, int]]]:
+    """Return all branches of some modules, by default of all of them: pairs of a line and a line that may follow it."""
+    return {module: found for module, (found, _) in _report(frozenset(), modules).items()}
 
 
-def missing(arcs: frozenset[Arc]) -> Mapping[str, frozenset[tuple[int, int]]]:
-    """Return the branches of each module that are not among the arcs."""
-    return {module: found for module, (_, found) in _report(arcs).items()}
+def missing(arcs: frozenset[Arc], *modules: str) -> Mapping[str, frozenset[tuple[int, int]]]:
+    """Return the branches of some modules, by default of all of them, that are not among the arcs."""
+    return {module: found for module, (_, found) in _report(arcs, modules).items()}
 
 
 @cache
@@ -93,25 +92,28 @@ def errors(module: str) -> frozenset[int]:
     return frozenset(block[0].lineno for block in found)
 
 
-def _report(arcs: frozenset[Arc]) -> dict[str, tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]]:
+def _report(
+    arcs: frozenset[Arc], modules: Sequence[str],
+) -> dict[str, tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]]:
     """Return all branches and the missing ones by module."""
     measured = _coverage()
     measured.start()
     measured.stop()
+    files = [file for name in PACKAGES for file in sorted((ROOT / name).rglob("*.py"))]
     by_file: dict[str, set[tuple[int, int]]] = {
-        str(file): set() for name in PACKAGES for file in sorted((ROOT / name).rglob("*.py"))
+        str(file): set() for file in files if not modules or _module(str(file)) in modules
     }
     for module, a, b in arcs:
-        by_file[str(ROOT / f"{module}.py")].add((a, b))
+        by_file.get(str(ROOT / f"{module}.py"), set()).add((a, b))
     measured.get_data().add_arcs({file: found or {(-1, 1)} for file, found in by_file.items()})
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "coverage.json"
-        measured.json_report(outfile=str(place))
-        files: dict[str, Any] = json.loads(place.read_text())["files"]
+        measured.json_report(morfs=list(by_file), outfile=str(place))
+        reported: dict[str, Any] = json.loads(place.read_text())["files"]
     return {
         _module(str(Path(name).resolve())): (
             frozenset(map(tuple, [*found["executed_branches"], *found["missing_branches"]])),
             frozenset(map(tuple, found["missing_branches"])),
         )
-        for name, found in files.items()
+        for name, found in reported.items()
     }
