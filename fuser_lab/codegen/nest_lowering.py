@@ -151,7 +151,7 @@ class NestLowering:
             and reads_several(self._fusion, self._nest, self._buffers, self._layouts, tv)
         )
 
-    def _is_stored(self, tensor: TensorView) -> bool:  # noqa: ARG002 - subclasses decide by tensor
+    def _is_stored(self, tensor: TensorView) -> bool:
         """Whether a tensor that the nest computes at each point is stored."""
         return True
 

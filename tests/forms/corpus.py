@@ -30,7 +30,7 @@ class TooLong(Exception):  # noqa: N818 - an outcome
     """A form that takes more than its time."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Result:
     """What one form did: its arcs, by evaluated kernels or while it was refused, and its failure."""
 
