@@ -3,6 +3,7 @@
 import signal
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
+
+from numpy.exceptions import ComplexWarning
 
 from fuser_lab.errors import FuserLabError
 from tests.forms.check import Made, Refused, made, verify
@@ -95,6 +98,12 @@ def result_of(
 
     A form that is not verified is only generated, which is much faster.
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ComplexWarning)  # for casts that drop imaginary parts
+        return _result_of(form, tracer, covered, is_verified=is_verified)
+
+
+def _result_of(form: Form, tracer: Tracer, covered: Covered | None, *, is_verified: bool) -> Result | None:
     start = time.process_time()
     result, found = Result(form=form), None
     try:
