@@ -4,13 +4,13 @@ The ways: the reference evaluation in the fusion's dtypes; the same in float64; 
 kernels, for CPU and for CUDA, run in lock step in NumPy; compiled CPU kernels; and the definition that ``repr`` prints.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser_lab.api import FusionDefinition, segment
-from fuser_lab.codegen.generate import evaluated_because, generate
+from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
 from fuser_lab.codegen.kernel_eval import evaluate_kernel
 from fuser_lab.codegen.layout import dense_strides, layout_of
 from fuser_lab.definition.binding import bind
@@ -95,10 +95,25 @@ def element_strides(array: np.ndarray) -> tuple[int, ...]:
     return tuple(s // array.itemsize for s in array.strides)
 
 
-def lock_step(plan: Plan, inputs: Sequence[Any], target: str) -> list[np.ndarray]:
+Strides = Mapping[str, tuple[int, ...]]
+
+
+def kernel_of(part: Any, strides: Strides, target: str) -> GeneratedKernel:
+    """The kernel of a segment for inputs of these strides, on the plan's device."""
+    return generate(
+        part.fusion, part.scheduler, target, "kernel", strides, changes=part.changes, loops=part.loops,
+        device=part.plan.oracle.device,
+    )
+
+
+def lock_step(
+    plan: Plan, inputs: Sequence[Any], target: str,
+    kernel: Callable[[Any, Strides, str], GeneratedKernel] = kernel_of,
+) -> list[np.ndarray]:
     """The outputs of a plan whose kernels for a target NumPy runs; each output element must be written exactly once.
 
-    All elements of an expanded axis are one element of memory, which may be written once per element.
+    All elements of an expanded axis are one element of memory, which may be written once per element. ``kernel``
+    returns the kernel of a segment for strides of its inputs and a target.
     """
     fusion = plan.fusion
     known: dict[str, Any] = dict(zip((v.name for v in fusion.inputs), seeded(fusion, inputs), strict=True))
@@ -112,17 +127,15 @@ def lock_step(plan: Plan, inputs: Sequence[Any], target: str) -> list[np.ndarray
                 known[tv.name] = dense(results[tv.name], tv)
                 near(known[tv.name], results[tv.name], 0.0, f"{tv.name} as it is stored")
         else:
-            _run_kernel(part, known, {n: s for n, s in given.items() if n in part.fusion.tensors}, target)
+            strides = {n: s for n, s in given.items() if n in part.fusion.tensors}
+            _run_kernel(part, known, strides, target, kernel(part, strides, target))
     # An input that is both overwritten and returned is returned with its new values.
     written = {target: source for source, target in fusion.aliases}
     return [np.asarray(known[written.get(tv, tv).name]) for tv in fusion.outputs]
 
 
-def _run_kernel(part: Any, known: dict[str, Any], strides: Mapping[str, tuple[int, ...]], target: str) -> None:
-    fusion: Fusion = part.fusion
-    kernel = generate(
-        fusion, part.scheduler, target, "kernel", strides, changes=part.changes, loops=part.loops,
-    ).kernel_ir
+def _run_kernel(part: Any, known: dict[str, Any], strides: Strides, target: str, made: GeneratedKernel) -> None:
+    fusion, kernel = part.fusion, made.kernel_ir
     memory: dict[str, Any] = {}
     for value in fusion.inputs:
         if isinstance(value, TensorView):

@@ -100,11 +100,14 @@ class CpuBackward(CpuNest):
                     ))
         return Launch()
 
+    def _is_stored(self, tensor: TensorView) -> bool:
+        return tensor in self._cut.stored
+
     def _point(
         self, places: Places, folds: Sequence[Fold], stored: Sequence[TensorView],
         kept: Sequence[tuple[TensorView, Buffer]], slot: Term,
     ) -> None:
-        super()._point(places, folds, [tv for tv in stored if tv in self._cut.stored], kept, slot)
+        super()._point(places, folds, [tv for tv in stored if self._is_stored(tv)], kept, slot)
         for fold in self._made_folds(self._cut.columns):
             operand = fold.expr.tensor_inputs[0]
             if operand in stored:

@@ -145,10 +145,15 @@ class NestLowering:
         kept = {saved.tensor for saved in self._saved}
         return tuple(
             tv for tv in self._nest.full
-            if self._levels.get(tv, 0) < self._passes - 1 and tv not in kept and not tv.dtype.is_float8
+            if self._levels.get(tv, 0) < self._passes - 1 and tv not in kept and self._is_stored(tv)
+            and not tv.dtype.is_float8
             and (self._steps(tv) or {}).get(self._nest.reduced[-1].name) == 1
             and reads_several(self._fusion, self._nest, self._buffers, self._layouts, tv)
         )
+
+    def _is_stored(self, tensor: TensorView) -> bool:
+        """Whether a tensor that the nest computes at each point is stored."""
+        return True
 
     def _count_passes(self) -> int:
         folds = [self._levels.get(expr.inputs[0], 0) + 1 for expr in self._nest.reductions]

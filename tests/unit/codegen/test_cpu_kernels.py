@@ -176,6 +176,16 @@ def test_rows_and_columns_of_any_strides(view: Callable[[np.ndarray], np.ndarray
     check(build(backward, shapes, D.Float), S.INNER_OUTER_PERSISTENT, inputs)
 
 
+def test_an_operand_of_column_sums_that_is_not_stored_is_computed_again() -> None:
+    def centered(fd: Any, x: Any, w: Any) -> Any:
+        product = fd.ops.mul(x, w)
+        return fd.ops.sum(product, [0]), fd.ops.sub(product, fd.ops.sum(product, [1], keepdim=True))
+
+    shapes = [(40, 200), (200,)]
+    fusion = build(centered, shapes, D.Float)
+    check(fusion, S.INNER_OUTER_PERSISTENT, [numbers(s, D.Float, n) for n, s in enumerate(shapes)])
+
+
 def test_inputs_are_read_by_one_phase_only() -> None:
     fusion = build(backward, [(64, 48), (64, 48), (48,), (64, 1)], D.Float)
     kernel = lower(fusion, S.INNER_OUTER_PERSISTENT, "cpu", "kernel", {})

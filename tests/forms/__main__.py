@@ -1,0 +1,119 @@
+"""Kernel forms, and the branches of code generation and scheduling that they take: ``python -m tests.forms``.
+
+Every form of the corpus is generated, compiled (to PTX, or to machine code of the CPU) and evaluated in lock step, and
+the share of branches that its kernels take is printed, by module, with the branches that nothing takes and the lines
+that they begin at. Branches that only forms take which are refused, with an error that says so, are counted apart.
+
+``--grow SECONDS`` draws and changes forms, and adds those that take new branches; ``--reduce`` keeps what is needed to
+take all of them. ``--index N`` repeats one form and prints it.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.forms.corpus import CORPUS, Covered, Result, grown, minimal, numbered, read, write
+from tests.forms.form import Form
+from tests.forms.trace import ROOT, Tracer, branches, missing
+from tests.forms.trace import errors as errors_of
+from tests.processes import chunks, one_thread_each, results
+
+_CHUNK = 4  # forms
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def run(path: Path, count: int, workers: int, *, is_verified: bool) -> list[Result]:
+    """Return what the forms of a file do, in processes; failures are printed as they are found."""
+    found: list[Result] = []
+    calls = [(path, indices, is_verified) for indices in chunks(0, count, _CHUNK)]
+    for some in results(numbered, calls, workers):
+        for one in some:
+            if one.failure:
+                say(f"--- python -m tests.forms --index {one.number}: {one.failure[:300]}")
+        found += some
+    return found
+
+
+def table(covered: Covered) -> str:
+    """Return branch coverage by module, and the branches that are not taken."""
+    every = branches()
+    by_kernels = missing(frozenset(covered.evaluated))
+    by_all = missing(frozenset(covered.evaluated | covered.refused))
+    errors = {m: frozenset(branch for branch in left if branch[1] in errors_of(m)) for m, left in by_all.items()}
+    lines = [f"{'module':<34}{'branches':>9}{'by kernels':>12}{'refusals':>10}{'other errors':>14}{'missing':>9}"]
+
+    def line(name: str, modules: Sequence[str]) -> str:
+        count = sum(len(every[m]) for m in modules)
+        left, rest, raised = (sum(len(found[m]) for m in modules) for found in (by_kernels, by_all, errors))
+        share = 100 * (count - left) / max(count, 1)
+        return f"{name:<34}{count:>9}{share:>10.1f} %{left - rest:>10}{raised:>14}{rest - raised:>9}"
+
+    lines += [line(module, [module]) for module in sorted(every) if every[module]]
+    packages = sorted({module.partition("/")[0] for module in every})
+    lines += [line(package, [m for m in every if m.startswith(f"{package}/")]) for package in packages]
+    lines += [line("all", list(every)), "", "branches that nothing takes, by the lines that they lead from and to:"]
+    for module in sorted(by_all):
+        text = (ROOT / f"{module}.py").read_text().splitlines()
+        for a, b in sorted(by_all[module] - errors[module]):
+            to = text[b - 1].strip() if b > 0 else "the end"
+            lines.append(f"  {module}.py:{a} -> {abs(b)}: {text[a - 1].strip()[:70]} -> {to[:60]}")
+    return "\n".join(lines)
+
+
+def one(path: Path, number: int) -> int:
+    """Repeat one form and print it."""
+    form: Form = read(path)[number]
+    say(f"{form.text()}\n{form.program()}")
+    (result,) = numbered(path, range(number, number + 1), is_verified=True)
+    say(result.trace or ("refused" if result.refused else f"no failure: {', '.join(result.schedulers)}"))
+    return int(bool(result.failure))
+
+
+def main() -> int:
+    """Read arguments and run."""
+    parser = argparse.ArgumentParser(prog="python -m tests.forms", description=__doc__)
+    parser.add_argument("--corpus", type=Path, default=CORPUS)
+    parser.add_argument("--index", type=int, help="only this form")
+    parser.add_argument("--grow", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--reduce", action="store_true")
+    parser.add_argument("--unverified", action="store_true", help="only generate kernels")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    arguments = parser.parse_args()
+    if arguments.index is not None:
+        return one(arguments.corpus, arguments.index)
+    start, forms = time.perf_counter(), read(arguments.corpus)
+    is_verified = not (arguments.grow or arguments.unverified)
+    done = run(arguments.corpus, len(forms), arguments.workers, is_verified=is_verified)
+    covered, right = Covered(), [result for result in done if not result.failure]
+    for result in right:
+        covered.add(result)
+    found: list[Result] = []
+    for form in grown(forms, covered, arguments.seed, arguments.grow, Tracer(), found) if arguments.grow else ():
+        forms.append(form)
+        write(forms, arguments.corpus)
+        if len(forms) % 25 == 0:
+            say(f"{len(forms)} forms, {len(covered.evaluated)} arcs, {len(found)} kinds of failures")
+    for failed in found:
+        say(f"--- {failed.failure[:300]}\n{failed.form.text()}\n{failed.trace}")
+    if arguments.reduce:
+        kept = minimal(right)
+        write([result.form for result in kept], arguments.corpus)
+        say(f"{len(kept)} of {len(forms)} forms are needed, {sum(result.seconds for result in kept):.0f} s")
+    say(table(covered))
+    failures = len(done) - len(right) + len(found)
+    say(f"{len(forms)} forms in {time.perf_counter() - start:.0f} s: {failures or 'no'} failures")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    one_thread_each()
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""Every kernel form of `tests/forms` on a device, twice, compared with the reference evaluation."""
+
+import warnings
+
+import pytest
+from gpu.kinds import placed, twice
+
+from fuser_lab.errors import EvaluationWarning
+from tests import agreement
+from tests.forms.check import compare, made
+from tests.forms.corpus import read
+from tests.forms.form import Form
+from tests.forms.trace import Untraced
+
+FORMS = [(n, form) for n, form in enumerate(read()) if form.target == "cuda" and not form.actions]
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("form", [pytest.param(form, id=f"form {n}") for n, form in FORMS])
+def test_form(form: Form) -> None:
+    found = made(form, Untraced())
+    if found.refusal or found.plan is None:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EvaluationWarning)
+        got = twice(found.plan.prepared("cuda"), placed(agreement.seeded(found.fusion, found.inputs), "cuda"))
+    compare(found, agreement.visible(found.fusion, found.fusion.outputs), got, "on a device")
