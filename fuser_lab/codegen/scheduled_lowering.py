@@ -565,7 +565,7 @@ class _Lowering:
             msg = f"the schedule needs {nbytes} bytes of shared memory per block ({parts}); at most {MOST_SHARED} fit."
             raise ScheduleError(msg)
         body = with_passes(body, self._target)
-        body = (*_begun(body), *body)
+        body = _begun(body)
         local = tuple(Alloc(buffer=b) for b in self._memory.arrays.values() if b.role is not Role.SHARED)
         body = self._bound((*local, *body), tuple(Alloc(buffer=b) for b in shared))
         threads = [self._sizes.get(kind, 1) for kind in _THREADS]
@@ -638,31 +638,51 @@ def _joined(statements: Sequence[Statement]) -> Iterator[Statement]:
 
 
 def _begun(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """Return initial values of the variables that are set under a condition and read outside it."""
-    inside: dict[str, DataType] = {}
-    counted: dict[str, int] = {}
-    for statement in walk(body):
+    """Return statements after initial values of the variables that are set in a loop or branch and read outside it."""
+    setters: dict[str, list[tuple[int, ...]]] = {}
+    readers: dict[str, list[tuple[int, ...]]] = {}
+    dtypes: dict[str, DataType] = {}
+    for path, statement in _with_paths(body, ()):
         for root in terms_of(statement):
             for term in root.walk():
                 if isinstance(term, Var):
-                    counted[term.name] = counted.get(term.name, 0) + 1
-    found: list[Statement] = []
-    for statement in walk(body):
-        if isinstance(statement, If):
-            for inner in walk(statement.then):
-                if isinstance(inner, Let) and not inner.update and inner.value.dtype is not DataType.Index:
-                    inside.setdefault(inner.name, inner.value.dtype)
-    for name, dtype in inside.items():
-        scopes = [s for s in walk(body) if isinstance(s, If) and any(
-            isinstance(i, Let) and i.name == name for i in s.then
-        )]
-        within = sum(
-            1 for s in scopes for i in walk(s.then) for r in terms_of(i) for t in r.walk()
-            if isinstance(t, Var) and t.name == name
-        )
-        if within < counted.get(name, 0):
-            found.append(Let(name=name, value=Const(dtype, 0)))
-    return tuple(found)
+                    readers.setdefault(term.name, []).append(path)
+        if isinstance(statement, Let) and not statement.update and statement.value.dtype is not DataType.Index:
+            setters.setdefault(statement.name, []).append(path)
+            dtypes[statement.name] = statement.value.dtype
+    initial = [
+        Let(name=name, value=Const(dtypes[name], 0)) for name, inner in setters.items()
+        if not all(any(path[: len(within)] == within for within in inner) for path in readers.get(name, ()))
+    ]
+    return (*initial, *_updating(body, {let.name for let in initial}))
+
+
+def _with_paths(body: tuple[Statement, ...], path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Statement]]:
+    """Yield all statements, each with the numbers of the blocks around it, outermost first."""
+    for number, statement in enumerate(body):
+        yield path, statement
+        match statement:
+            case If(then=then, otherwise=otherwise):
+                yield from _with_paths(then, (*path, 2 * number))
+                yield from _with_paths(otherwise, (*path, 2 * number + 1))
+            case Loop(body=inner):
+                yield from _with_paths(inner, (*path, 2 * number))
+
+
+def _updating(body: tuple[Statement, ...], names: set[str]) -> tuple[Statement, ...]:
+    """Return statements in which variables that have a value are given another one."""
+    updated: list[Statement] = []
+    for statement in body:
+        match statement:
+            case Let(name=name) if name in names:
+                updated.append(replace(statement, update=True))
+            case If(then=then, otherwise=otherwise):
+                updated.append(replace(statement, then=_updating(then, names), otherwise=_updating(otherwise, names)))
+            case Loop(body=inner):
+                updated.append(replace(statement, body=_updating(inner, names)))
+            case _:
+                updated.append(statement)
+    return tuple(updated)
 
 
 def _used(body: tuple[Statement, ...]) -> set[str]:
