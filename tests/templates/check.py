@@ -18,6 +18,8 @@ from tests.templates.case import SIZES, SMALL, Case, Recording, recorded
 PERTURBED = 6  # evaluations with other inputs
 MOVED = 2.0**-19  # relative change of their inputs: 16 units in the last place of Float
 SLACK = 4.0
+# Relative error of a sum of some thousand numbers of one sign, one after another: 16 units in the last place of Float.
+SUMMED = 2.0**-19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ def _bound(
         return np.where(change > 0, np.inf, 0.0)
     finite = np.abs(a)[np.isfinite(a)]
     largest = float(finite.max(initial=0.0))
-    rounding = float(np.finfo(np.float32).eps) if dtype.itemsize > 2 else {"Half": 2.0**-10}.get(dtype.name, 2.0**-7)
+    rounding = SUMMED if dtype.itemsize > 2 else {"Half": 2.0**-10}.get(dtype.name, 2.0**-7)
     exact = np.abs(result.astype(np.float64) - a)
     bound = SLACK * np.maximum(change, exact) + rounding * np.abs(a) + 2.0**-22 * largest
     bound = bound + SLACK * float(np.finfo(np.float64 if dtype is fl.DataType.Double else np.float32).eps) * size
