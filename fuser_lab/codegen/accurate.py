@@ -21,9 +21,9 @@ from fuser_lab.passes.rewriter import Rewriter
 _PRODUCTS = frozenset({"cumprod", "prod"})
 
 
-def accurate(fusion: Fusion, *, corrects: bool = True) -> Fusion:
-    """Return a fusion with corrected squared deviations, if ``corrects``, and with products of Float in Double."""
-    squares = {e for e in fusion.exprs if corrects and _needs_correction(fusion, e)}
+def accurate(fusion: Fusion) -> Fusion:
+    """Return a fusion with corrected squared deviations, and with products of Float in Double."""
+    squares = {e for e in fusion.exprs if _needs_correction(fusion, e)}
     products = {e for e in fusion.exprs if e.op.name in _PRODUCTS and e.out.dtype.wider is not e.out.dtype}
     if not squares and not products:
         return fusion
