@@ -565,7 +565,8 @@ class _Lowering:
             msg = f"the schedule needs {nbytes} bytes of shared memory per block ({parts}); at most {MOST_SHARED} fit."
             raise ScheduleError(msg)
         body = with_passes(body, self._target)
-        body = (*_begun(body), *body)
+        begun = _begun(body)
+        body = (*begun, *_updating(body, frozenset(let.name for let in begun)))
         local = tuple(Alloc(buffer=b) for b in self._memory.arrays.values() if b.role is not Role.SHARED)
         body = self._bound((*local, *body), tuple(Alloc(buffer=b) for b in shared))
         threads = [self._sizes.get(kind, 1) for kind in _THREADS]
@@ -637,7 +638,7 @@ def _joined(statements: Sequence[Statement]) -> Iterator[Statement]:
         yield waiting
 
 
-def _begun(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+def _begun(body: tuple[Statement, ...]) -> tuple[Let, ...]:
     """Return initial values of the variables that are set under a condition and read outside it."""
     inside: dict[str, DataType] = {}
     counted: dict[str, int] = {}
@@ -646,7 +647,7 @@ def _begun(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
             for term in root.walk():
                 if isinstance(term, Var):
                     counted[term.name] = counted.get(term.name, 0) + 1
-    found: list[Statement] = []
+    found: list[Let] = []
     for statement in walk(body):
         if isinstance(statement, If):
             for inner in walk(statement.then):
@@ -663,6 +664,22 @@ def _begun(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         if within < counted.get(name, 0):
             found.append(Let(name=name, value=Const(dtype, 0)))
     return tuple(found)
+
+
+def _updating(body: tuple[Statement, ...], begun: frozenset[str]) -> tuple[Statement, ...]:
+    """Return a body that updates the variables that have an initial value."""
+    def updating(statement: Statement) -> Statement:
+        match statement:
+            case Let(name=name) if name in begun:
+                return replace(statement, update=True)
+            case Loop(body=inner):
+                return replace(statement, body=_updating(inner, begun))
+            case If(then=then, otherwise=otherwise):
+                return replace(statement, then=_updating(then, begun), otherwise=_updating(otherwise, begun))
+            case _:
+                return statement
+
+    return tuple(map(updating, body))
 
 
 def _used(body: tuple[Statement, ...]) -> set[str]:
