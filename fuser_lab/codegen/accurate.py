@@ -21,9 +21,9 @@ from fuser_lab.passes.rewriter import Rewriter
 _PRODUCTS = frozenset({"cumprod", "prod"})
 
 
-def accurate(fusion: Fusion, *, corrects: bool = True) -> Fusion:
-    """Return a fusion with corrected squared deviations, if ``corrects``, and with products of Float in Double."""
-    squares = {e for e in fusion.exprs if corrects and _needs_correction(fusion, e)}
+def accurate(fusion: Fusion) -> Fusion:
+    """Return a fusion with corrected squared deviations, and with products of Float in Double."""
+    squares = {e for e in fusion.exprs if _needs_correction(fusion, e)}
     products = {e for e in fusion.exprs if e.op.name in _PRODUCTS and e.out.dtype.wider is not e.out.dtype}
     if not squares and not products:
         return fusion
@@ -42,8 +42,11 @@ def _needs_correction(fusion: Fusion, expr: Expr) -> bool:
     """Whether an expression adds up squared deviations from a mean of elements that have as many bits as the mean."""
     if expr.op.name != "sum" or not (expr.out in fusion.centered or squared_deviations(fusion, expr)):
         return False
-    difference = fusion.producers[fusion.producers[expr.inputs[0]].inputs[0]]
-    maker = fusion.producers.get(difference.inputs[0])
+    square = fusion.producers.get(expr.inputs[0])
+    if square is None:
+        return False  # the squares are an input, and nothing has the deviations
+    difference = fusion.producers.get(square.inputs[0])
+    maker = None if difference is None else fusion.producers.get(difference.inputs[0])
     while maker is not None and maker.kind.is_view:
         maker = fusion.producers.get(maker.inputs[0])
     if maker is None or maker.op.name != "cast":

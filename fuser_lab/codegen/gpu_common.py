@@ -1,6 +1,7 @@
 """The common parts of GPU kernels with reductions: guarded indices, early loads, reductions over threads."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -123,8 +124,19 @@ class GpuReductions(NestLowering):
             constant_bytes=sum(tv.dtype.itemsize for tv in later),
             varying_bytes=sum(tv.dtype.itemsize for tv in varying),
             sum_bytes=sum(expr.out.dtype.compute.itemsize for expr in self._nest.reductions),
+            met_bytes=self._bytes_of_passes(),
             widest_sum=max(expr.out.dtype.compute.itemsize for expr in self._nest.reductions),
         )
+
+    def _bytes_of_passes(self) -> int:
+        """Return the bytes of the running values of one result, if passes use the same memory for those of a dtype."""
+        passes = Counter(
+            (e.out.dtype.compute, self._levels.get(e.inputs[0], 0)) for e in self._nest.reductions
+        )
+        most: dict[DataType, int] = {}
+        for (dtype, _), count in passes.items():
+            most[dtype] = max(most.get(dtype, 0), count)
+        return sum(dtype.itemsize * count for dtype, count in most.items())
 
     def _chosen_saved(self) -> tuple[Saved, ...]:
         return rows_kept(

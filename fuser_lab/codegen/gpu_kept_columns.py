@@ -19,6 +19,7 @@ from fuser_lab.codegen.index_math import simplify
 from fuser_lab.codegen.kernel_ir import Alloc, Arrive, Await, Barrier, Buffer, Launch, Load, Role, Scope, Send, Store
 from fuser_lab.codegen.nest_lowering import Fold
 from fuser_lab.codegen.persistence import inputs_needed
+from fuser_lab.dtypes import DataType
 from fuser_lab.ir import Expr, TensorView
 from fuser_lab.ir.term import Term, apply, index
 from fuser_lab.ir.transform import ParallelType
@@ -37,12 +38,14 @@ class KeptColumnNest(ColumnNest):
     """Writes nests whose kept axes are the fastest in memory and whose columns are read in several passes."""
 
     _rank: Term = index(0)  # of the block in its cluster
+    _rooms: dict[tuple[str, DataType], list[Buffer]]  # shared memory in which the results of each pass meet
 
     def _columns(self) -> Launch:
         return self._kept_columns() if self.schedule.persistent else super()._columns()
 
     def _kept_columns(self) -> Launch:
         values, width, cluster = self._values, self.schedule.vector, self.schedule.cluster
+        self._rooms = {}
         lanes, height = self.schedule.threads
         groups = self.space.rows // width
         wide = max(-(-groups // lanes), 1)
@@ -133,7 +136,9 @@ class KeptColumnNest(ColumnNest):
         threads, across = lanes * height, lanes * width
         thread, parts = line * lanes + lane, threads // across
         # The columns of a thread are adjacent, so that they are moved together.
-        met = {expr: self._put(buffer, expr, thread) for expr, buffer in sums.items()}
+        met = self._meeting(sums, "lines", threads * width)
+        for expr, buffer in sums.items():
+            self._put(buffer, met[expr], expr, thread)
         values.emit(Barrier())
         if 1 < parts < height:
             # Each thread adds a few lines, so that no thread has to add all of them.
@@ -159,16 +164,12 @@ class KeptColumnNest(ColumnNest):
             found[expr] = own
         return found
 
-    def _put(self, sums: Buffer, expr: Expr, thread: Term) -> Buffer:
+    def _put(self, sums: Buffer, shared: Buffer, expr: Expr, thread: Term) -> None:
         """Write the running values of all threads to shared memory."""
         values, width = self._values, self.schedule.vector
-        lanes, height = self.schedule.threads
-        shared = Buffer(name=f"{expr.name}_lines", dtype=sums.dtype, size=height * lanes * width, role=Role.SHARED)
-        values.emit(Alloc(buffer=shared, origin=expr.name))
         with self._each_slot(width) as v:
             at = simplify(thread * width + v, values.scope.ranges)
             values.emit(Store(buffer=shared, position=at, value=Load(sums.dtype, sums, v), origin=expr.name))
-        return shared
 
     def _combined(
         self, met: Mapping[Expr, Buffer], word: str, count: int, thread: Term, place: Callable[[Term], Term],
@@ -184,7 +185,13 @@ class KeptColumnNest(ColumnNest):
     def _met_in_cluster(self, met: Mapping[Expr, Buffer], across: int, thread: Term, height: int) -> dict[Expr, Buffer]:
         """Combine the lines of a block and send the results to all blocks of the cluster, one line per block."""
         values, cluster = self._values, self.schedule.cluster
-        shared = self._meeting(met, "blocks", across * cluster)
+        # Of this pass only: other blocks may send the results of the next pass before this block has read these.
+        shared = {
+            expr: Buffer(name=f"{expr.name}_blocks", dtype=buffer.dtype, size=across * cluster, role=Role.SHARED)
+            for expr, buffer in met.items()
+        }
+        for expr, buffer in shared.items():
+            values.emit(Alloc(buffer=buffer, origin=expr.name))
         if self._waits:
             values.emit(Barrier(scope=Scope.CLUSTER))
         self._waits = False
@@ -199,13 +206,20 @@ class KeptColumnNest(ColumnNest):
         return shared
 
     def _meeting(self, met: Mapping[Expr, Buffer], word: str, count: int) -> dict[Expr, Buffer]:
-        """Allocate shared memory for ``count`` values of each reduction."""
-        shared = {
-            expr: Buffer(name=f"{expr.name}_{word}", dtype=buffer.dtype, size=count, role=Role.SHARED)
-            for expr, buffer in met.items()
-        }
-        for expr, buffer in shared.items():
-            self._values.emit(Alloc(buffer=buffer, origin=expr.name))
+        """Return shared memory for ``count`` values of each reduction.
+
+        Passes use the same memory: between the last read in a pass and the first write in the next is a barrier.
+        """
+        shared: dict[Expr, Buffer] = {}
+        for expr, buffer in met.items():
+            rooms = self._rooms.setdefault((word, buffer.dtype), [])
+            number = sum(other.dtype is buffer.dtype for other in shared.values())
+            if number == len(rooms):
+                rooms.append(
+                    Buffer(name=self._values.fresh(word), dtype=buffer.dtype, size=count, role=Role.SHARED),
+                )
+                self._values.emit(Alloc(buffer=rooms[number]))
+            shared[expr] = rooms[number]
         return shared
 
     def _each_combined(

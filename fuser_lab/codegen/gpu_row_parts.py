@@ -1,12 +1,20 @@
 """Few long rows on a GPU: many blocks read parts of a row, and each pass over the rows is a launch.
 
 The launch after a pass adds up the results of the parts. A sum and the squared deviations from the mean are computed in
-one pass: each thread, and each block, has the deviations from its own mean, which are put together.
+one pass, which does not know the mean of the row. Each thread therefore has the deviations from an origin near its
+elements, the mean of its first ones, and their sum, with which the origin is moved:
+
+    q = sum((x - a)**2), r = sum(x - a)    ->    sum((x - b)**2) = q + d * (2 * r + n * d), sum(x - b) = r + n * d
+    with d = a - b
+
+The origin of a block is the mean of its elements, that of the row the mean in the definition. Differences between such
+origins are exact, so no rounding of a mean is squared.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fuser_lab.codegen.gpu_rows import RowNest, RowSection
 from fuser_lab.codegen.index_math import simplify
@@ -19,6 +27,17 @@ from fuser_lab.ir import TensorView
 from fuser_lab.ir.term import Apply, Const, Term, apply, cast, index, select
 from fuser_lab.ir.transform import ParallelType
 from fuser_lab.schedule.state import Space
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deviations:
+    """The running values of a thread: the sum of its elements, and what deviates from the ``origin``."""
+
+    total: Fold
+    squares: Fold
+    rest: Fold
+    count: Fold
+    origin: Fold
 
 
 class PartedRowNest(RowNest):
@@ -71,22 +90,22 @@ class PartedRowNest(RowNest):
             fetched = {tv: width for tv in needed if (width := self._width_of(tv, self._fast))}
             words = {tv: self._words(tv, ahead * self.schedule.vector, "next") for tv in fetched}
             both = self._moments if number == 0 else None
-            folds = self._open(self._reductions_of(number) if both is None else (both.total, both.squares))
+            folds = self._open(self._reductions_of(number) if both is None else both.sums)
             stored = [tv for tv in nest.full if self._levels.get(tv, 0) == number]
-            counted = None if both is None else self._count_of(folds[0])
+            running = None if both is None else self._deviations(folds)
 
             def take_turn(start: Term, reach: int) -> None:
                 known = dict(values.given)
                 self._load_steps(places, start, reach, fetched, words)
-                if both is None or counted is None:
+                if both is None or running is None:
                     self._write_steps(places, start, reach, (folds, stored), words)
                 else:
-                    self._add_moments(places, start, reach, (both, folds, counted), words)
+                    self._add_moments(places, start, reach, (both, running), words)
                 values.given = known
 
             self._take_turns(part, take_turn, backwards=self._goes_backwards(number))
-            if both is not None and counted is not None:
-                self._share_moments(folds, counted, part)
+            if running is not None:
+                self._share_moments(folds, running, part)
             elif folds:
                 self._share(folds, self._scope())
             if folds:
@@ -199,42 +218,47 @@ class PartedRowNest(RowNest):
                 step = self._round(stack, "step", rounds)
                 part = self._bound(stack, "part", step * lanes + self._lane, split, rounds * lanes)
                 at = simplify(row * split + part, values.scope.ranges)
-                for fold in folds:
-                    if both is not None and fold.expr is both.rest:
-                        continue  # the deviations are from the means of parts, which are not rounded to a common one
-                    buffer = self._parts[fold.expr]
-                    self._update(fold, Load(buffer.dtype, buffer, at))
-                    if both is not None and fold.expr is both.squares:
-                        kept = self._parts[both.total]
-                        count = self._elements_of(part, kept.dtype)
-                        mean = values.value(both.mean, self._nest.at(both.mean, places))
-                        self._update(fold, self._apart(Load(kept.dtype, kept, at), count, mean, count))
+                if both is not None and number == 1:
+                    self._add_part(both, folds, places, part, at)
+                else:
+                    for fold in folds:
+                        buffer = self._parts[fold.expr]
+                        self._update(fold, Load(buffer.dtype, buffer, at))
             self._share(folds, self._scope())
             self._close(folds, places)
 
     # Sums and squared deviations from the mean in one pass
 
-    def _count_of(self, fold: Fold) -> Fold:
-        """Name the number of elements that a thread has added up."""
-        zero = Const(fold.identity.dtype, 0.0)
-        return Fold(expr=fold.expr, fn="add", identity=zero, total=self._values.let("count", zero))
+    def _deviations(self, folds: Sequence[Fold]) -> _Deviations:
+        """Name the running values of a thread that no fold of the pass has."""
+        total, squares, *others = folds
+        zero = Const(total.identity.dtype, 0.0)
+
+        def named(name: str) -> Fold:
+            return Fold(expr=total.expr, fn="add", identity=zero, total=self._values.let(name, zero))
+
+        rest = others[0] if others else named("rest")
+        return _Deviations(total=total, squares=squares, rest=rest, count=named("count"), origin=named("origin"))
 
     def _add_moments(
-        self, places: Places, start: Term, reach: int, written: tuple[Moments, Sequence[Fold], Fold],
+        self, places: Places, start: Term, reach: int, written: tuple[Moments, _Deviations],
         words: Mapping[TensorView, Buffer],
     ) -> None:
-        """Write what a turn adds to a thread's sum and squared deviations from its own mean.
+        """Write what a turn adds to a thread's sum and deviations.
 
-        The deviations of a turn are from the mean of the turn, so nothing large is subtracted (Chan, Golub and LeVeque,
-        Updating formulae and a pairwise algorithm for computing sample variances, 1979).
+        The deviations of a turn are from the mean of the turn, then from the origin (Chan, Golub and LeVeque, Updating
+        formulae and a pairwise algorithm for computing sample variances, 1979).
         """
-        both, folds, counted = written
+        both, running = written
 
         def add(each: Callable[[ExitStack], tuple[Term, Term]], size: int) -> None:
             """Add the ``size`` elements of the groups that ``each`` opens."""
-            values, (total, squares) = self._values, folds
-            dtype = counted.identity.dtype
-            new = Fold(expr=both.total, fn=total.fn, identity=total.identity, total=values.let("new", total.identity))
+            values, total, origin, count = self._values, running.total, running.origin.total, running.count.total
+            dtype = running.count.identity.dtype
+            new, rest = (
+                Fold(expr=both.total, fn="add", identity=total.identity, total=values.let(name, total.identity))
+                for name in ("new", "new_rest")
+            )
             with ExitStack() as stack:
                 here = self._loaded_element(stack, places, *each(stack), words)
                 source = both.total.tensor_inputs[0]
@@ -245,12 +269,16 @@ class PartedRowNest(RowNest):
                 with ExitStack() as stack:
                     here = self._loaded_element(stack, places, *each(stack), words)
                     source = both.squares.tensor_inputs[0]
-                    self._update(squares, values.value(source, self._nest.at(source, here)))
+                    self._update(rest, values.value(both.deviation, self._nest.at(both.deviation, here)))
+                    self._update(running.squares, values.value(source, self._nest.at(source, here)))
+            first = apply("eq", count, Const(dtype, 0.0))
+            self._update(running.origin, select(first, mean, origin), replacing=True)
             number = Const(dtype, float(size))
-            weight = Apply(dtype, "div", (counted.total * number, counted.total + number))
-            self._update(squares, self._apart(total.total, counted.total, mean, weight))
+            more, moved = self._moved(mean - origin, rest.total, number)
+            self._update(running.squares, self._sum_if_finite(running.squares.total, more), replacing=True)
+            self._update(running.rest, moved)
             self._update(total, new.total)
-            self._update(counted, number)
+            self._update(running.count, number)
 
         width = self.schedule.vector
         if reach <= self._row_groups:
@@ -260,26 +288,55 @@ class PartedRowNest(RowNest):
             u, g = self._step(steps, start, reach)
             add(lambda _: (u, g), width)
 
-    def _apart(self, total: Term, count: Term, mean: Term, weight: Term) -> Term:
-        """Return ``weight`` times the square of the distance between the mean of ``count`` elements and another one.
+    def _moved(self, distance: Term, rest: Term, count: Term) -> tuple[Term, Term]:
+        """Return what a new origin adds to squared deviations, and the sum of deviations from it.
 
-        0 if they are none.
+        ``distance`` is that of the old origin from the new one, ``rest`` the sum of deviations from the old one.
         """
-        zero, one = (Const(total.dtype, number) for number in (0.0, 1.0))
-        own = Apply(total.dtype, "div", (total, apply("max", count, one)))
-        distance = self._values.let("distance", own - mean)
-        return select(apply("gt", count, zero), distance * distance * weight, zero)
+        distance = self._values.let("distance", distance)
+        apart = self._values.let("apart", distance * count)
+        return distance * (rest + rest + apart), rest + apart
 
-    def _share_moments(self, folds: Sequence[Fold], counted: Fold, part: Term) -> None:
-        """Combine the sums of all lanes, then their squared deviations, relative to the mean of the block."""
-        total, squares = folds
-        own, values = total.total, self._values
+    @staticmethod
+    def _sum_if_finite(squares: Term, more: Term) -> Term:
+        """Return a sum of squared deviations and ``more``, which may be minus infinity if the sum overflowed."""
+        return select(apply("lt", squares, Const(squares.dtype, math.inf)), squares + more, squares)
+
+    @staticmethod
+    def _mean_of(total: Term, count: Term) -> Term:
+        """Return the mean of a part of a row, or 0 if the part has no elements."""
+        return Apply(total.dtype, "div", (total, apply("max", count, Const(total.dtype, 1.0))))
+
+    @staticmethod
+    def _if_any(count: Term, distance: Term) -> Term:
+        """Return the distance of the origin of ``count`` elements, or 0 if they are none."""
+        zero = Const(count.dtype, 0.0)
+        return select(apply("gt", count, zero), distance, zero)
+
+    def _share_moments(self, folds: Sequence[Fold], running: _Deviations, part: Term) -> None:
+        """Combine the sums of all lanes, then their deviations from the mean of the block."""
+        total, *others = folds
         self._share([total], self._scope())
-        count = self._elements_of(part, own.dtype)
-        whole = Apply(own.dtype, "div", (total.total, apply("max", count, Const(own.dtype, 1.0))))
-        mean = values.let("block_mean", whole)
-        self._update(squares, self._apart(own, counted.total, mean, counted.total))
-        self._share([squares], self._scope())
+        count = running.count.total
+        mean = self._values.let("block_mean", self._mean_of(total.total, self._elements_of(part, count.dtype)))
+        distance = self._if_any(count, running.origin.total - mean)
+        more, moved = self._moved(distance, running.rest.total, count)
+        self._update(running.squares, self._sum_if_finite(running.squares.total, more), replacing=True)
+        self._update(running.rest, moved, replacing=True)
+        self._share(others, self._scope())
+
+    def _add_part(self, both: Moments, folds: Sequence[Fold], places: Places, part: Term, at: Term) -> None:
+        """Add the deviations of a part, which are from its mean, to those from the mean of the row."""
+        values = self._values
+        total, squares, *others = (Load(b.dtype, b, at) for b in (self._parts[expr] for expr in both.sums))
+        count = self._elements_of(part, total.dtype)
+        mean = values.value(both.mean, self._nest.at(both.mean, places))
+        rest = values.let("part_rest", others[0]) if others else Const(total.dtype, 0.0)
+        distance = self._if_any(count, self._mean_of(total, count) - mean)
+        more, moved = self._moved(distance, rest, count)
+        added = dict(zip(both.sums[1:], (self._sum_if_finite(values.let("part", squares), more), moved), strict=False))
+        for fold in folds:
+            self._update(fold, added[fold.expr])
 
     def _elements_of(self, part: Term, dtype: DataType) -> Term:
         """Return how many elements of a row a part has."""

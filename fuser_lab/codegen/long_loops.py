@@ -167,16 +167,23 @@ def _loads(term: Term) -> list[Load]:
 
 
 def statements_of(units: Iterable[Unit], depth: int = 0) -> Block:
-    """Return the statements of units, with adjacent ones under the same condition in one conditional."""
-    found: list[Statement] = []
+    """Return the statements of units, with adjacent ones under one condition, or its opposite, in one conditional."""
+    statements: list[Statement] = []
+    before: Term | None = None
     for guard, neighbours in groupby(units, lambda unit: unit.guards[depth] if depth < len(unit.guards) else None):
         members = list(neighbours)
         if guard is None:
-            found += [unit.statement for unit in members]
+            statements += [unit.statement for unit in members]
         else:
             inner = statements_of(members, depth + 1)
-            found.append(If(condition=guard, then=inner, origin=members[0].statement.origin))
-    return tuple(found)
+            opposite = statements[-1] if before is not None and guard == negated(before) else None
+            if isinstance(opposite, If) and not opposite.otherwise:
+                # A name that both branches define exists after the conditional.
+                statements[-1] = replace(opposite, otherwise=inner)
+            else:
+                statements.append(If(condition=guard, then=inner, origin=members[0].statement.origin))
+        before = guard
+    return tuple(statements)
 
 
 # Where to cut

@@ -88,9 +88,7 @@ def lower(
         If no nest of loops can compute the segment.
     """
     recorded = {expr.name: expr for expr in fusion.exprs}
-    # Threads of a GPU that keep columns combine their sums through shared memory, which has no room for more.
-    keeps_columns = target_of(target).has_blocks and scheduler is SchedulerType.OUTER_PERSISTENT
-    fusion = with_sums_of_rows(accurate(decompose(fusion), corrects=not keeps_columns))
+    fusion = with_sums_of_rows(accurate(decompose(fusion)))
     inputs = fusion.tensor_inputs
     computed = tuple(tv for tv in dict.fromkeys(fusion.outputs) if tv not in inputs)
     layouts = {tv: layout_of(tv, strides.get(tv.name)) for tv in inputs}
@@ -107,6 +105,7 @@ def lower(
     segment = lowering.with_transposed_reads(segment, scheduler)
     # GPU lanes that each iterate over a column read adjacent elements; lanes that share a column do not. Therefore
     # columns that do not fit on chip are read once per result that others need, and the rest is a separate nest.
+    keeps_columns = target_of(target).has_blocks and scheduler is SchedulerType.OUTER_PERSISTENT
     phases = (lowering.columns_kept(segment) or lowering.separate_passes(segment)) if keeps_columns else None
     if scheduler is SchedulerType.INNER_OUTER_PERSISTENT:
         phases = lowering.rows_and_columns(segment)

@@ -59,7 +59,13 @@ class Moments:
     total: Expr
     squares: Expr
     mean: TensorView
+    deviation: TensorView
     rest: Expr | None = None
+
+    @property
+    def sums(self) -> tuple[Expr, ...]:
+        """The sums of elements, of squared deviations and, if anything reads it, of deviations."""
+        return (self.total, self.squares) if self.rest is None else (self.total, self.squares, self.rest)
 
 
 def moments(fusion: Fusion, nest: Nest, levels: Mapping[Val, int], count: int) -> Moments | None:
@@ -72,7 +78,7 @@ def moments(fusion: Fusion, nest: Nest, levels: Mapping[Val, int], count: int) -
     found = squares[pair[1]]
     if found.total is not pair[0] or found.count != count or fusion.producers[found.mean].op.name not in QUOTIENTS:
         return None
-    return Moments(found.total, pair[1], found.mean, *rests)
+    return Moments(found.total, pair[1], found.mean, found.deviation, *rests)
 
 
 def _first_two(nest: Nest, levels: Mapping[Val, int], besides: Sequence[Expr] = ()) -> tuple[Expr, Expr] | None:

@@ -654,7 +654,7 @@ def _begun(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         Let(name=name, value=Const(dtypes[name], 0)) for name, inner in setters.items()
         if not all(any(path[: len(within)] == within for within in inner) for path in readers.get(name, ()))
     ]
-    return (*initial, *_updating(body, {let.name for let in initial}))
+    return (*initial, *_updating(body, frozenset(let.name for let in initial)))
 
 
 def _with_paths(body: tuple[Statement, ...], path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Statement]]:
@@ -669,20 +669,20 @@ def _with_paths(body: tuple[Statement, ...], path: tuple[int, ...]) -> Iterator[
                 yield from _with_paths(inner, (*path, 2 * number))
 
 
-def _updating(body: tuple[Statement, ...], names: set[str]) -> tuple[Statement, ...]:
-    """Return statements in which variables that have a value are given another one."""
-    updated: list[Statement] = []
-    for statement in body:
+def _updating(body: tuple[Statement, ...], begun: frozenset[str]) -> tuple[Statement, ...]:
+    """Return a body that updates the variables that have an initial value."""
+    def updating(statement: Statement) -> Statement:
         match statement:
-            case Let(name=name) if name in names:
-                updated.append(replace(statement, update=True))
-            case If(then=then, otherwise=otherwise):
-                updated.append(replace(statement, then=_updating(then, names), otherwise=_updating(otherwise, names)))
+            case Let(name=name) if name in begun:
+                return replace(statement, update=True)
             case Loop(body=inner):
-                updated.append(replace(statement, body=_updating(inner, names)))
+                return replace(statement, body=_updating(inner, begun))
+            case If(then=then, otherwise=otherwise):
+                return replace(statement, then=_updating(then, begun), otherwise=_updating(otherwise, begun))
             case _:
-                updated.append(statement)
-    return tuple(updated)
+                return statement
+
+    return tuple(map(updating, body))
 
 
 def _used(body: tuple[Statement, ...]) -> set[str]:

@@ -547,7 +547,7 @@ def _kept_columns(space: Space, cluster: int, threads: int, elements: int) -> Lo
         height = min(max(height, LEAST_THREADS // lanes), threads // lanes)
     steps = steps_of_columns(space, height * cluster)
     kept = steps * each
-    meeting = lanes * height * width * space.sum_bytes if height > 1 else 0
+    meeting = lanes * height * width * space.met_bytes if height > 1 else 0
     if cluster > 1:
         meeting += cluster * lanes * width * space.sum_bytes
     blocks = -(-groups // lanes) * cluster

@@ -338,7 +338,9 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
         problem = _illegal_cluster(space, schedule.cluster)
         if problem:
             return problem
-        nbytes = x * (y + (schedule.cluster if schedule.cluster > 1 else 0)) * vector * max(space.sum_bytes, 1)
+        nbytes = x * y * vector * max(space.met_bytes if schedule.persistent else space.sum_bytes, 1)
+        if schedule.cluster > 1:
+            nbytes += x * schedule.cluster * vector * space.sum_bytes
         if y > 1 and nbytes > _MEETING:
             return f"{x * y} threads combine results in {nbytes} bytes of shared memory, more than {_MEETING}"
         if schedule.persistent and y > 1 and x * y * vector * space.widest_sum > MEETING_BUFFER:

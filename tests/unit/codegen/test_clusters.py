@@ -17,6 +17,8 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, ScheduleError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
+from fuser_lab.ir.term import index
+from fuser_lab.ir.transform import ParallelType
 from fuser_lab.runtime.arrays import flat_view, storage_dtype
 from fuser_lab.schedule import gpu_loops
 from fuser_lab.schedule.parameters import LoopChange
@@ -201,8 +203,15 @@ def test_what_is_sent_is_waited_for_and_sent_once() -> None:
 def test_a_cluster_reduces_each_value_once() -> None:
     fusion = build(softmax, [(3, 512)], D.Float)
     kernel = in_clusters(fusion, cluster=2, threads=64)
-    with pytest.raises(CodegenError, match="among the blocks of a cluster a second time"):
+    with pytest.raises(CodegenError, match="defines t2_max_all, which already exists there"):
         computed(repeated(kernel, Reduce), fusion, [numbers((3, 512), D.Float)])
+    (phase,) = kernel.phases
+    (block,) = phase.body
+    assert isinstance(block, Loop)
+    rounds = Loop(var="again", start=index(0), stop=index(2), body=block.body, parallel=ParallelType.serial)
+    again = replace(kernel, phases=(replace(phase, body=(replace(block, body=(rounds,)),)),))
+    with pytest.raises(CodegenError, match="among the blocks of a cluster a second time"):
+        computed(again, fusion, [numbers((3, 512), D.Float)])
 
 
 @pytest.mark.parametrize(

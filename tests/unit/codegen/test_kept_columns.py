@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from backend.fusions import D, S, build, numbers
 from unit.codegen.test_gpu_memory import ONE_SM, kernel_of, loads, run, schedules
 
 import fuser_lab as fl
 from fuser_lab.codegen.generate import generate
-from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, If, VectorLoad, VectorStore, terms_of, walk
+from fuser_lab.codegen.kernel_eval import evaluate_kernel
+from fuser_lab.codegen.kernel_ir import LARGEST_STATIC, Alloc, If, Role, VectorLoad, VectorStore, terms_of, walk
 from fuser_lab.errors import ScheduleError
 from fuser_lab.ir.term import Apply
 from fuser_lab.schedule.gpu_loops import KEPT_THREADS, MEETING_BUFFER
@@ -153,3 +155,23 @@ def test_buffers_in_which_lines_meet_have_memory_of_their_own() -> None:
             kernel = kernel_of(moments, [(depth, 1 << 16)], dtype, S.OUTER_PERSISTENT)
             allocated = [s.buffer for p in kernel.phases for s in walk(p.body) if isinstance(s, Alloc)]
             assert not any(buffer.is_dynamic for buffer in allocated)
+
+
+@pytest.mark.parametrize("shape", [(16, 512), (300, 512), (1000, 64)])
+def test_variances_of_columns_far_from_0_are_accurate(shape: tuple[int, int]) -> None:
+    """The sum of deviations, which corrects them, meets in the memory of the pass before."""
+    def record(fd: Any, x: Any) -> Any:
+        variance, mean = fd.ops.var_mean(x, [0], correction=0, keepdim=True)
+        return fd.ops.mul(fd.ops.sub(x, mean), fd.ops.rsqrt(variance)), variance
+
+    x = (np.random.default_rng(0).standard_normal(shape) + 1e6).astype(np.float32)
+    kernel = generate(build(record, [shape], D.Float), S.OUTER_PERSISTENT, "cuda", "kernel", device=ONE_SM).kernel_ir
+    (schedule,) = schedules(kernel)
+    assert schedule.keeps_columns
+    memory = {"T0": x.reshape(-1)} | {b.name: np.zeros(b.size, np.float32) for b in kernel.outputs}
+    evaluate_kernel(kernel, memory)
+    np.testing.assert_allclose(memory[kernel.outputs[1].name], x.astype(np.float64).var(0), rtol=1e-6)
+    (body,) = [phase.body for phase in kernel.phases]
+    shared = [s.buffer.size for s in walk(body) if isinstance(s, Alloc) and s.buffer.role is Role.SHARED]
+    threads = schedule.threads[0] * schedule.threads[1]
+    assert shared.count(threads * schedule.vector) == (2 if schedule.threads[1] > 1 else 0)
