@@ -56,6 +56,7 @@ RESIZE = "csrc/scheduler/resize.cpp: canScheduleCompileTime"
 FACTS = "fuser_lab.schedule.facts.CandidateFacts"
 COVERAGE = "fuser_lab.analysis.coverage"
 
+CLUSTERS = "csrc/scheduler/normalization_inner.cpp: canScheduleRunTime; csrc/scheduler/utils.cpp: getMaxClusterSize"
 BESIDES = "csrc/scheduler/normalization_utils.cpp: isConnectedOnlyThroughReductionProducer"
 BACKWARD = """
 dy, n, w = tensor(64, 32), tensor(64, 32), tensor(32)
@@ -207,6 +208,23 @@ x = tensor(16, 8)
 e = ops.exp(x)
 fd.add_output(ops.div(e, ops.sum(e, [1], keepdim=True)))
 fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "inner_persistent",
+        },
+    ),
+    Rule(
+        of="inner_persistent", nvfuser=CLUSTERS, values=False,
+        ours="fuser_lab.schedule.inner_persistent.InnerPersistent",
+        text="A cluster of at most 16 blocks keeps a row; each block keeps 128 KiB of it.",
+        asserted="test_cluster.cpp: ClusterReductionTestAutoScheduler",
+        shows={
+            """
+x = ops.cast(tensor(16, 1 << 20, dtype=DataType.BFloat16), DataType.Float)
+fd.add_output(ops.cast(ops.softmax(x, 1), DataType.BFloat16))""": "inner_persistent",
+            """
+x = tensor(64, 1 << 19)
+fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))""": "inner_persistent",
+            """
+x = tensor(64, (1 << 19) + 1)
+fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))""": "pointwise, reduction",
         },
     ),
     Rule(
