@@ -228,6 +228,26 @@ fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))""": "pointwise, red
         },
     ),
     Rule(
+        of="persistent", nvfuser="csrc/scheduler/normalization_utils.cpp: isCacheableUnmappableTv",
+        ours="fuser_lab.analysis.reductions.ReductionFlow.partly_reduced",
+        text="A tensor with some but not all of the axes that a reduction of it reduces cannot be kept.",
+        shows={
+            """
+v, m = tensor(64), tensor(64, 16)
+s = ops.sum(ops.add(ops.broadcast(v, [False, True]), m), [0, 1])
+fd.add_output(ops.truediv(v, ops.broadcast(s, [True])))""": "pointwise, reduction",
+            """
+v, m = tensor(64), tensor(64, 16)
+s = ops.sum(ops.add(ops.broadcast(v, [False, True]), m), [0, 1])
+fd.add_output(ops.truediv(m, ops.broadcast(s, [True, True])))""": "inner_persistent",
+            """
+v, m = tensor(64), tensor(64, 16)
+s = ops.sum(ops.add(ops.broadcast(v, [False, True]), m), [0])
+t = ops.add(ops.broadcast(v, [False, True]), ops.broadcast(s, [True, False]))
+fd.add_output(t)""": "outer_persistent",
+        },
+    ),
+    Rule(
         of="all kernels except resize", nvfuser=TRANSFORMS, ours=f"{COVERAGE}.conflicting_reshapes",
         text="Slices of one axis may be split if their outer extents are equal; otherwise the reshapes conflict.",
         shows={
