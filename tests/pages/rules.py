@@ -161,14 +161,27 @@ fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "pointwise, resize",
 x = ops.mul(tensor(16, 8), tensor(16, 1))
 fd.add_output(ops.neg(ops.pad(x, [1, 0])))""": "pointwise, resize",
             """
-x = ops.mul(tensor(16, 8), tensor(16, 1))
-fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "resize",
+x = ops.mul(tensor(16, 8), tensor(8))
+fd.add_output(ops.neg(ops.slice(x, [0, 2], [16, 7])))""": "resize",
         },
     ),
     Rule(
         of="resize", nvfuser=INNER, ours=f"{FACTS}.inner_groups",
-        text="All inputs and outputs, including incomplete ones, have the same innermost axis.",
+        text=(
+            "All inputs and outputs, including incomplete ones, have the same innermost axis. A broadcast axis is not "
+            "an innermost axis, whatever it meets (it was taken for the axis that it meets here, so that the second of "
+            "these definitions was one segment); a tensor without any other axis voids the rule."
+        ),
         shows={
+            """
+x = ops.mul(tensor(16, 8), tensor(8))
+fd.add_output(ops.neg(ops.slice(x, [0, 2], [16, 7])))""": "resize",
+            """
+x = ops.mul(tensor(16, 8), tensor(16, 1))
+fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "pointwise, resize",
+            """
+x = ops.mul(tensor(16, 8), tensor(16, 1))
+fd.add_output(ops.mul(ops.slice(x, [2, 0], [9, 8]), tensor()))""": "resize",
             """
 x = ops.mul(tensor(16, 8), ops.broadcast(tensor(16), [False, True]))
 fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "pointwise, resize",
@@ -328,7 +341,10 @@ fd.add_output(ops.neg(ops.sum(ops.squeeze(one, [1]), [0])))""": "pointwise, redu
     Rule(
         of="transpose", nvfuser="csrc/scheduler/transpose.cpp: TransposeViewPropagator",
         ours="fuser_lab.analysis.coverage.Neighbourhoods", options=UNMARKED, values=False,
-        text="Axes are traced across reshapes: permutes that cancel across a reshape leave a PointWise kernel.",
+        text=(
+            "Axes are traced across reshapes: permutes that cancel across a reshape leave a PointWise kernel, and so "
+            "does an innermost axis that is the outer part of a merged axis of the tensor that leads."
+        ),
         asserted="test_transpose.cpp: TransposeTest.ViewTransposeReshape",
         shows={
             """
@@ -336,7 +352,10 @@ x = ops.neg(ops.permute(tensor(4096, 64, 64), [0, 2, 1]))
 fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 64, 8, 8]), [0, 2, 3, 1])))""": "pointwise",
             """
 x = ops.neg(ops.permute(tensor(4096, 64, 64), [2, 1, 0]))
-fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 4096]), [1, 0])))""": "transpose",
+fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 4096]), [1, 0])))""": "pointwise",
+            """
+x = ops.neg(ops.reshape(tensor(4096, 4096), [64, 64, 4096]))
+fd.add_output(ops.neg(ops.permute(x, [2, 0, 1])))""": "transpose",
         },
     ),
     Rule(

@@ -168,14 +168,38 @@ def small_corners_transposed(fd):
 
 @rule(Type.TRANSPOSE, "transpose_small_reshaped")
 def narrow_reshaped(fd):
-    x = fd.ops.permute(tensor(fd, 16, 512, 64), dims=[2, 1, 0])
-    fd.add_output(fd.ops.neg(fd.ops.reshape(x, new_shape=[64 * 512, 16])))
+    x = fd.ops.reshape(tensor(fd, 64 * 512, 16), new_shape=[64, 512, 16])
+    fd.add_output(fd.ops.neg(fd.ops.permute(x, dims=[2, 1, 0])))
 
 
 @rule(Type.TRANSPOSE, "transposed_in_tiles")
 def wide_reshaped(fd):
+    x = fd.ops.reshape(tensor(fd, 64 * 512, 64), new_shape=[64, 512, 64])
+    fd.add_output(fd.ops.neg(fd.ops.permute(x, dims=[2, 1, 0])))
+
+
+@rule(Type.TRANSPOSE, "one_innermost_axis")
+def innermost_axis_merged_as_the_outer_part(fd):
     x = fd.ops.permute(tensor(fd, 64, 512, 64), dims=[2, 1, 0])
     fd.add_output(fd.ops.neg(fd.ops.reshape(x, new_shape=[64 * 512, 64])))
+
+
+@rule(Type.TRANSPOSE, "one_innermost_axis")
+def factors_per_row_are_the_second_group(fd):
+    x = fd.ops.add(tensor(fd, 512, 8, 64), fd.ops.permute(tensor(fd, 512, 64, 8), dims=[0, 2, 1]))
+    fd.add_output(fd.ops.mul(fd.ops.mul(x, tensor(fd, 512, 1, 1)), tensor(fd, 512, 1, 1)))
+
+
+@rule(Type.TRANSPOSE, "one_innermost_axis")
+def scalar_tensor_beside_a_transpose(fd):
+    x = fd.ops.add(tensor(fd, 512, 512), fd.ops.permute(tensor(fd, 512, 512), dims=[1, 0]))
+    fd.add_output(fd.ops.mul(x, tensor(fd)))
+
+
+@rule(Type.TRANSPOSE, "transposed_in_tiles")
+def one_element_beside_a_transpose(fd):
+    x = fd.ops.add(tensor(fd, 512, 512), fd.ops.permute(tensor(fd, 512, 512), dims=[1, 0]))
+    fd.add_output(fd.ops.mul(x, tensor(fd, 1, 512)))
 
 
 @rule(Type.TRANSPOSE, "broadcast_not_unique")
