@@ -281,15 +281,23 @@ class ReductionFlow:
                 found.append((link.name, new))
         return found
 
-    def new_operand_after(self) -> tuple[str, str] | None:
-        """Return an expression after a reduction with an operand that has axes of its own and needs no reduction."""
-        for link in self.links:
-            if len(link.operands) < 2 or not self.after[link.name]:
+    def new_input_after(self) -> tuple[str, str] | None:
+        """Return an expression after a reduction with an operand that is computed from an input no reduction reads.
+
+        Inputs are compared, not operands: an input that a reduction reads is not new, whatever is computed from it,
+        and a scalar tensor that none reads is new.
+        nvFuser: csrc/scheduler/registry_utils.cpp:909-985 (supportedPostReductionFusion).
+        """
+        made = {link.name for link in self.links}
+        read = {name for link in self.links for name in link.operands}
+        new = {name: name for name in read - made if not self.feeds.get(name)}  # values with an input they come from
+        for link in self.links if new else ():
+            source = next((new[name] for name in link.operands if name in new), None)
+            if source is None:
                 continue
-            for name in link.operands:
-                numbers = self.exact.classes[name]
-                if not self.after.get(name, 0) and not all(self.exact.broadcast[c] for c in numbers):
-                    return link.name, name
+            if self.after[link.name]:
+                return link.name, source
+            new[link.name] = source
         return None
 
 

@@ -213,6 +213,27 @@ fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "reduction",
         },
     ),
     Rule(
+        of="reduction", nvfuser="csrc/scheduler/registry_utils.cpp: supportedPostReductionFusion",
+        ours="fuser_lab.analysis.reductions.ReductionFlow.new_input_after",
+        text="What comes after an inner reduction is computed from inputs that reductions read, whatever their shape.",
+        shows={
+            """
+x, r = tensor(16, 8), tensor(16)
+s = ops.sum(ops.mul(x, ops.broadcast(r, [False, True])), [1])
+fd.add_output(ops.mul(s, r))""": "reduction",
+            """
+x, r = tensor(16, 8), tensor(16)
+s = ops.sum(ops.mul(x, ops.broadcast(ops.relu(r), [False, True])), [1])
+fd.add_output(ops.mul(s, ops.exp(r)))""": "reduction",
+            """
+fd.add_output(ops.mul(ops.sum(tensor(16, 8), [1]), tensor(16)))""": "pointwise, reduction",
+            """
+fd.add_output(ops.mul(ops.sum(tensor(16, 8), [1]), tensor()))""": "pointwise, reduction",
+            """
+fd.add_output(ops.mul(ops.sum(tensor(16, 8), [0]), tensor()))""": "reduction",
+        },
+    ),
+    Rule(
         of="inner_persistent", nvfuser=COVERED, ours=f"{FACTS}.covered_by_reduction",
         text="An output may be a slice of a normalized tensor.",
         shows={
