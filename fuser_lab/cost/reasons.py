@@ -322,7 +322,7 @@ TEXTS: dict[ReasonCode, str] = {
         "reduction {outer}"
     ),
     ReasonCode.CONNECTED_BESIDES: (
-        "{tensor} connects the reductions {first} and {second}; only values that both are computed from may do so"
+        "{tensor} connects the reductions {first} and {second}; only the operands of {second} may do so"
     ),
     ReasonCode.OUTER_BEFORE_INNER: (
         "the reduction {second} needs the outer reduction {first}, which is complete only after all rows are processed"

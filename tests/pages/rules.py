@@ -303,8 +303,9 @@ fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 8], [4, 24]), [4, 4, 4])))"""
         of="inner_outer_persistent", nvfuser=BESIDES,
         ours="fuser_lab.schedule.inner_outer_persistent.InnerOuterPersistent",
         text=(
-            "Inner and outer reductions, and outer ones among themselves, are connected only by values that both "
-            "kinds are computed from."
+            "Inner and outer reductions, and outer ones among themselves, are connected only by operands of the outer "
+            "ones, whatever these are computed from (only values that both kinds are computed from were accepted here, "
+            "so that the third of these definitions was two segments)."
         ),
         asserted="test_combined_inner_outer_reduction.cpp: TmaWarpSpecializedTest.RMSNormBwd",
         shows={
@@ -316,9 +317,16 @@ s = ops.sum(ops.mul(dy, n), [0])
 fd.add_output(s)
 fd.add_output(ops.sum(ops.sub(dy, ops.broadcast(s, [True, False])), [0]))""": "inner_persistent, outer_persistent",
             f"""{BACKWARD}
-fd.add_output(ops.sum(ops.mul(dy, c), [0]))""": "inner_persistent, reduction",
+fd.add_output(ops.sum(ops.mul(dy, c), [0]))""": "inner_outer_persistent",
+            f"""{BACKWARD}
+fd.add_output(ops.mul(ops.sum(ops.mul(g, n), [0]), w))""": "inner_persistent, reduction",
             f"""{BACKWARD}
 fd.add_output(ops.mul(ops.sum(dy, [0]), w))""": "inner_persistent, reduction",
+            """
+x = tensor(64, 32)
+fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))
+fd.add_output(ops.sum(x, [0]))
+fd.add_output(ops.sum(ops.exp(x), [0]))""": "inner_outer_persistent",
         },
     ),
     Rule(

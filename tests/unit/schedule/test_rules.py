@@ -307,9 +307,25 @@ def norm_and_column_sums(fd):
     rows_and_columns(64, 32)(fd)
 
 
-@rule(Type.INNER_OUTER_PERSISTENT, "connected_besides")
+@rule(Type.INNER_OUTER_PERSISTENT, "rows_and_sums_fit")
 def norm_and_sums_of_what_is_normed(fd):
     rows_and_columns(64, 32, later=lambda fd, x, normed, columns: fd.ops.sum(normed, dims=[0]))(fd)
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "connected_besides")
+def several_results_of_a_column(fd):
+    x = tensor(fd, 64, 32)
+    fd.add_output(fd.ops.div(x, fd.ops.sum(x, dims=[1], keepdim=True)))
+    for value in fd.ops.var_mean(x, dims=[0]):
+        fd.add_output(value)
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "rows_and_sums_fit")
+def several_results_of_a_row(fd):
+    x = tensor(fd, 64, 32)
+    _, mean = fd.ops.var_mean(x, dims=[1], keepdim=True)
+    fd.add_output(fd.ops.sub(x, mean))
+    fd.add_output(fd.ops.sum(fd.ops.sub(x, mean), dims=[0]))
 
 
 @rule(Type.INNER_OUTER_PERSISTENT, "not_complementary")
