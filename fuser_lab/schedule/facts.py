@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 from fuser_lab.analysis.aliasing import first_not_view
 from fuser_lab.analysis.coverage import Coverage, Neighbourhoods, conflicting_reshapes, cyclic_reshape
@@ -21,6 +22,14 @@ _INDEPENDENT = (
     "indexed_before_reduction", "indexed_innermost", "unique_broadcasts", "reference", "pattern_mismatch",
     "expanded_after", "inner_groups", "transposed", "neighbourhoods",
 )
+
+
+class Transposed(NamedTuple):
+    """Tensors of which tiles are transposed, and the positions of the innermost axes of both among the first's axes."""
+
+    first: TensorView
+    second: TensorView
+    places: tuple[int, int]
 
 
 class CandidateFacts:
@@ -398,6 +407,8 @@ class CandidateFacts:
         near, lookups = self.neighbourhoods, self._lookups
         inner: list[tuple[TensorView, int]] = []
         for tensor in (*self.outputs, *self.inputs):
+            if tensor.name not in self.exact.classes:  # an input that no expression reads
+                continue
             number = self.innermost(tensor)
             if number is None:
                 return ()
@@ -419,7 +430,7 @@ class CandidateFacts:
         return frozenset(link.operands[0] for link in self.links if _is_gather(link)) - read
 
     @cached_property
-    def transposed(self) -> tuple[TensorView, TensorView] | None:
+    def transposed(self) -> Transposed | None:
         """Tensors with all axes from the two largest groups, if tiles of both are transposed into each other, or None.
 
         The first has the innermost axis of the second, and its axes are not those of the second in the same order,
@@ -430,19 +441,21 @@ class CandidateFacts:
             return None
         wanted = self.exact.concrete(self.reference)
         first, second = (self._leading(group, wanted) for group in self.inner_groups[:2])
-        if first is None or second is None or self.place_of_innermost(first, second) is None:
+        if first is None or second is None:
             return None
-        orders = [self._in_memory(first), self._in_memory(second)]
-        shorter, longer = sorted(orders, key=len)
+        places = self._place_of_innermost(first, first), self._place_of_innermost(first, second)
+        shorter, longer = sorted((self._in_memory(first), self._in_memory(second)), key=len)
         rest = iter(longer)
-        return None if all(number in rest for number in shorter) else (first, second)
+        if places[0] is None or places[1] is None or all(number in rest for number in shorter):
+            return None
+        return Transposed(first, second, (places[0], places[1]))
 
     def _leading(self, group: Iterable[TensorView], wanted: tuple[int, ...]) -> TensorView | None:
         """Return the tensor of a group with the most axes of those that have all axes of the reference, or None."""
         complete = [tensor for tensor in group if self._covers(self.exact.classes[tensor.name], wanted)]
         return max(complete, key=lambda tensor: len(self.exact.concrete(tensor)), default=None)
 
-    def place_of_innermost(self, tensor: TensorView, other: TensorView) -> int | None:
+    def _place_of_innermost(self, tensor: TensorView, other: TensorView) -> int | None:
         """Return the position of an axis that is the innermost one of another tensor or mapped to it, or None."""
         number = self.innermost(other)
         near = self.neighbourhoods

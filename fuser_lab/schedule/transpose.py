@@ -9,7 +9,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import TensorView
 from fuser_lab.schedule.base import Heuristics, no, refused
-from fuser_lab.schedule.facts import CandidateFacts, Refusal
+from fuser_lab.schedule.facts import CandidateFacts, Refusal, Transposed
 from fuser_lab.schedule.gate import common_gate
 
 SIDE = 32
@@ -34,20 +34,19 @@ class Transpose(Heuristics):
             return refused(self.type, facts.reference)
         if facts.transposed is None:
             return no(self.type, ReasonCode.ONE_INNERMOST_AXIS)
-        return self._large_enough(facts, device, *facts.transposed)
+        return self._large_enough(facts, device, facts.transposed)
 
-    def _large_enough(self, facts: CandidateFacts, device: Device, first: TensorView, second: TensorView) -> Verdict:
+    def _large_enough(self, facts: CandidateFacts, device: Device, tiles: Transposed) -> Verdict:
         """Return whether the tiles of 32 x 32 fill the GPU and have two full sides; PointWise is for the rest.
 
         Sizes are those of the first tensor's axes in the order of its loops, whatever its memory order.
         nvFuser: csrc/scheduler/transpose.cpp:228-350 (getTransposeRuntimeRejectReason).
         """
-        exact = facts.exact
+        exact, (first, second, places) = facts.exact, tiles
         extents = [1 if exact.broadcast[c] else exact.extent[c] for c in exact.classes[first.name]]
         elements, wave = prod(extents), device.sms * TILE
         if elements < wave:
             return no(self.type, ReasonCode.TRANSPOSE_SMALL, tensor=first.name, elements=elements, wave=wave)
-        places = [facts.place_of_innermost(first, tensor) or 0 for tensor in (first, second)]
         sides = [extents[place] for place in places]
         longest = max(sides)
         if elements // longest < SIDE:
