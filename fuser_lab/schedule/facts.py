@@ -468,7 +468,9 @@ class CandidateFacts:
 
         nvFuser: csrc/scheduler/utils.cpp:1679-1697 (innerMostAllocDim).
         """
-        return next(iter(reversed(self._in_memory(tensor))), None)
+        numbers, broadcast = self.exact.classes[tensor.name], self.exact.broadcast
+        order = reversed(tensor.domain.allocation_order)
+        return next((numbers[place] for place in order if not broadcast[numbers[place]]), None)
 
     def _in_memory(self, tensor: TensorView) -> list[int]:
         """Return the classes of a tensor's axes in the order of its memory, without broadcast axes."""

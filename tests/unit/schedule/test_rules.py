@@ -196,6 +196,18 @@ def scalar_tensor_beside_a_transpose(fd):
     fd.add_output(fd.ops.mul(x, tensor(fd)))
 
 
+@rule(Type.TRANSPOSE, "one_innermost_axis")
+def gather_beside_a_transpose(fd):
+    x = fd.ops.take_along_axis(tensor(fd, 1024, 512), tensor(fd, 512, 512, dtype=DataType.Int), 0)
+    fd.add_output(fd.ops.add(x, fd.ops.permute(tensor(fd, 512, 512), dims=[1, 0])))
+
+
+@rule(Type.TRANSPOSE, "transposed_in_tiles")
+def selected_rows_beside_a_transpose(fd):
+    x = fd.ops.index_select(tensor(fd, 1024, 512), tensor(fd, 512, dtype=DataType.Int), 0)
+    fd.add_output(fd.ops.add(x, fd.ops.permute(tensor(fd, 512, 512), dims=[1, 0])))
+
+
 @rule(Type.TRANSPOSE, "transposed_in_tiles")
 def one_element_beside_a_transpose(fd):
     x = fd.ops.add(tensor(fd, 512, 512), fd.ops.permute(tensor(fd, 512, 512), dims=[1, 0]))
