@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
 from fuser_lab.analysis.domain_map import ExactMap, Link
 from fuser_lab.ir import OpKind, TensorView
@@ -53,6 +54,15 @@ class PersistentBuffer:
     reduction: str
     resolved_at: str
     bytes: int
+
+
+class PartlyReduced(NamedTuple):
+    """A tensor with only some of the axes of a reduction that it feeds."""
+
+    tensor: str
+    reduction: str
+    present: int
+    axes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +147,31 @@ class ReductionFlow:
         return known
 
     def buffers(self) -> tuple[PersistentBuffer, ...]:
-        """Return what must be kept across reductions, in order of first need."""
+        """Return what must be kept across reductions and can be, in order of first need."""
+        return tuple(buffer for buffer in self.needed_again() if self.partly_reduced(buffer.tensor.name) is None)
+
+    def partly_reduced(self, tensor: str) -> PartlyReduced | None:
+        """Return a reduction that prevents a tensor from being kept, or None.
+
+        The threads that a reduction distributes over all of its axes as one cannot each keep their elements of a tensor
+        that has only some of these axes. Reductions that another reduction of the tensor leads to do not count.
+        nvFuser: csrc/scheduler/normalization_utils.cpp:1918-2024 (isCacheableUnmappableTv).
+        """
+        feeds, numbers = self.feeds.get(tensor, 0), self.exact.classes[tensor]
+        for place, name in enumerate(self.names):
+            before = self.after[name] & ~(1 << place)
+            if not feeds >> place & 1 or feeds & before:
+                continue
+            # A broadcast axis of size 1 is squeezed rather than reduced.
+            reduced = self.exact.reduced.get(name, ())
+            axes = [c for c in reduced if not self.exact.broadcast[c] or self.exact.extent[c] > 1]
+            present = sum(c in numbers for c in axes)
+            if 0 < present < len(axes):
+                return PartlyReduced(tensor, name, present, len(axes))
+        return None
+
+    def needed_again(self) -> tuple[PersistentBuffer, ...]:
+        """Return the tensors that are needed before a reduction and again after it, in order of first need."""
         by_name = {link.name: link for link in self.links}
         found: dict[str, PersistentBuffer] = {}
         after = self.after
@@ -204,7 +238,10 @@ class ReductionFlow:
         return most
 
     def projection(self, buffers: Sequence[PersistentBuffer]) -> Projection | None:
-        """Return the inputs that all buffers can be recomputed from; None if a view or random numbers prevent it."""
+        """Return the inputs that all buffers can be recomputed from.
+
+        Return None if a view, random numbers or an input that cannot be kept prevent it.
+        """
         by_name = {link.name: link for link in self.links}
         inputs: dict[str, TensorView] = {}
         slow = False
@@ -214,6 +251,8 @@ class ReductionFlow:
             name = stack.pop()
             maker = by_name.get(name)
             if maker is None:
+                if self.partly_reduced(name) is not None:
+                    return None
                 inputs[name] = self._tensor(name, by_name)
                 continue
             if maker.kind in {OpKind.RESHAPE, OpKind.RESIZE, OpKind.INDEXING, OpKind.RANDOM, OpKind.REDUCTION}:
@@ -242,15 +281,23 @@ class ReductionFlow:
                 found.append((link.name, new))
         return found
 
-    def new_operand_after(self) -> tuple[str, str] | None:
-        """Return an expression after a reduction with an operand that has axes of its own and needs no reduction."""
-        for link in self.links:
-            if len(link.operands) < 2 or not self.after[link.name]:
+    def new_input_after(self) -> tuple[str, str] | None:
+        """Return an expression after a reduction with an operand that is computed from an input no reduction reads.
+
+        Inputs are compared, not operands: an input that a reduction reads is not new, whatever is computed from it,
+        and a scalar tensor that none reads is new.
+        nvFuser: csrc/scheduler/registry_utils.cpp:909-985 (supportedPostReductionFusion).
+        """
+        made = {link.name for link in self.links}
+        read = {name for link in self.links for name in link.operands}
+        new = {name: name for name in read - made if not self.feeds.get(name)}  # values with an input they come from
+        for link in self.links if new else ():
+            source = next((new[name] for name in link.operands if name in new), None)
+            if source is None:
                 continue
-            for name in link.operands:
-                numbers = self.exact.classes[name]
-                if not self.after.get(name, 0) and not all(self.exact.broadcast[c] for c in numbers):
-                    return link.name, name
+            if self.after[link.name]:
+                return link.name, source
+            new[link.name] = source
         return None
 
 

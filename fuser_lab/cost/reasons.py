@@ -91,6 +91,7 @@ class ReasonCode(enum.Enum):
     REDUCTION_IS_OUTER = "reduction_is_outer"
     REDUCTIONS_OF_BOTH_KINDS = "reductions_of_both_kinds"
     ONE_KIND_OF_REDUCTION = "one_kind_of_reduction"
+    PARTLY_REDUCED = "partly_reduced"
     BROADCAST_ELSEWHERE = "broadcast_elsewhere"
     BUFFER_TOO_LARGE = "buffer_too_large"
     NOT_ENOUGH_BLOCKS = "not_enough_blocks"
@@ -189,6 +190,10 @@ TEXTS: dict[ReasonCode, str] = {
     ),
     ReasonCode.NO_PERSISTENT_BUFFER: (
         "no tensor is needed both before and after the reduction {tensor}, so nothing has to be kept"
+    ),
+    ReasonCode.PARTLY_REDUCED: (
+        "{user} needs {tensor} again after the reduction {reduction}, but {tensor} has only {present} of the {axes} "
+        "axes that are reduced, so it cannot be kept"
     ),
     ReasonCode.NOT_VIEWS: (
         "{tensor} is made by {op}, which computes or moves elements; only views of inputs need no kernel"
@@ -317,7 +322,7 @@ TEXTS: dict[ReasonCode, str] = {
         "reduction {outer}"
     ),
     ReasonCode.CONNECTED_BESIDES: (
-        "{tensor} connects the reductions {first} and {second}; only values that both are computed from may do so"
+        "{tensor} connects the reductions {first} and {second}; only the operands of {second} may do so"
     ),
     ReasonCode.OUTER_BEFORE_INNER: (
         "the reduction {second} needs the outer reduction {first}, which is complete only after all rows are processed"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 from fuser_lab.analysis.aliasing import first_not_view
 from fuser_lab.analysis.coverage import Coverage, Neighbourhoods, conflicting_reshapes, cyclic_reshape
@@ -19,8 +20,16 @@ Refusal = tuple[Reason, tuple[str, ...]]
 _INDEPENDENT = (
     "inputs", "exact", "patterns", "flow", "buffers", "not_view", "inexact_gather", "gather", "indexed", "index_input",
     "indexed_before_reduction", "indexed_innermost", "unique_broadcasts", "reference", "pattern_mismatch",
-    "expanded_after", "inner_groups", "inner_tensors", "neighbourhoods",
+    "expanded_after", "inner_groups", "transposed", "neighbourhoods",
 )
+
+
+class Transposed(NamedTuple):
+    """Tensors of which tiles are transposed, and the positions of the innermost axes of both among the first's axes."""
+
+    first: TensorView
+    second: TensorView
+    places: tuple[int, int]
 
 
 class CandidateFacts:
@@ -387,60 +396,101 @@ class CandidateFacts:
         return frozenset(self.exact.classes[first.operands[0]]) if first is not None else frozenset()
 
     @cached_property
-    def inner_groups(self) -> dict[int, str]:
-        """Innermost axes of all inputs and outputs, with a tensor for each (nvFuser: groupInputsOutputsByInnerDim)."""
-        found: dict[int, str] = {}
+    def inner_groups(self) -> tuple[tuple[TensorView, ...], ...]:
+        """Inputs and outputs grouped by innermost axis, the largest group first; empty if there is no such grouping.
+
+        Axes are classes joined through views. A tensor without an axis that is not a broadcast axis, such as a scalar
+        tensor, voids the grouping. So does the operand of a gather, which joins no group, unless it begins a group.
+        nvFuser: csrc/scheduler/tools/domain_map.cpp:645-698 (groupInputsOutputsByInnerDim), csrc/scheduler/utils.cpp:
+        1838-1885 (getInputsOutputsWithInnerDim).
+        """
+        near, lookups = self.neighbourhoods, self._lookups
+        inner: list[tuple[TensorView, int]] = []
         for tensor in (*self.outputs, *self.inputs):
-            number = self._innermost(tensor)
-            if number is not None:
-                found.setdefault(number, tensor.name)
-        return found
+            if tensor.name not in self.exact.classes:  # an input that no expression reads
+                continue
+            number = self.innermost(tensor)
+            if number is None:
+                return ()
+            inner.append((tensor, near.of(number)))
+        others = {number for tensor, number in inner if tensor.name not in lookups}
+        found: dict[int, list[TensorView]] = {}
+        for tensor, number in inner:
+            if tensor.name in lookups and (number in found or number not in others):
+                return ()
+            found.setdefault(number, []).append(tensor)
+        return tuple(sorted(map(tuple, found.values()), key=lambda group: -len(group)))
 
     @cached_property
-    def inner_tensors(self) -> dict[int, list[TensorView]]:
-        """Innermost axes of the inputs and outputs that have all axes of the reference, with these tensors.
+    def _lookups(self) -> frozenset[str]:
+        """Names of the inputs that are read at data-dependent positions only (nvFuser: isAndOnlyIsGatherLookupTv)."""
+        if self.indexing is None:
+            return frozenset()
+        read = {name for link in self.links for name in (link.operands[1:] if _is_gather(link) else link.operands)}
+        return frozenset(link.operands[0] for link in self.links if _is_gather(link)) - read
 
-        Two entries mean a transpose: whichever loop is innermost, one of the tensors is read or written across its
-        rows.
+    @cached_property
+    def transposed(self) -> Transposed | None:
+        """Tensors with all axes from the two largest groups, if tiles of both are transposed into each other, or None.
+
+        The first has the innermost axis of the second, and its axes are not those of the second in the same order,
+        apart from broadcast axes.
+        nvFuser: csrc/scheduler/tools/domain_map.cpp:469-491, 508-587 (findReferenceFor, hasAtLeastTwoValidGroups).
         """
-        reference = self.reference
-        if not isinstance(reference, TensorView):
-            return {}
-        wanted = self.exact.concrete(reference)
-        found: dict[int, list[TensorView]] = {}
-        complete: dict[tuple[int, ...], bool] = {}  # whether a tensor with these axes has those of the reference
-        for tensor in (*self.outputs, *self.inputs):
-            number = self._innermost(tensor)
-            if number is None:
-                continue
-            numbers = self.exact.classes[tensor.name]
-            if numbers not in complete:
-                complete[numbers] = self._covers(numbers, wanted)
-            if complete[numbers]:
-                found.setdefault(number, []).append(tensor)
-        return found
-
-    def _innermost(self, tensor: TensorView) -> int | None:
-        """Return the innermost axis of a tensor in memory; None if it is a broadcast axis mapped to no other axis.
-
-        Axes are classes joined through views; a broadcast axis counts as the axis that it is mapped to.
-        """
-        exact = self.exact
-        numbers = exact.classes.get(tensor.name)
-        if not numbers:
+        if len(self.inner_groups) < 2 or not isinstance(self.reference, TensorView):
             return None
-        number = numbers[tensor.domain.allocation_order[-1]]
-        if exact.broadcast[number]:
-            number = next(iter(exact.concretized.get(number, ())), -1)
-        return None if number < 0 else self.neighbourhoods.of(number)
+        wanted = self.exact.concrete(self.reference)
+        first, second = (self._leading(group, wanted) for group in self.inner_groups[:2])
+        if first is None or second is None:
+            return None
+        places = self._place_of_innermost(first, first), self._place_of_innermost(first, second)
+        shorter, longer = sorted((self._in_memory(first), self._in_memory(second)), key=len)
+        rest = iter(longer)
+        if places[0] is None or places[1] is None or all(number in rest for number in shorter):
+            return None
+        return Transposed(first, second, (places[0], places[1]))
+
+    def _leading(self, group: Iterable[TensorView], wanted: tuple[int, ...]) -> TensorView | None:
+        """Return the tensor of a group with the most axes of those that have all axes of the reference, or None."""
+        complete = [tensor for tensor in group if self._covers(self.exact.classes[tensor.name], wanted)]
+        return max(complete, key=lambda tensor: len(self.exact.concrete(tensor)), default=None)
+
+    def _place_of_innermost(self, tensor: TensorView, other: TensorView) -> int | None:
+        """Return the position of an axis that is the innermost one of another tensor or mapped to it, or None."""
+        number = self.innermost(other)
+        near = self.neighbourhoods
+        wanted = None if number is None else near.of(number)
+        axes = enumerate(self.exact.classes[tensor.name])
+        return next((place for place, c in axes if near.of(self._met(c)) == wanted), None)
+
+    def innermost(self, tensor: TensorView) -> int | None:
+        """Return the class of the innermost axis in memory that is not a broadcast axis, or None.
+
+        nvFuser: csrc/scheduler/utils.cpp:1679-1697 (innerMostAllocDim).
+        """
+        numbers, broadcast = self.exact.classes[tensor.name], self.exact.broadcast
+        order = reversed(tensor.domain.allocation_order)
+        return next((numbers[place] for place in order if not broadcast[numbers[place]]), None)
+
+    def _in_memory(self, tensor: TensorView) -> list[int]:
+        """Return the classes of a tensor's axes in the order of its memory, without broadcast axes."""
+        numbers, broadcast = self.exact.classes[tensor.name], self.exact.broadcast
+        return [numbers[place] for place in tensor.domain.allocation_order if not broadcast[numbers[place]]]
+
+    def _met(self, number: int) -> int:
+        """Return the class that a broadcast axis is mapped to, or the axis itself."""
+        exact = self.exact
+        return next(iter(exact.concretized.get(number, ())), number) if exact.broadcast[number] else number
 
     @cached_property
     def neighbourhoods(self) -> Neighbourhoods:
         """Classes joined through views."""
         return Neighbourhoods(self.exact)
 
-    def _covers(self, own: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-        return Coverage(self.exact, own, through_resize=True).missing(wanted) is None
+    def _covers(self, numbers: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+        """Whether loops over some axes, and over the axes that broadcast axes are mapped to, reach others."""
+        reached = {c for number in numbers for c in (number, *self.exact.concretized.get(number, ()))}
+        return Coverage(self.exact, reached, through_resize=True).missing(wanted) is None
 
     def _strangers(self) -> tuple[str, str]:
         """Two expressions in different components."""
@@ -457,6 +507,10 @@ class CandidateFacts:
             grew = len(rest) < len(pending)
             pending = rest
         return first.name, pending[0].name
+
+
+def _is_gather(link: Link) -> bool:
+    return link.op in {"gather", "take_along_axis"}
 
 
 def _size(exact: ExactMap, numbers: tuple[int, ...]) -> int:

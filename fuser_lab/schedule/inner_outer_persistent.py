@@ -124,10 +124,9 @@ def _reduced_axes(pattern: ReductionPattern) -> str:
 
 def _no_shared_input(facts: CandidateFacts) -> Refusal | None:
     """Return why the reductions share no read of an input, or None."""
-    below = _Closure(facts.links)
-    inner, outer = _operands(facts, inner=True), _operands(facts, inner=False)
+    inner, outer = (_ancestors(facts.links, _operands(facts, inner=kind)) for kind in (True, False))
     read = {tensor.name for tensor in facts.inputs}
-    if below.ancestors(inner) & below.ancestors(outer) & read:
+    if inner & outer & read:
         return None
     first = {p.inner: p.name for p in reversed(facts.patterns)}
     return reason(ReasonCode.NO_SHARED_INPUT, inner=first[True], outer=first[False]), facts.names
@@ -163,31 +162,49 @@ def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
 
 
 def _connected_besides(facts: CandidateFacts) -> Refusal | None:
-    """Return what connects reductions apart from the values that inner and outer ones are both computed from, or None.
+    """Return what connects an outer reduction with another reduction apart from its own operands, or None.
 
-    These values stop a flood fill from all inner reductions and one from each outer reduction, which may not meet
-    (nvFuser: isConnectedOnlyThroughReductionProducer). A value that follows a reduction is not such a value.
+    A walk from all inner reductions goes through operands, users and results of the same expression, and stops at outer
+    reductions. A walk from each outer reduction stops at its operands, whatever they are computed from, and may meet no
+    other walk. Of an expression with several results, the walks start and stop at the first one alone.
+    nvFuser: csrc/scheduler/normalization_utils.cpp:591-614 (isConnectedOnlyThroughReductionProducer),
+    csrc/scheduler/utils.cpp:2924-2957 (getAllTvsFrom).
     """
     kind = {p.name: p.inner for p in facts.patterns}
-    inner = {link.name for link in facts.reductions if kind[link.name]}
-    outers: dict[Expr, set[str]] = {}
-    for link in facts.reductions:
-        if not kind[link.name]:
-            outers.setdefault(link.expr, set()).add(link.name)
-    graph = _Closure(facts.links)
-    after = facts.flow.after
-    above = graph.ancestors(_operands(facts, inner=True)) & graph.ancestors(_operands(facts, inner=False))
-    stops = {name for name in above if not after.get(name, 0)}
-    reached = dict.fromkeys(graph.flooded(inner, stops), min(inner))
-    for results in outers.values():
-        flooded = graph.flooded(results, stops)
-        common = sorted(flooded & reached.keys())
-        if common:
-            first, second = reached[common[0]], min(results)
-            found = next((name for name in common if name not in kind), common[0])
-            return reason(ReasonCode.CONNECTED_BESIDES, tensor=found, first=first, second=second), facts.names
-        reached.update(dict.fromkeys(flooded, min(results)))
+    first = {link.expr: link for link in reversed(facts.reductions)}
+    starts = [link for link in facts.reductions if first[link.expr] is link]
+    inner = [link.name for link in starts if kind[link.name]]
+    outer = [link for link in starts if not kind[link.name]]
+    beside = _neighbours(facts.links)
+    reached: dict[str, str] = {}
+    walks = [(inner, {link.name for link in outer}), *(([link.name], set(link.operands)) for link in outer)]
+    for begin, stops in walks:
+        walk: set[str] = set()
+        stack = list(begin)
+        while stack:
+            for name in beside[stack.pop()]:
+                if name in walk or name in stops:
+                    continue
+                if name in reached:
+                    why = reason(ReasonCode.CONNECTED_BESIDES, tensor=name, first=reached[name], second=begin[0])
+                    return why, facts.names
+                walk.add(name)
+                stack.append(name)
+        reached.update(dict.fromkeys(walk, begin[0]))
     return None
+
+
+def _neighbours(links: Iterable[Link]) -> dict[str, list[str]]:
+    """Return for each tensor its operands, its users, and the other results of its expression, without repetition."""
+    found: dict[str, dict[str, None]] = {}
+    results: dict[Expr, list[str]] = {}
+    for link in links:
+        siblings = results.setdefault(link.expr, [])
+        for other in (*link.operands, *siblings):
+            found.setdefault(link.name, {})[other] = None
+            found.setdefault(other, {})[link.name] = None
+        siblings.append(link.name)
+    return {name: list(others) for name, others in found.items()}
 
 
 def _widened(facts: CandidateFacts, row: ReductionPattern) -> Refusal | None:
@@ -206,35 +223,14 @@ def _widened(facts: CandidateFacts, row: ReductionPattern) -> Refusal | None:
     return None
 
 
-class _Closure:
-    """The tensors that others are computed from and connected with, within some expressions."""
-
-    def __init__(self, links: Iterable[Link]) -> None:
-        self._operands = {link.name: link.operands for link in links}
-        self._beside: dict[str, set[str]] = {}
-        for name, operands in self._operands.items():
-            for operand in operands:
-                self._beside.setdefault(name, set()).add(operand)
-                self._beside.setdefault(operand, set()).add(name)
-
-    def flooded(self, start: Iterable[str], stops: set[str]) -> set[str]:
-        """Return tensors with everything connected to them, upstream or downstream, without passing ``stops``."""
-        found = set(start)
-        stack = list(found)
-        while stack:
-            for name in self._beside[stack.pop()]:
-                if name not in found and name not in stops:
-                    found.add(name)
-                    stack.append(name)
-        return found
-
-    def ancestors(self, names: Iterable[str]) -> set[str]:
-        """Return tensors with everything that they are computed from."""
-        found = set(names)
-        stack = list(found)
-        while stack:
-            for name in self._operands.get(stack.pop(), ()):
-                if name not in found:
-                    found.add(name)
-                    stack.append(name)
-        return found
+def _ancestors(links: Iterable[Link], names: Iterable[str]) -> set[str]:
+    """Return tensors with everything that they are computed from."""
+    operands = {link.name: link.operands for link in links}
+    found = set(names)
+    stack = list(found)
+    while stack:
+        for name in operands.get(stack.pop(), ()):
+            if name not in found:
+                found.add(name)
+                stack.append(name)
+    return found

@@ -21,9 +21,13 @@ class InnerPersistent(Heuristics):
         return refusal_of_any_size(self.type, facts, inner_only) or self._fits(facts, device)
 
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
+        """Return whether one multiprocessor, or the largest cluster that the device launches, keeps a row.
+
+        nvFuser: csrc/scheduler/normalization_inner.cpp:136-158, csrc/scheduler/utils.cpp:3484-3542 (getMaxClusterSize).
+        """
         pattern = facts.patterns[0]
         size, kept = kept_bytes(facts.flow, keep_exp_up_to(device))
-        most = 1 if pattern.is_split else device.max_cluster  # clusters reduce only rows that are contiguous
+        most = 1 if pattern.is_split else device.largest_cluster  # clusters reduce only rows that are contiguous
         limit = device.persistent_bytes * most
         names = ", ".join(kept)
         if size > limit:

@@ -66,9 +66,17 @@ def kept_bytes(flow: ReductionFlow, exp_up_to: int = 0) -> tuple[int, Sequence[s
 
 
 def needs_buffer(facts: CandidateFacts) -> Refusal | None:
-    """Return why no buffer is needed, or None."""
+    """Return why no buffer is needed, or why none can be kept, or None."""
     if facts.buffers:
         return None
+    for buffer in facts.flow.needed_again():
+        partly = facts.flow.partly_reduced(buffer.tensor.name)
+        if partly is not None:
+            why = reason(
+                ReasonCode.PARTLY_REDUCED, tensor=partly.tensor, reduction=partly.reduction, user=buffer.resolved_at,
+                present=partly.present, axes=partly.axes,
+            )
+            return why, facts.names
     return reason(ReasonCode.NO_PERSISTENT_BUFFER, tensor=facts.patterns[0].name), facts.names
 
 

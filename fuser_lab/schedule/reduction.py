@@ -75,9 +75,9 @@ def _widened_again(facts: CandidateFacts) -> Refusal | None:
 
 
 def _new_input(facts: CandidateFacts) -> Refusal | None:
-    pattern = next((p for p in facts.patterns if p.inner), None)
-    found = facts.flow.new_operand_after() if pattern is not None else None
-    if pattern is None or found is None:
+    pattern = facts.patterns[0]
+    found = facts.flow.new_input_after() if pattern.inner else None
+    if found is None:
         return None
     user, tensor = found
     why = reason(ReasonCode.NEW_INPUT_AFTER_REDUCTION, user=user, reduction=pattern.name, tensor=tensor)

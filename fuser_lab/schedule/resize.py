@@ -36,8 +36,8 @@ class Resize(Heuristics):
             return refused(self.type, facts.resize_between_outputs)
         groups = facts.inner_groups
         if len(groups) > 1:
-            first, second = list(groups.values())[:2]
-            return no(self.type, ReasonCode.TRANSPOSE_LIKE, *facts.names, first=first, second=second)
+            (first, *_), (second, *_) = groups[:2]
+            return no(self.type, ReasonCode.TRANSPOSE_LIKE, *facts.names, first=first.name, second=second.name)
         return accept(self.type)
 
 

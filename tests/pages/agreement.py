@@ -139,7 +139,7 @@ KNOWN = (
         code=R.RESIZED_BROADCAST,
     ),
     Known(
-        of="transpose", nvfuser="csrc/scheduler/transpose.cpp", ours=f"{FACTS}.inner_tensors",
+        of="transpose", nvfuser="csrc/scheduler/transpose.cpp", ours=f"{FACTS}.transposed",
         text="Two groups of inputs and outputs differ in their innermost axis.",
         case="permute_3d_ends", code=R.ONE_INNERMOST_AXIS,
     ),

@@ -337,6 +337,14 @@ EXAMPLES: dict[ReasonCode, Example] = {
         ),
         remedy="nothing: no buffer persists, so the reduction and the ops after it are two kernels.",
     ),
+    R.PARTLY_REDUCED: Example(
+        source=(
+            "v = tensor(64)\n"
+            "total = ops.sum(ops.add(ops.broadcast(v, [False, True]), tensor(64, 16)), dims=[0, 1])\n"
+            "fd.add_output(ops.truediv(v, ops.broadcast(total, [True])))"
+        ),
+        remedy="nothing: the vector is small, and a second kernel reads it again.",
+    ),
     R.NOT_VIEWS: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
     R.VIEWS_OF_INPUTS: Example(source="fd.add_output(ops.permute(tensor(8, 4), dims=[1, 0]))", remedy=TAKEN),
     R.LIBRARY_CALL: Example(source=_product("fd.add_output(p)"), remedy=TAKEN),

@@ -56,6 +56,7 @@ RESIZE = "csrc/scheduler/resize.cpp: canScheduleCompileTime"
 FACTS = "fuser_lab.schedule.facts.CandidateFacts"
 COVERAGE = "fuser_lab.analysis.coverage"
 
+CLUSTERS = "csrc/scheduler/normalization_inner.cpp: canScheduleRunTime; csrc/scheduler/utils.cpp: getMaxClusterSize"
 BESIDES = "csrc/scheduler/normalization_utils.cpp: isConnectedOnlyThroughReductionProducer"
 BACKWARD = """
 dy, n, w = tensor(64, 32), tensor(64, 32), tensor(32)
@@ -160,14 +161,27 @@ fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "pointwise, resize",
 x = ops.mul(tensor(16, 8), tensor(16, 1))
 fd.add_output(ops.neg(ops.pad(x, [1, 0])))""": "pointwise, resize",
             """
-x = ops.mul(tensor(16, 8), tensor(16, 1))
-fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "resize",
+x = ops.mul(tensor(16, 8), tensor(8))
+fd.add_output(ops.neg(ops.slice(x, [0, 2], [16, 7])))""": "resize",
         },
     ),
     Rule(
         of="resize", nvfuser=INNER, ours=f"{FACTS}.inner_groups",
-        text="All inputs and outputs, including incomplete ones, have the same innermost axis.",
+        text=(
+            "All inputs and outputs, including incomplete ones, have the same innermost axis. A broadcast axis is not "
+            "an innermost axis, whatever it meets (it was taken for the axis that it meets here, so that the second of "
+            "these definitions was one segment); a tensor without any other axis voids the rule."
+        ),
         shows={
+            """
+x = ops.mul(tensor(16, 8), tensor(8))
+fd.add_output(ops.neg(ops.slice(x, [0, 2], [16, 7])))""": "resize",
+            """
+x = ops.mul(tensor(16, 8), tensor(16, 1))
+fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "pointwise, resize",
+            """
+x = ops.mul(tensor(16, 8), tensor(16, 1))
+fd.add_output(ops.mul(ops.slice(x, [2, 0], [9, 8]), tensor()))""": "resize",
             """
 x = ops.mul(tensor(16, 8), ops.broadcast(tensor(16), [False, True]))
 fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "pointwise, resize",
@@ -199,6 +213,27 @@ fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "reduction",
         },
     ),
     Rule(
+        of="reduction", nvfuser="csrc/scheduler/registry_utils.cpp: supportedPostReductionFusion",
+        ours="fuser_lab.analysis.reductions.ReductionFlow.new_input_after",
+        text="What comes after an inner reduction is computed from inputs that reductions read, whatever their shape.",
+        shows={
+            """
+x, r = tensor(16, 8), tensor(16)
+s = ops.sum(ops.mul(x, ops.broadcast(r, [False, True])), [1])
+fd.add_output(ops.mul(s, r))""": "reduction",
+            """
+x, r = tensor(16, 8), tensor(16)
+s = ops.sum(ops.mul(x, ops.broadcast(ops.relu(r), [False, True])), [1])
+fd.add_output(ops.mul(s, ops.exp(r)))""": "reduction",
+            """
+fd.add_output(ops.mul(ops.sum(tensor(16, 8), [1]), tensor(16)))""": "pointwise, reduction",
+            """
+fd.add_output(ops.mul(ops.sum(tensor(16, 8), [1]), tensor()))""": "pointwise, reduction",
+            """
+fd.add_output(ops.mul(ops.sum(tensor(16, 8), [0]), tensor()))""": "reduction",
+        },
+    ),
+    Rule(
         of="inner_persistent", nvfuser=COVERED, ours=f"{FACTS}.covered_by_reduction",
         text="An output may be a slice of a normalized tensor.",
         shows={
@@ -207,6 +242,43 @@ x = tensor(16, 8)
 e = ops.exp(x)
 fd.add_output(ops.div(e, ops.sum(e, [1], keepdim=True)))
 fd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))""": "inner_persistent",
+        },
+    ),
+    Rule(
+        of="inner_persistent", nvfuser=CLUSTERS, values=False,
+        ours="fuser_lab.schedule.inner_persistent.InnerPersistent",
+        text="A cluster of at most 16 blocks keeps a row; each block keeps 128 KiB of it.",
+        asserted="test_cluster.cpp: ClusterReductionTestAutoScheduler",
+        shows={
+            """
+x = ops.cast(tensor(16, 1 << 20, dtype=DataType.BFloat16), DataType.Float)
+fd.add_output(ops.cast(ops.softmax(x, 1), DataType.BFloat16))""": "inner_persistent",
+            """
+x = tensor(64, 1 << 19)
+fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))""": "inner_persistent",
+            """
+x = tensor(64, (1 << 19) + 1)
+fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))""": "pointwise, reduction",
+        },
+    ),
+    Rule(
+        of="persistent", nvfuser="csrc/scheduler/normalization_utils.cpp: isCacheableUnmappableTv",
+        ours="fuser_lab.analysis.reductions.ReductionFlow.partly_reduced",
+        text="A tensor with some but not all of the axes that a reduction of it reduces cannot be kept.",
+        shows={
+            """
+v, m = tensor(64), tensor(64, 16)
+s = ops.sum(ops.add(ops.broadcast(v, [False, True]), m), [0, 1])
+fd.add_output(ops.truediv(v, ops.broadcast(s, [True])))""": "pointwise, reduction",
+            """
+v, m = tensor(64), tensor(64, 16)
+s = ops.sum(ops.add(ops.broadcast(v, [False, True]), m), [0, 1])
+fd.add_output(ops.truediv(m, ops.broadcast(s, [True, True])))""": "inner_persistent",
+            """
+v, m = tensor(64), tensor(64, 16)
+s = ops.sum(ops.add(ops.broadcast(v, [False, True]), m), [0])
+t = ops.add(ops.broadcast(v, [False, True]), ops.broadcast(s, [True, False]))
+fd.add_output(t)""": "outer_persistent",
         },
     ),
     Rule(
@@ -231,8 +303,9 @@ fd.add_output(ops.neg(ops.reshape(ops.slice(x, [0, 8], [4, 24]), [4, 4, 4])))"""
         of="inner_outer_persistent", nvfuser=BESIDES,
         ours="fuser_lab.schedule.inner_outer_persistent.InnerOuterPersistent",
         text=(
-            "Inner and outer reductions, and outer ones among themselves, are connected only by values that both "
-            "kinds are computed from."
+            "Inner and outer reductions, and outer ones among themselves, are connected only by operands of the outer "
+            "ones, whatever these are computed from (only values that both kinds are computed from were accepted here, "
+            "so that the third of these definitions was two segments)."
         ),
         asserted="test_combined_inner_outer_reduction.cpp: TmaWarpSpecializedTest.RMSNormBwd",
         shows={
@@ -244,9 +317,16 @@ s = ops.sum(ops.mul(dy, n), [0])
 fd.add_output(s)
 fd.add_output(ops.sum(ops.sub(dy, ops.broadcast(s, [True, False])), [0]))""": "inner_persistent, outer_persistent",
             f"""{BACKWARD}
-fd.add_output(ops.sum(ops.mul(dy, c), [0]))""": "inner_persistent, reduction",
+fd.add_output(ops.sum(ops.mul(dy, c), [0]))""": "inner_outer_persistent",
+            f"""{BACKWARD}
+fd.add_output(ops.mul(ops.sum(ops.mul(g, n), [0]), w))""": "inner_persistent, reduction",
             f"""{BACKWARD}
 fd.add_output(ops.mul(ops.sum(dy, [0]), w))""": "inner_persistent, reduction",
+            """
+x = tensor(64, 32)
+fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))
+fd.add_output(ops.sum(x, [0]))
+fd.add_output(ops.sum(ops.exp(x), [0]))""": "inner_outer_persistent",
         },
     ),
     Rule(
@@ -290,7 +370,10 @@ fd.add_output(ops.neg(ops.sum(ops.squeeze(one, [1]), [0])))""": "pointwise, redu
     Rule(
         of="transpose", nvfuser="csrc/scheduler/transpose.cpp: TransposeViewPropagator",
         ours="fuser_lab.analysis.coverage.Neighbourhoods", options=UNMARKED, values=False,
-        text="Axes are traced across reshapes: permutes that cancel across a reshape leave a PointWise kernel.",
+        text=(
+            "Axes are traced across reshapes: permutes that cancel across a reshape leave a PointWise kernel, and so "
+            "does an innermost axis that is the outer part of a merged axis of the tensor that leads."
+        ),
         asserted="test_transpose.cpp: TransposeTest.ViewTransposeReshape",
         shows={
             """
@@ -298,7 +381,10 @@ x = ops.neg(ops.permute(tensor(4096, 64, 64), [0, 2, 1]))
 fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 64, 8, 8]), [0, 2, 3, 1])))""": "pointwise",
             """
 x = ops.neg(ops.permute(tensor(4096, 64, 64), [2, 1, 0]))
-fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 4096]), [1, 0])))""": "transpose",
+fd.add_output(ops.neg(ops.permute(ops.reshape(x, [4096, 4096]), [1, 0])))""": "pointwise",
+            """
+x = ops.neg(ops.reshape(tensor(4096, 4096), [64, 64, 4096]))
+fd.add_output(ops.neg(ops.permute(x, [2, 0, 1])))""": "transpose",
         },
     ),
     Rule(

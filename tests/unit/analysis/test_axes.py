@@ -100,6 +100,24 @@ def test_buffers_and_what_they_are_recomputed_from():
     assert (projection.bytes, projection.slow) == (400, True)
 
 
+def test_buffers_are_not_recomputed_from_inputs_with_only_some_of_the_reduced_axes():
+    def norm(dims, shape):
+        def body(fd):
+            bias = fd.ops.broadcast(tensor(fd, *shape), [n not in dims for n in range(3)])
+            x = fd.ops.add(tensor(fd, 8, 16, 32), bias)
+            total = fd.ops.sum(x, dims=[1, 2])
+            fd.add_output(fd.ops.div(x, fd.ops.broadcast(total, [False, True, True])))
+
+        flow, _, _ = flow_of(body)
+        buffers = flow.buffers()
+        assert [b.bytes for b in buffers] == [2048]
+        return flow.projection(buffers)
+
+    assert norm([2], [32]) is None
+    assert norm([0], [8]).bytes == 2048
+    assert norm([1, 2], [16, 32]).bytes == 4096
+
+
 def test_a_new_tensor_after_a_reduction_is_no_buffer():
     def body(fd):
         fd.add_output(fd.ops.add(fd.ops.sum(tensor(fd, 8, 16), dims=[1], keepdim=True), tensor(fd, 8, 16)))

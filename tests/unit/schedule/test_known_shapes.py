@@ -1,5 +1,7 @@
 """Well-known fusions: the scheduler that accepts each as a whole, and the refusals of the others."""
 
+from dataclasses import replace
+
 import pytest
 from unit.schedule.asking import BY_NAME, ask, case_fusion, codes, example, fusion_of, known_cases, tensor
 
@@ -107,7 +109,12 @@ def test_rows_that_need_a_cluster_and_rows_that_do_not_fit():
     assert codes(ask(norm(32768)))[Type.INNER_PERSISTENT] == "buffer_fits"
     assert codes(ask(norm(65536)))[Type.INNER_PERSISTENT] == "buffer_needs_cluster"
     assert codes(ask(norm(262144)))[Type.INNER_PERSISTENT] == "buffer_needs_cluster"
-    assert codes(ask(norm(262145)))[Type.INNER_PERSISTENT] == "buffer_too_large"
+    assert codes(ask(norm(524288)))[Type.INNER_PERSISTENT] == "buffer_needs_cluster"
+    assert codes(ask(norm(524289)))[Type.INNER_PERSISTENT] == "buffer_too_large"
+    # Consumer GPUs launch no clusters of more than the portable size.
+    consumer = SchedulerRegistry(replace(H200, cc=(12, 0)))
+    assert codes(ask(norm(262144), registry=consumer))[Type.INNER_PERSISTENT] == "buffer_needs_cluster"
+    assert codes(ask(norm(262145), registry=consumer))[Type.INNER_PERSISTENT] == "buffer_too_large"
     assert codes(ask(norm(65536), registry=SchedulerRegistry(A100)))[Type.INNER_PERSISTENT] == "buffer_too_large"
     assert codes(ask(norm(8192, rows=H200.sms // 8 - 1)))[Type.INNER_PERSISTENT] == "not_enough_blocks"
     assert ask(norm(8192, rows=H200.sms // 8)).chosen is Type.INNER_PERSISTENT

@@ -168,14 +168,50 @@ def small_corners_transposed(fd):
 
 @rule(Type.TRANSPOSE, "transpose_small_reshaped")
 def narrow_reshaped(fd):
-    x = fd.ops.permute(tensor(fd, 16, 512, 64), dims=[2, 1, 0])
-    fd.add_output(fd.ops.neg(fd.ops.reshape(x, new_shape=[64 * 512, 16])))
+    x = fd.ops.reshape(tensor(fd, 64 * 512, 16), new_shape=[64, 512, 16])
+    fd.add_output(fd.ops.neg(fd.ops.permute(x, dims=[2, 1, 0])))
 
 
 @rule(Type.TRANSPOSE, "transposed_in_tiles")
 def wide_reshaped(fd):
+    x = fd.ops.reshape(tensor(fd, 64 * 512, 64), new_shape=[64, 512, 64])
+    fd.add_output(fd.ops.neg(fd.ops.permute(x, dims=[2, 1, 0])))
+
+
+@rule(Type.TRANSPOSE, "one_innermost_axis")
+def innermost_axis_merged_as_the_outer_part(fd):
     x = fd.ops.permute(tensor(fd, 64, 512, 64), dims=[2, 1, 0])
     fd.add_output(fd.ops.neg(fd.ops.reshape(x, new_shape=[64 * 512, 64])))
+
+
+@rule(Type.TRANSPOSE, "one_innermost_axis")
+def factors_per_row_are_the_second_group(fd):
+    x = fd.ops.add(tensor(fd, 512, 8, 64), fd.ops.permute(tensor(fd, 512, 64, 8), dims=[0, 2, 1]))
+    fd.add_output(fd.ops.mul(fd.ops.mul(x, tensor(fd, 512, 1, 1)), tensor(fd, 512, 1, 1)))
+
+
+@rule(Type.TRANSPOSE, "one_innermost_axis")
+def scalar_tensor_beside_a_transpose(fd):
+    x = fd.ops.add(tensor(fd, 512, 512), fd.ops.permute(tensor(fd, 512, 512), dims=[1, 0]))
+    fd.add_output(fd.ops.mul(x, tensor(fd)))
+
+
+@rule(Type.TRANSPOSE, "one_innermost_axis")
+def gather_beside_a_transpose(fd):
+    x = fd.ops.take_along_axis(tensor(fd, 1024, 512), tensor(fd, 512, 512, dtype=DataType.Int), 0)
+    fd.add_output(fd.ops.add(x, fd.ops.permute(tensor(fd, 512, 512), dims=[1, 0])))
+
+
+@rule(Type.TRANSPOSE, "transposed_in_tiles")
+def selected_rows_beside_a_transpose(fd):
+    x = fd.ops.index_select(tensor(fd, 1024, 512), tensor(fd, 512, dtype=DataType.Int), 0)
+    fd.add_output(fd.ops.add(x, fd.ops.permute(tensor(fd, 512, 512), dims=[1, 0])))
+
+
+@rule(Type.TRANSPOSE, "transposed_in_tiles")
+def one_element_beside_a_transpose(fd):
+    x = fd.ops.add(tensor(fd, 512, 512), fd.ops.permute(tensor(fd, 512, 512), dims=[1, 0]))
+    fd.add_output(fd.ops.mul(x, tensor(fd, 1, 512)))
 
 
 @rule(Type.TRANSPOSE, "broadcast_not_unique")
@@ -283,9 +319,25 @@ def norm_and_column_sums(fd):
     rows_and_columns(64, 32)(fd)
 
 
-@rule(Type.INNER_OUTER_PERSISTENT, "connected_besides")
+@rule(Type.INNER_OUTER_PERSISTENT, "rows_and_sums_fit")
 def norm_and_sums_of_what_is_normed(fd):
     rows_and_columns(64, 32, later=lambda fd, x, normed, columns: fd.ops.sum(normed, dims=[0]))(fd)
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "connected_besides")
+def several_results_of_a_column(fd):
+    x = tensor(fd, 64, 32)
+    fd.add_output(fd.ops.div(x, fd.ops.sum(x, dims=[1], keepdim=True)))
+    for value in fd.ops.var_mean(x, dims=[0]):
+        fd.add_output(value)
+
+
+@rule(Type.INNER_OUTER_PERSISTENT, "rows_and_sums_fit")
+def several_results_of_a_row(fd):
+    x = tensor(fd, 64, 32)
+    _, mean = fd.ops.var_mean(x, dims=[1], keepdim=True)
+    fd.add_output(fd.ops.sub(x, mean))
+    fd.add_output(fd.ops.sum(fd.ops.sub(x, mean), dims=[0]))
 
 
 @rule(Type.INNER_OUTER_PERSISTENT, "not_complementary")

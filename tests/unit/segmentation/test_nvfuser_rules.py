@@ -18,10 +18,10 @@ SHOWN = [
 def some(value):
     """Return an array for an input: small numbers; integers are valid positions in any axis."""
     rng = np.random.default_rng(len(value.name) + value.numel)
-    numbers = rng.integers(0, 4, value.shape)
+    numbers = np.asarray(rng.integers(0, 4, value.shape))
     if value.dtype.is_integral:
         return numbers.astype(value.dtype.numpy)
-    return (numbers + rng.standard_normal(value.shape)).astype(value.dtype.numpy)
+    return np.asarray(numbers + rng.standard_normal(value.shape), dtype=value.dtype.numpy)
 
 
 @pytest.mark.parametrize(("rule", "source"), SHOWN)
