@@ -302,7 +302,7 @@ class CandidateFacts:
         return why or (reason(ReasonCode.NO_OUTPUT), self.names)
 
     def _cannot_lead(self, reference: TensorView, concrete: dict[str, tuple[int, ...]]) -> Refusal | None:
-        coverage = Coverage(self.exact, concrete[reference.name], through_resize=True)
+        coverage = Coverage(self.exact, self.exact.classes.get(reference.name, ()), through_resize=True)
         for output in self.outputs:
             missing = coverage.missing(concrete[output.name])
             if missing is not None:
