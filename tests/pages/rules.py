@@ -417,6 +417,40 @@ parts = [ops.reshape(ops.slice(x, [a, 0], [a + 2, 6]), [4, 3]) for a in (0, 2)]
 fd.add_output(ops.cat(parts, 0))""": "resize",
         },
     ),
+    Rule(
+        of="pointwise", nvfuser="csrc/scheduler/pointwise.cpp: CoveredDomainPropagator, hasReferenceTensorView",
+        ours="fuser_lab.analysis.spanning_tree.lost_axis",
+        text="No axis is lost and added again on the way of the loops to the other tensors.",
+        shows={
+            """
+a, b = tensor(8), tensor(16)
+for op in (ops.mul, ops.add):
+    rows, columns = ops.broadcast(a, [False, True]), ops.broadcast(b, [True, False])
+    fd.add_output(op(rows, columns))""": "pointwise, pointwise",
+            """
+a, b = tensor(8), tensor(16)
+rows, columns = ops.broadcast(a, [False, True]), ops.broadcast(b, [True, False])
+fd.add_output(ops.mul(rows, columns))
+fd.add_output(ops.add(rows, columns))""": "pointwise",
+            """
+a, x = tensor(8), tensor(8, 16)
+for op in (ops.mul, ops.add):
+    fd.add_output(op(ops.broadcast(a, [False, True]), x))""": "pointwise",
+        },
+    ),
+    Rule(
+        of="transpose", nvfuser="csrc/scheduler/transpose.cpp: getTransposeRuntimeRejectReason",
+        ours="fuser_lab.schedule.transpose.Transpose", options=UNMARKED, values=False,
+        text="No reshape is downstream of the reference, the first tensor of the larger group.",
+        shows={
+            """
+x = ops.add(tensor(64, 4096), tensor(64, 4096))
+fd.add_output(ops.neg(ops.permute(ops.reshape(x, [64, 64, 64]), [0, 2, 1])))""": "pointwise",
+            """
+x = ops.neg(tensor(64, 4096))
+fd.add_output(ops.neg(ops.permute(ops.reshape(x, [64, 64, 64]), [0, 2, 1])))""": "transpose",
+        },
+    ),
 )
 
 # Intended differences, listed in docs/design.md: definitions, their schedulers in fuser_lab, and options.
