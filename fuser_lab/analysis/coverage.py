@@ -24,9 +24,16 @@ class Coverage:
             for derivation in exact.derivations:
                 if derivation.name == "resize" and exact.broadcast[derivation.results[0]]:
                     covered.update(derivation.sources)
+        # A broadcast axis that is resized or reshaped counts as the axis that it meets elsewhere (nvFuser:
+        # csrc/scheduler/tools/domain_map.cpp:270-300, which maps each source axis permissively).
+        met = {
+            source: exact.concretized[source]
+            for sources in needed.values() for source in sources if source in exact.concretized
+        }
         grew = bool(made)
         while grew:
             before = len(covered)
+            covered.update(source for source, targets in met.items() if not covered.isdisjoint(targets))
             for results, wanted in needed.items():
                 # Each part of a split comes with the other, because both traverse the same elements of the source.
                 if any(r in covered for r in results):

@@ -35,6 +35,7 @@ class ReasonCode(enum.Enum):
     BROADCAST_NOT_UNIQUE = "broadcast_not_unique"
     OUTPUT_NOT_COVERED = "output_not_covered"
     INPUT_NOT_COVERED = "input_not_covered"
+    AXIS_LOST = "axis_lost"
     RESHAPE_MIXES = "reshape_mixes"
     PATTERN_MISMATCH = "pattern_mismatch"
     PERSISTENT_BUFFER = "persistent_buffer"
@@ -84,6 +85,7 @@ class ReasonCode(enum.Enum):
     TRANSPOSE_NARROW = "transpose_narrow"
     TRANSPOSE_SMALL_INNER = "transpose_small_inner"
     TRANSPOSE_SMALL_RESHAPED = "transpose_small_reshaped"
+    TRANSPOSE_RESHAPED_BEHIND = "transpose_reshaped_behind"
     TRANSPOSED_IN_TILES = "transposed_in_tiles"
 
     # Persistent
@@ -136,6 +138,7 @@ OTHER_KIND = frozenset(
         *(ReasonCode.REDUCTION_IS_INNER, ReasonCode.REDUCTION_IS_OUTER, ReasonCode.ONE_KIND_OF_REDUCTION),
         *(ReasonCode.NO_PERSISTENT_BUFFER, ReasonCode.NO_GREEDY_OP, ReasonCode.DISABLED),
         *(ReasonCode.TRANSPOSE_SMALL, ReasonCode.TRANSPOSE_SMALL_INNER, ReasonCode.TRANSPOSE_SMALL_RESHAPED),
+        ReasonCode.TRANSPOSE_RESHAPED_BEHIND,
     },
 )
 
@@ -179,6 +182,10 @@ TEXTS: dict[ReasonCode, str] = {
     ),
     ReasonCode.INPUT_NOT_COVERED: (
         "axis {axis} of input {tensor} (size {extent}) is not an axis of {reference}, whose loops all reads must follow"
+    ),
+    ReasonCode.AXIS_LOST: (
+        "the loops of {reference} reach {tensor} only through {through}, which adds an axis, of size {extent} in "
+        "{tensor}, that they have lost by then"
     ),
     ReasonCode.RESHAPE_MIXES: "the reshape {tensor} mixes axes that {reduction} keeps with axes that it reduces",
     ReasonCode.PATTERN_MISMATCH: (
@@ -266,6 +273,10 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.TRANSPOSE_SMALL_RESHAPED: (
         "the transposed axes have {first} and {second} elements; below {side} they would be merged with others, which "
         "the reshape {tensor} does not allow"
+    ),
+    ReasonCode.TRANSPOSE_RESHAPED_BEHIND: (
+        "the loops of {reference} go on from {operand} to {tensor}, a reshape, which a transpose does not follow "
+        "downwards"
     ),
     ReasonCode.TRANSPOSED_IN_TILES: (
         "{first} and {second} have different innermost axes: tiles of 32 x 32 go through shared memory"

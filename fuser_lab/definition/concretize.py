@@ -24,6 +24,7 @@ from fuser_lab.ir import (
     allocation_of,
 )
 from fuser_lab.ops import OPS
+from fuser_lab.ops.registry import COPY, Result
 
 
 def concretize(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], scalars: Mapping[str, Number]) -> Fusion:
@@ -57,11 +58,16 @@ class _Concretizer:
         self._sizes: dict[str, int] = {}
         self._values: dict[str, Number] = dict(scalars)
         self._orders: dict[str, tuple[int, ...]] = {}  # required of outputs
+        self._returned: set[TensorView] = set()
+        self._fixed: set[Val] = set()  # inputs, and outputs that are not just returned
 
     def run(self, fusion: Fusion) -> Fusion:
         self._orders = {tv.name: allocation_of(ranks) for tv, ranks in fusion.stride_orders}
         inputs = tuple(self._input(value) for value in fusion.inputs)
-        exprs = _used([new for expr in fusion.exprs if (new := self._expr(expr)) is not None])
+        self._fixed = {*fusion.inputs, *fusion.hidden, *(v for pair in fusion.aliases for v in pair)}
+        self._fixed.update(tv for tv, _ in fusion.stride_orders)
+        self._returned = set(fusion.outputs)
+        exprs = _used([new for expr in fusion.exprs for new in self._built(expr)])
 
         def tensor(old: TensorView) -> TensorView:
             new = self._new[old]
@@ -106,6 +112,37 @@ class _Concretizer:
             msg = f"{tensor.name} has size {size} on axis {position}; the fusion was defined for {known} there."
             raise InputError(msg)
 
+    def _built(self, expr: Expr) -> list[Expr]:
+        """Return what nvFuser's builder makes of a call: mostly the expression, and others for calls that do less."""
+        bound = self._expr(expr)
+        if bound is None:
+            return []
+        builds = OPS[bound.op.name].builds
+        steps = builds(expr, bound) if builds is not None and bound.tensor_inputs else None
+        if steps is None:
+            return [bound]
+        operand = bound.tensor_inputs[0]
+        if not steps:
+            if not self._must_copy(expr):
+                self._new[expr.out] = operand
+                return []
+            steps = COPY
+        made: list[Expr] = []
+        for place, step in enumerate(steps, 1):
+            (result,) = OPS[step.op].infer((operand,), dict(step.attrs), self._axes)
+            if place == len(steps):
+                part = self._tensor(expr.tensor_outputs[0], result)
+            else:
+                name = f"{bound.out.name}_{step.suffix}"
+                part = TensorView(name=name, dtype=result.dtype, domain=_domain_of(result))
+            made.append(Expr(op=OPS[step.op], inputs=(operand,), outputs=(part,), attrs=step.attrs))
+            operand = part
+        return made
+
+    def _must_copy(self, expr: Expr) -> bool:
+        """Whether an output that equals its operand stays a tensor of its own."""
+        return expr.out in self._returned and not self._fixed.isdisjoint((expr.out, expr.inputs[0]))
+
     def _expr(self, expr: Expr) -> Expr | None:
         inputs = tuple(self._value(v) for v in expr.inputs)
         attrs = {key: self._attr(value) for key, value in expr.attrs}
@@ -123,22 +160,26 @@ class _Concretizer:
             raise InputError(msg) from None
         outputs: list[Val] = []
         for old, result in zip(expr.outputs, results, strict=True):
-            if isinstance(old, TensorView) and result.domain is not None:
-                order = self._orders.get(old.name)
-                domain = result.domain if order is None else replace(result.domain, allocation=order)
-                new: Val = TensorView(name=old.name, dtype=result.dtype, domain=domain)
-                self._learn(old, new)
+            if isinstance(old, TensorView):
+                outputs.append(self._tensor(old, result))
             else:
-                new = old
-            self._new[old] = new
-            outputs.append(new)
+                self._new[old] = old
+                outputs.append(old)
         return Expr(op=expr.op, inputs=inputs, outputs=tuple(outputs), attrs=tuple(attrs.items()))
 
-    def _learn(self, old: TensorView, new: Val) -> None:
-        if isinstance(new, TensorView):
-            for before, after in zip(old.extents, new.extents, strict=True):
-                if isinstance(before, Scalar) and isinstance(after, int):
-                    self._sizes.setdefault(before.name, after)
+    def _tensor(self, old: TensorView, result: Result) -> TensorView:
+        order, domain = self._orders.get(old.name), _domain_of(result)
+        if order is not None:
+            domain = replace(domain, allocation=order)
+        new = TensorView(name=old.name, dtype=result.dtype, domain=domain)
+        self._learn(old, new)
+        self._new[old] = new
+        return new
+
+    def _learn(self, old: TensorView, new: TensorView) -> None:
+        for before, after in zip(old.extents, new.extents, strict=True):
+            if isinstance(before, Scalar) and isinstance(after, int):
+                self._sizes.setdefault(before.name, after)
 
     def _fold(self, expr: Expr, inputs: list[Scalar], attrs: Mapping[str, AttrValue]) -> bool:
         """Compute scalar results as far as inputs are known; return whether the expression became constants."""
@@ -188,6 +229,12 @@ class _Concretizer:
             msg = f"a size depends on {value}, whose value is not given."
             raise InputError(msg)
         return int(number.real) if value.dtype.is_integral else number
+
+
+def _domain_of(result: Result) -> TensorDomain:
+    if result.domain is None:
+        raise TypeError(result)
+    return result.domain
 
 
 def _used(exprs: Sequence[Expr]) -> tuple[Expr, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from fuser_lab.arguments import shown
 from fuser_lab.dtypes import Category, DataType, Kind, narrowed, promote
 from fuser_lab.errors import DefinitionError, warn
-from fuser_lab.ir import IterDomain, IterType, Number, OpKind, Scalar, TensorDomain, TensorView, Val
+from fuser_lab.ir import Expr, IterDomain, IterType, Number, OpKind, Scalar, TensorDomain, TensorView, Val
 from fuser_lab.ir import term as t
 from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import check_range, element_type
@@ -24,6 +24,7 @@ from fuser_lab.ops.pointwise_calls import (
     unary_samples,
 )
 from fuser_lab.ops.registry import (
+    COPY,
     Array,
     Attrs,
     AxisFactory,
@@ -32,6 +33,7 @@ from fuser_lab.ops.registry import (
     Operand,
     Recorder,
     Result,
+    Step,
     joined_extent,
     register,
     same_extent,
@@ -311,6 +313,12 @@ def _infer_cast(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tup
     return (Result(dtype, pointwise_domain("cast", inputs, axes)),)
 
 
+def _built_cast(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
+    """Return a copy for a cast to the tensor's dtype (csrc/ops/arith.cpp:28-31)."""
+    del recorded
+    return COPY if bound.out.dtype is bound.inputs[0].dtype else None
+
+
 def _reference_cast(x: Array, *, dtype: DataType) -> Array:
     if np.iscomplexobj(x) and not dtype.is_complex and dtype is not DataType.Bool:
         x = x.real
@@ -324,6 +332,7 @@ CAST = register(
         frontend=_cast,
         infer=_infer_cast,
         reference=_reference_cast,
+        builds=_built_cast,
         scalar=lambda x, *, dtype: t.cast(x, dtype),
         doc="x converted to dtype; narrowing floats round to nearest even, complex numbers lose their imaginary part.",
         samples=CAST_SAMPLES,

@@ -135,6 +135,19 @@ Reference = Callable[..., Array | tuple[Array, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One op on the tensor that the step before it made; ``suffix`` names its result if another step follows."""
+
+    op: str
+    suffix: str = ""
+    attrs: tuple[tuple[str, AttrValue], ...] = ()
+
+
+COPY = (Step(op="set"),)
+Builds = Callable[[Expr, Expr], tuple[Step, ...] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpDef:
     """The full record of one op.
 
@@ -148,7 +161,9 @@ class OpDef:
     without it, ``reference`` evaluates copies. ``into(torch, out, *tensors, **attrs)`` writes the result into a tensor
     and returns whether torch can do that for these operands; without it, the result is copied. ``axes(expr, result)``
     gives, for each tensor operand, the pairs (position in its axes, position in the root axes of that result) that are
-    one axis; without it operands and result correspond position by position. ``samples`` are legal calls and
+    one axis; without it operands and result correspond position by position. ``builds(recorded, bound)`` gives, for a
+    call as it was recorded and with known sizes, the steps from its first operand that nvFuser's builder makes instead:
+    none if it returns the operand; None if it makes the op itself. ``samples`` are legal calls and
     ``misuses`` illegal ones: tests and tables are generated from them.
     """
 
@@ -165,6 +180,7 @@ class OpDef:
     library: Callable[..., Any] | None = None
     into: Callable[..., bool] | None = None
     axes: AxisRule | None = None
+    builds: Builds | None = None
     samples: tuple[Sample, ...] = ()
     misuses: tuple[Misuse, ...] = ()
     positional_only: bool = False

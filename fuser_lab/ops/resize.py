@@ -9,6 +9,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import (
     DomainTransform,
+    Expr,
     Extent,
     IterDomain,
     IterType,
@@ -24,6 +25,7 @@ from fuser_lab.ir.term import Term
 from fuser_lab.ops.arguments import flag, whole
 from fuser_lab.ops.promotion import convert
 from fuser_lab.ops.registry import (
+    COPY,
     OPS,
     Arg,
     Array,
@@ -36,6 +38,7 @@ from fuser_lab.ops.registry import (
     Recorder,
     Result,
     Sample,
+    Step,
     known_ints,
     register,
     same_extent,
@@ -202,6 +205,14 @@ def _amounts_before_binding(extent: Extent, start: Extent, end: Extent, axes: Ax
     return (-start if isinstance(start, int) else axes.symbol()), axes.symbol()
 
 
+def _built_slice(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
+    """Return a copy for a slice that the definition says is the whole tensor (csrc/ops/alias.cpp:933-965)."""
+    del bound
+    tensor = tensor_at(recorded.inputs)
+    starts, ends = _entries(recorded.attr("start_indices")), _entries(recorded.attr("end_indices"))
+    return COPY if all(_is_whole_axis(tensor, starts, ends, axis) for axis in range(tensor.ndim)) else None
+
+
 def _reference_slice(
     x: Array, *, start_indices: tuple[int, ...], end_indices: tuple[int, ...], manual_normalization: bool,
 ) -> Array:
@@ -222,6 +233,7 @@ SLICE = register(
         infer=_infer_slice,
         reference=_reference_slice,
         element=_element_slice,
+        builds=_built_slice,
         samples=(
             Sample("fd.ops.slice(a, [1, 0], [3, 2])"),
             Sample(
@@ -325,6 +337,12 @@ def _infer_pad(inputs: tuple[Val, ...], attrs: Attrs, axes: AxisFactory) -> tupl
     return (Result(tensor.dtype, _resize_domain(tensor, amounts, axes)),)
 
 
+def _built_pad(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
+    """Return a copy for a pad whose widths the definition says are 0 (csrc/ops/alias.cpp:589-615)."""
+    del bound
+    return COPY if all(width == 0 for width in _entries(recorded.attr("pad_widths"))) else None
+
+
 def _reference_pad(x: Array, fill: Array, *, pad_widths: tuple[int, ...]) -> Array:
     amounts = [(0, 0)] * x.ndim
     for pair in range(len(pad_widths) // 2):
@@ -369,6 +387,7 @@ PAD = register(
         infer=_infer_pad,
         reference=_reference_pad,
         element=_element_pad,
+        builds=_built_pad,
         samples=(
             Sample("fd.ops.pad(a, [1, 2])"),
             Sample("fd.ops.pad(a, pad_widths=[0, 1, 2, 0], value=2.5)"),

@@ -9,6 +9,7 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
 from fuser_lab.ir import (
     DomainTransform,
+    Expr,
     Extent,
     IterDomain,
     IterType,
@@ -36,6 +37,7 @@ from fuser_lab.ops.registry import (
     Recorder,
     Result,
     Sample,
+    Step,
     known_ints,
     linear_index,
     register,
@@ -304,6 +306,68 @@ def _rearranged(
     return [*made, current]
 
 
+def _built_reshape(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
+    """Return the squeeze, the reshape and the broadcast of which nvFuser makes a reshape; none if the sizes are equal.
+
+    nvFuser's walk (csrc/transform_view.cpp:501-660, 969-990): broadcast axes of the operand that meet no size 1 are
+    squeezed, and sizes 1 that meet no axis are broadcast; only other axes are merged and split.
+    """
+    del recorded
+    tensor, new = tensor_at(bound.inputs), bound.out.shape
+    if 0 in tensor.shape:
+        return None
+    squeezed, added, is_changed = _sorted_ones(tensor.domain.axes, new)
+    flags = tuple(position in added for position in range(len(new)))
+    steps = []
+    if squeezed:
+        steps.append(Step(op="squeeze", suffix="squeezed", attrs=(("dims", squeezed), ("squeeze_expanded", False))))
+    if is_changed:
+        sizes = tuple(n for n, is_new in zip(new, flags, strict=True) if not is_new)
+        steps.append(Step(op="reshape", suffix="reshaped", attrs=(("new_shape", sizes),)))
+    if added:
+        steps.append(Step(op="broadcast", attrs=(("is_broadcast_dim", flags),)))
+    return None if is_changed and len(steps) == 1 else tuple(steps)
+
+
+def _sorted_ones(axes: Sequence[IterDomain], new: tuple[int, ...]) -> tuple[tuple[int, ...], set[int], bool]:
+    """Return the positions of squeezed axes and of broadcast sizes, and whether axes are merged or split between."""
+    old = [axis.visible_extent for axis in axes]
+    sizes = [n for n in old if isinstance(n, int)]
+    ones = [axis.is_broadcast and axis.expanded is None for axis in axes]
+    squeezed: list[int] = []
+    added: set[int] = set()
+    is_changed = False
+    left = right = 0
+    size = sizes[0] if sizes else 0
+    while left < len(sizes) or right < len(new):
+        following, target = left + 1, new[right] if right < len(new) else 0
+        more = following < len(sizes)
+        if more and sizes[following] == 1 and not ones[following] and (right + 1 >= len(new) or new[right + 1] != 1):
+            is_changed, left = True, following  # merged with an axis whose size is 1 only in this call
+            continue
+        if target == 1 and size != 1:
+            added.add(right)
+            right += 1
+            continue
+        if target and size == target:
+            left, right = following, right + 1
+        elif size == 1 and ones[left]:
+            squeezed.append(left)
+            left = following
+        elif more and ones[following]:
+            squeezed.append(following)
+            left = following
+            continue
+        elif target and size % target == 0:
+            is_changed, size, right = True, size // target, right + 1
+            continue
+        else:
+            is_changed, left, size = True, following, size * sizes[following]
+            continue
+        size = sizes[left] if left < len(sizes) else 0
+    return tuple(squeezed), added, is_changed
+
+
 def _element_reshape(e: Element) -> Term:
     source, out = tensor_at(e.inputs), e.out
     return e.read(0, _map_index(source.shape, out.shape, e.index))
@@ -338,6 +402,7 @@ RESHAPE = register(
         infer=_infer_reshape,
         reference=lambda x, *, new_shape: np.reshape(x, new_shape),
         element=_element_reshape,
+        builds=_built_reshape,
         samples=(
             Sample("fd.ops.reshape(a, [12])"),
             Sample("fd.ops.reshape(a, new_shape=[2, -1])"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fuser_lab.ir import Expr, Fusion, TensorView, Val
+from fuser_lab.ir import AttrValue, Expr, Fusion, Merge, Split, TensorView, Val
 from fuser_lab.ir.domain import Resize
 from fuser_lab.passes.base import Pass
 from fuser_lab.passes.cat_parts import cat_axis, cat_sources
@@ -16,7 +16,11 @@ from fuser_lab.passes.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveSplitCat(Pass):
-    """``cat([slice(x, first), slice(x, rest)]) -> x``; permutations in between are applied once, to all of ``x``."""
+    """``cat([slice(x, first), slice(x, rest)]) -> set(x)``; views in between are applied once, to all of ``x``.
+
+    Views are permutations, copies and reshapes. A reshape may merge the axis that is joined with others inside it, but
+    may not split it.
+    """
 
     name: ClassVar[str] = "move_split_cat"
     nvfuser: ClassVar[str] = "MoveSplitCat"
@@ -27,41 +31,83 @@ class MoveSplitCat(Pass):
         if not found:
             return fusion
         writer = Rewriter(fusion)
-        outputs = set(fusion.outputs)
         for expr in fusion.exprs:
             if expr not in found:
                 writer.keep(expr)
                 continue
             source, between = found[expr]
-            _joined(writer, expr.out, writer.tensor(source), between, is_output=expr.out in outputs)
+            value = writer.tensor(source)
+            for op, attrs in between:
+                value = writer.emit(writer.new_name(expr.name, _SUFFIXES[op]), op, value, **attrs)
+            writer.remake(expr.out, "set", value)
         return writer.fusion_of()
 
 
-Permutations = tuple[tuple[int, ...], ...]
+_SUFFIXES = {"permute": "permuted", "reshape": "reshaped", "set": "copied"}
+Steps = tuple[tuple[str, dict[str, AttrValue]], ...]
 
 
-def _whole(cat: Expr, makers: Mapping[Val, Expr]) -> tuple[TensorView, Permutations] | None:
-    """Return the tensor whose slices a cat joins, and the permutations between slice and cat, in order."""
+def _whole(cat: Expr, makers: Mapping[Val, Expr]) -> tuple[TensorView, Steps] | None:
+    """Return the tensor whose slices a cat joins, and the views between slice and cat, for the whole tensor, in order.
+
+    All operands are followed upwards together (csrc/preseg_passes/move_split_cat.cpp:337-422), and with them the joined
+    axis (lines 278-328, the cases of Split and Merge).
+    """
     if cat.op.name != "cat":
         return None
-    parts = cat_sources(cat, makers)
-    dim = cat_axis(cat)
-    between: list[tuple[int, ...]] = []
+    parts, dim = cat_sources(cat, makers), cat_axis(cat)
+    between: list[tuple[str, dict[str, AttrValue]]] = []
     while parts:
         exprs = [makers.get(part) for part in parts]
         made = [expr for expr in exprs if expr is not None]
         if len(made) != len(exprs) or len({expr.op.name for expr in made}) != 1:
             return None
-        if made[0].op.name == "slice":
+        op = made[0].op.name
+        if op == "slice":
             source = made[0].tensor_inputs[0]
             return (source, tuple(reversed(between))) if _is_split(source, parts, made, dim) else None
-        if made[0].op.name != "permute" or len({expr.attrs for expr in made}) != 1:
+        if op == "reshape":
+            before = _before_reshape(parts[0], dim)
+            if before is None or len({_form(part) for part in parts}) != 1:
+                return None
+            sizes = list(parts[0].shape)
+            sizes[dim] = sum(part.shape[dim] for part in parts)
+            between.append((op, {"new_shape": tuple(sizes)}))
+            dim = before
+        elif op in {"permute", "set"} and len({expr.attrs for expr in made}) == 1:
+            between.append((op, dict(made[0].attrs)))
+            dim = made[0].ints("dims")[dim] if op == "permute" else dim
+        else:
             return None
-        order = made[0].ints("dims")
-        between.append(order)
-        dim = order[dim]
         parts = tuple(expr.tensor_inputs[0] for expr in made)
     return None
+
+
+def _form(tensor: TensorView) -> tuple[tuple[object, ...], ...]:
+    """Return a key that is equal for reshapes that merge the same axes, and split off the same sizes."""
+    domain = tensor.domain
+    number = {axis: place for place, axis in enumerate(domain.root_or_logical)}
+    steps: list[tuple[object, ...]] = []
+    for step in domain.transforms:
+        if isinstance(step, Merge):
+            steps.append(("merge", number[step.outer], number[step.inner]))
+            number[step.result] = len(number)
+        elif isinstance(step, Split):
+            steps.append(("split", number[step.source], step.outer.extent))
+            number[step.outer], number[step.inner] = len(number), len(number) + 1
+    return (*steps, tuple(number.get(axis, -1) for axis in domain.axes))
+
+
+def _before_reshape(tensor: TensorView, dim: int) -> int | None:
+    """Return the operand's axis that a reshaped axis is, or is merged from as the outermost; None if it is split.
+
+    A reshape in nvFuser splits off an outer part of a known size, which is another one for the joined tensor.
+    """
+    merged = {step.result: step for step in tensor.domain.transforms if isinstance(step, Merge)}
+    axis, places = tensor.domain.axes[dim], tensor.domain.root_or_logical
+    while axis in merged:
+        axis = merged[axis].outer
+    return places.index(axis) if axis in places else None
 
 
 def _is_split(source: TensorView, parts: Sequence[TensorView], slices: Sequence[Expr], dim: int) -> bool:
@@ -75,16 +121,3 @@ def _is_split(source: TensorView, parts: Sequence[TensorView], slices: Sequence[
             return False
         place += part.shape[dim]
     return place == source.shape[dim]
-
-
-def _joined(
-    writer: Rewriter, out: TensorView, source: TensorView, between: Permutations, *, is_output: bool,
-) -> None:
-    for order in between[:-1]:
-        source = writer.emit(writer.new_name(out.name, "permuted"), "permute", source, dims=order)
-    if between:
-        writer.remake(out, "permute", source, dims=between[-1])
-    elif is_output:
-        writer.remake(out, "set", source)
-    else:
-        writer.replace(out, source)

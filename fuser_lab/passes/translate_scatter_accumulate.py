@@ -20,9 +20,9 @@ from fuser_lab.passes.rewriter import Rewriter
 class TranslateScatterAccumulate(Pass):
     """``sum(scatter(zeros, i, x, dim)) -> scatter_add(zeros, i, x)``, which never stores the rows of zeros.
 
-    An example is counting the tokens of each expert: each row of the index names one position, and the sum runs over
-    all axes except ``dim`` and is of integers. Casts to wider integers may lie between the two. The scattered tensor
-    has no other reader.
+    An example is counting the tokens of each expert: the tensors have two axes, each row of the index names one
+    position, and the sum runs over the other axis and is of integers. A cast of Int32 to Int may lie between the two.
+    The zeros and the scattered tensor have no other reader.
     """
 
     name: ClassVar[str] = "translate_scatter_accumulate"
@@ -43,38 +43,38 @@ class TranslateScatterAccumulate(Pass):
 
 
 def _scattered(total: Expr, fusion: Fusion) -> Expr | None:
-    """Return the scatter whose result is summed, or None."""
+    """Return the scatter whose result is summed, or None.
+
+    As nvFuser looks from a scatter to its sum (csrc/preseg_passes/translate_scatter_accumulate.cpp:28-182): two axes,
+    zeros that nothing else reads, and between the two at most the cast of Int32 to Int.
+    """
     if total.op.name != "sum" or not total.out.dtype.is_integral:
         return None
     scatter = _only_maker(total.tensor_inputs[0], fusion)
-    while scatter is not None and _is_widening(scatter):
+    if scatter is not None and _is_widening(scatter):
         scatter = _only_maker(scatter.tensor_inputs[0], fusion)
-    if scatter is None or scatter.op.name != "scatter" or not _is_whole(scatter.out):
+    if scatter is None or scatter.op.name != "scatter":
         return None
     dim, index, target = indexed_axis(dict(scatter.attrs)), scatter.tensor_inputs[1], scatter.tensor_inputs[0]
-    others = tuple(axis for axis in range(target.ndim) if axis != dim)
-    one_each = target.ndim > 1 and index.shape[dim] == 1
-    if not one_each or total.ints("dims") != others or not _is_zeros(target, fusion):
+    if target.ndim != _AXES or index.shape[dim] != 1 or total.ints("dims") != (1 - dim,):
+        return None
+    if not _is_zeros(target, fusion) or len(fusion.users[target]) > 1:
         return None
     source = scatter.inputs[2]
     exact = source.shape == index.shape if isinstance(source, TensorView) else _number(source) is not None
     return scatter if exact else None
 
 
+_AXES = 2  # of a scattered tensor, in nvFuser (line 38)
+
+
 def _only_maker(value: TensorView, fusion: Fusion) -> Expr | None:
     return None if value in fusion.outputs or len(fusion.users[value]) != 1 else fusion.producers.get(value)
 
 
-def _is_whole(value: Val) -> bool:
-    return value.dtype.is_integral or value.dtype is DataType.Bool
-
-
 def _is_widening(expr: Expr) -> bool:
-    """Whether an expression casts integers to a type that represents all of them."""
-    if expr.op.name != "cast" or not expr.tensor_inputs or not _is_whole(expr.inputs[0]):
-        return False
-    source, target = expr.inputs[0].dtype, expr.out.dtype
-    return target is DataType.Int and source in {DataType.Bool, DataType.Int32, DataType.Int}
+    """Whether an expression is the cast that a sum of Int32 begins with."""
+    return expr.op.name == "cast" and expr.inputs[0].dtype is DataType.Int32 and expr.out.dtype is DataType.Int
 
 
 def _is_zeros(tensor: TensorView, fusion: Fusion) -> bool:

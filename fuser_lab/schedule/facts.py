@@ -1,5 +1,6 @@
 """Facts about a candidate for schedulers, each computed when it is first needed."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
@@ -8,6 +9,7 @@ from fuser_lab.analysis.aliasing import first_not_view
 from fuser_lab.analysis.coverage import Coverage, Neighbourhoods, conflicting_reshapes, cyclic_reshape
 from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, Link, exact_map
 from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow, ReductionPattern, patterns
+from fuser_lab.analysis.spanning_tree import Tree, lost_axis
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, reason
 from fuser_lab.ir import Expr, OpKind, TensorView
@@ -19,7 +21,7 @@ Refusal = tuple[Reason, tuple[str, ...]]
 # Facts that do not depend on rules and are the same whichever rules are lifted.
 _INDEPENDENT = (
     "inputs", "exact", "patterns", "flow", "buffers", "not_view", "inexact_gather", "gather", "indexed", "index_input",
-    "indexed_before_reduction", "indexed_innermost", "unique_broadcasts", "reference", "pattern_mismatch",
+    "indexed_before_reduction", "indexed_innermost", "unique_broadcasts", "reference", "lost_axis", "pattern_mismatch",
     "expanded_after", "inner_groups", "transposed", "neighbourhoods",
 )
 
@@ -311,7 +313,7 @@ class CandidateFacts:
         return why or (reason(ReasonCode.NO_OUTPUT), self.names)
 
     def _cannot_lead(self, reference: TensorView, concrete: dict[str, tuple[int, ...]]) -> Refusal | None:
-        coverage = Coverage(self.exact, concrete[reference.name], through_resize=True)
+        coverage = Coverage(self.exact, self.exact.classes.get(reference.name, ()), through_resize=True)
         for output in self.outputs:
             missing = coverage.missing(concrete[output.name])
             if missing is not None:
@@ -321,6 +323,47 @@ class CandidateFacts:
             if missing is not None:
                 return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, reference.name), self.names
         return None
+
+    @cached_property
+    def lost_axis(self) -> Refusal | None:
+        """Why the loops of the reference do not arrive at all axes, or None (nvFuser: hasReferenceTensorView).
+
+        The reference is the first of the outputs that can lead with the most axes, broadcast axes included (csrc/
+        scheduler/tools/domain_map.cpp:450-467). An axis is lost only behind a broadcast that the loops may enter from
+        its operand, so most fusions need no walk.
+        """
+        reference = self.reference
+        if not isinstance(reference, TensorView) or not self._may_lose_axes():
+            return None
+        concrete = {tv.name: self.exact.concrete(tv) for tv in (*self.outputs, *self.inputs)}
+        for output in self.outputs:
+            if output.ndim > reference.ndim and self._cannot_lead(output, concrete) is None:
+                reference = output
+        lost = lost_axis(self.links, Tree(self.links, reference))
+        if lost is None:
+            return None
+        why = reason(
+            ReasonCode.AXIS_LOST, reference=reference.name, tensor=lost.tensor, through=lost.through,
+            extent=lost.extent,
+        )
+        return why, self.names
+
+    def _may_lose_axes(self) -> bool:
+        """Whether a broadcast axis that meets others is made of what is read twice, or is squeezed."""
+        met = self.exact.concretized
+        if not met:
+            return False
+        uses = Counter(name for link in self.links for name in dict.fromkeys(link.operands))
+        entered: set[str] = set()  # tensors that are read twice, and all that are computed from them
+        for link in self.links:
+            if any(uses[name] > 1 or name in entered for name in link.operands):
+                entered.add(link.name)
+            classes = self.exact.classes
+            if link.kind is OpKind.SQUEEZE and not met.keys().isdisjoint(classes[link.operands[0]]):
+                return True
+            if link.kind is OpKind.BROADCAST and link.name in entered and not met.keys().isdisjoint(classes[link.name]):
+                return True
+        return False
 
     @cached_property
     def resize_between_outputs(self) -> Refusal | None:

@@ -14,7 +14,7 @@ from fuser_lab.schedule.gate import common_gate
 
 @dataclass(frozen=True, slots=True)
 class PointWise(Heuristics):
-    """Accepts candidates without reductions, one output of which has the axes of all inputs and outputs."""
+    """Accepts candidates without reductions, one output of which has loops that reach all axes of all tensors."""
 
     type: SchedulerType = SchedulerType.POINTWISE
 
@@ -27,7 +27,10 @@ class PointWise(Heuristics):
         if refusal is not None:
             return refused(self.type, refusal)
         reference = facts.reference
-        return accept(self.type) if isinstance(reference, TensorView) else refused(self.type, reference)
+        if not isinstance(reference, TensorView):
+            return refused(self.type, reference)
+        lost = facts.first_broken((facts.lost_axis,))
+        return accept(self.type) if lost is None else refused(self.type, lost)
 
 
 def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:

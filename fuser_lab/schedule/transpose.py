@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from fuser_lab.analysis.spanning_tree import Hop, Tree
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.ir import TensorView
+from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal, Transposed
 from fuser_lab.schedule.gate import common_gate
@@ -62,6 +63,12 @@ class Transpose(Heuristics):
                 self.type, ReasonCode.TRANSPOSE_SMALL_RESHAPED, tensor=facts.reshape.name, first=sides[0],
                 second=sides[1], side=SIDE,
             )
+        behind = _reshape_behind(facts, first)
+        if behind is not None:
+            return no(
+                self.type, ReasonCode.TRANSPOSE_RESHAPED_BEHIND, reference=first.name, operand=behind.start,
+                tensor=behind.end,
+            )
         return accept(self.type, reason(ReasonCode.TRANSPOSED_IN_TILES, first=first.name, second=second.name))
 
 
@@ -70,3 +77,14 @@ def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
     yield facts.index_input
     yield facts.indexed_innermost
     yield facts.unique_broadcasts
+
+
+def _reshape_behind(facts: CandidateFacts, reference: TensorView) -> Hop | None:
+    """Return the step from an operand to a reshape on the way from a tensor to all others, or None.
+
+    nvFuser's TransposeViewPropagator (csrc/scheduler/transpose.cpp:109-137, 352-376).
+    """
+    if facts.reshape is None:
+        return None
+    hops = Tree(facts.links, reference).hops
+    return next((hop for hop in hops if hop.down and hop.link.kind is OpKind.RESHAPE), None)

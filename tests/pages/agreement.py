@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fuser_lab.cost.reasons import ReasonCode
+from tests.pages.builders import table
 from tests.pages.rules import RULES, Rule
 from tests.unit.segmentation.test_known_answers import CASES, holds, segmented
 
@@ -449,6 +450,15 @@ def page() -> str:
         "| applies to | rule | nvFuser | fuser_lab | shown by | asserted by |",
         "|---|---|---|---|---|---|",
         *rows(),
+        "",
+        "## What op builders return",
+        "",
+        "A definition keeps the calls as they were written. When sizes are known, a call that does less than its name",
+        "says becomes what nvFuser's builder returns. Each call below reads `x`, the result of an op; the second",
+        "column says what is special about the call or the tensor. The last one is what the fusion has, with the",
+        "reason if this differs.",
+        "",
+        *table(),
         "",
         "## Definitions",
         "",

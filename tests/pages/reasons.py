@@ -316,6 +316,15 @@ EXAMPLES: dict[ReasonCode, Example] = {
         options={"disabled_passes": frozenset({"remove_empty"})},
         remedy="compute the part that reads the other axes in a separate fusion.",
     ),
+    R.AXIS_LOST: Example(
+        source=(
+            "a, b = tensor(8), tensor(16)\n"
+            "for op in (ops.mul, ops.add):\n"
+            "    rows = ops.broadcast(a, is_broadcast_dim=[False, True])\n"
+            "    fd.add_output(op(rows, ops.broadcast(b, is_broadcast_dim=[True, False])))"
+        ),
+        remedy="broadcast once, and use the result for both.",
+    ),
     R.RESHAPE_MIXES: Example(
         source=(
             "x = ops.reshape(ops.add(tensor(6, 4), 1.0), new_shape=[8, 3])\nfd.add_output(ops.sum(x, dims=[1]))"
@@ -476,6 +485,14 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "fd.add_output(ops.neg(ops.reshape(x, new_shape=[64 * 512, 16])))"
         ),
         remedy="reshape outside the fusion so that small axes can be merged with others into a tile.",
+    ),
+    R.TRANSPOSE_RESHAPED_BEHIND: Example(
+        source=(
+            "x = ops.add(tensor(64, 4096), tensor(64, 4096))\n"
+            "fd.add_output(ops.neg(ops.permute(ops.reshape(x, new_shape=[64, 64, 64]), dims=[0, 2, 1])))"
+        ),
+        options={"disabled_passes": frozenset({"mark_aliases_prepare", "allocation_domain"})},
+        remedy="reshape the inputs instead, or outside the fusion.",
     ),
     R.TRANSPOSED_IN_TILES: Example(
         source="fd.add_output(ops.add(ops.permute(tensor(512, 512), dims=[1, 0]), tensor(512, 512)))", remedy=TAKEN,

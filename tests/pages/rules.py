@@ -468,6 +468,75 @@ for begin, end, heads in ((0, 8, 2), (8, 12, 1), (12, 16, 1)):
     fd.add_output(ops.mul(ops.permute(part, [0, 2, 1, 3]), 2.0))""": "pointwise",
         },
     ),
+    Rule(
+        of="pointwise", nvfuser=COVERED, ours=f"{COVERAGE}.Coverage",
+        text="An axis that is made of a broadcast axis by padding counts as the axis that the broadcast axis meets.",
+        asserted="test_pointwise.cpp: PointwiseTest.DomainMapPad1",
+        shows={
+            """
+x, y = tensor(1, 5), tensor(2, 3, 4, 1)
+fd.add_output(ops.add(ops.broadcast(x, [True, True, False, False]), y))
+fd.add_output(ops.neg(ops.pad(x, [0, 0, 4, 4])))""": "pointwise",
+            """
+x, y = tensor(1, 5), tensor(7, 1, 5)
+fd.add_output(ops.add(ops.broadcast(x, [True, False, False]), y))
+fd.add_output(ops.neg(ops.reshape(ops.pad(x, [0, 0, 4, 4]), [45])))""": "pointwise",
+            """
+x, y = tensor(5, 1), tensor(5, 7)
+fd.add_output(ops.neg(y))
+fd.add_output(ops.mul(ops.pad(x, [2, 4]), tensor(5, 1)))""": "pointwise, pointwise",
+        },
+    ),
+    Rule(
+        of="presegmentation", nvfuser="csrc/preseg_passes/move_split_cat.cpp: findPairingSplit",
+        ours="fuser_lab.passes.move_split_cat.MoveSplitCat",
+        text="Slices that are joined again after equal reshapes are not cut, unless the joined axis is split.",
+        asserted="test_move_split_cat.cpp: MoveSplitCatTest.Cancellable_ReshapeInBetween, OuterSplit",
+        shows={
+            """
+x = tensor(4, 10)
+parts = [ops.reshape(ops.slice(x, [0, a], [4, b]), [2, 2, b - a]) for a, b in ((0, 2), (2, 5), (5, 10))]
+fd.add_output(ops.cat(parts, 2))""": "expr_eval",
+            """
+x = tensor(4, 6)
+parts = [ops.reshape(ops.slice(x, [a, 0], [a + 2, 6]), [4, 3]) for a in (0, 2)]
+fd.add_output(ops.cat(parts, 0))""": "resize",
+        },
+    ),
+    Rule(
+        of="pointwise", nvfuser="csrc/scheduler/pointwise.cpp: CoveredDomainPropagator, hasReferenceTensorView",
+        ours="fuser_lab.analysis.spanning_tree.lost_axis",
+        text="No axis is lost and added again on the way of the loops to the other tensors.",
+        shows={
+            """
+a, b = tensor(8), tensor(16)
+for op in (ops.mul, ops.add):
+    rows, columns = ops.broadcast(a, [False, True]), ops.broadcast(b, [True, False])
+    fd.add_output(op(rows, columns))""": "pointwise, pointwise",
+            """
+a, b = tensor(8), tensor(16)
+rows, columns = ops.broadcast(a, [False, True]), ops.broadcast(b, [True, False])
+fd.add_output(ops.mul(rows, columns))
+fd.add_output(ops.add(rows, columns))""": "pointwise",
+            """
+a, x = tensor(8), tensor(8, 16)
+for op in (ops.mul, ops.add):
+    fd.add_output(op(ops.broadcast(a, [False, True]), x))""": "pointwise",
+        },
+    ),
+    Rule(
+        of="transpose", nvfuser="csrc/scheduler/transpose.cpp: getTransposeRuntimeRejectReason",
+        ours="fuser_lab.schedule.transpose.Transpose", options=UNMARKED, values=False,
+        text="No reshape is downstream of the reference, the first tensor of the larger group.",
+        shows={
+            """
+x = ops.add(tensor(64, 4096), tensor(64, 4096))
+fd.add_output(ops.neg(ops.permute(ops.reshape(x, [64, 64, 64]), [0, 2, 1])))""": "pointwise",
+            """
+x = ops.neg(tensor(64, 4096))
+fd.add_output(ops.neg(ops.permute(ops.reshape(x, [64, 64, 64]), [0, 2, 1])))""": "transpose",
+        },
+    ),
 )
 
 # Intended differences, listed in docs/design.md: definitions, their schedulers in fuser_lab, and options.

@@ -307,12 +307,12 @@ def test_what_no_segment_moves_is_not_in_the_ideal_bytes():
 def test_a_chain_that_a_reader_cannot_recompute_is_stored():
     # The reshape, a view, drops an axis whose size only the input determines: no kernel computes the cast with it.
     with FusionDefinition() as fd:
-        x = fd.define_tensor([5, -1], False, DataType.Bool)
+        x = fd.define_tensor([5, -1], False, DataType.Char)
         y = fd.define_tensor([1, 5], False, DataType.BFloat16)
         flat = fd.ops.reshape(fd.ops.cast(x, DataType.Bool), [5])
         fd.add_output(fd.ops.le(flat, fd.ops.argsort(y, 1, False, True)))
         fd.add_output(fd.ops.sub(y, fd.ops.max(y, [1], True)))
-    inputs = [np.ones((5, 1), np.bool_), np.ones((1, 5), DataType.BFloat16.numpy)]
+    inputs = [np.ones((5, 1), np.int8), np.ones((1, 5), DataType.BFloat16.numpy)]
     plan = fl.segment(fd, inputs)
     assert "T2" in plan.segmented.recomputed
     plan = plan.cut("T3")

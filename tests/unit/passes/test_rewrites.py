@@ -1,5 +1,7 @@
 """Each pass on small fusions: the lines before and after, and what it must not change."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -196,12 +198,76 @@ def split_and_joined(*, order=(0, 1), end=6, output=True):
 
 def test_what_was_taken_apart_is_the_tensor():
     assert ops(after("move_split_cat", split_and_joined())) == ["T1 sin", "T6 set"]
-    assert ops(after("move_split_cat", split_and_joined(output=False))) == ["T1 sin", "T7 cos"]
+    assert ops(after("move_split_cat", split_and_joined(output=False))) == ["T1 sin", "T6 set", "T7 cos"]
 
 
 @pytest.mark.parametrize("given_", [{"order": (1, 0)}, {"end": 5}, {"order": (0, 0)}, {"order": (0,)}])
 def test_what_is_joined_otherwise_stays(given_):
     assert untouched("move_split_cat", split_and_joined(**given_))
+
+
+def reshaped_and_joined(shape, cuts, axis, views, joined):
+    """Return a definition that cuts a tensor, applies views to each part, and joins the parts."""
+    def body(fd):
+        x = fd.define_tensor(list(shape))
+        parts = []
+        for place, (start, end) in enumerate(pairwise(cuts)):
+            starts, ends = [0] * len(shape), list(shape)
+            starts[axis], ends[axis] = start, end
+            part = fd.ops.slice(x, starts, ends)
+            for op, arguments in views:
+                more = (arguments[place],) if op == "reshape" else (arguments,) if arguments else ()
+                part = getattr(fd.ops, op)(part, *more)
+            parts.append(part)
+        fd.add_output(fd.ops.neg(fd.ops.cat(parts, joined)))
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [  # the first four as in nvFuser's tests of the pass (tests/cpp/test_move_split_cat.cpp:357-520)
+        (
+            reshaped_and_joined((4, 10), (0, 2, 5, 10), 1, [("reshape", [(2, 2, n) for n in (2, 3, 5)])], 2),
+            ["reshape", "set"],
+        ),
+        (
+            reshaped_and_joined(
+                (6, 10), (0, 2, 5, 10), 1,
+                [("reshape", [(2, 3, n) for n in (2, 3, 5)]), ("permute", (1, 0, 2))], 2,
+            ),
+            ["reshape", "permute", "set"],
+        ),
+        (
+            reshaped_and_joined(
+                (2, 9, 5, 4), (0, 3, 6, 9), 1, [("permute", (0, 2, 1, 3)), ("reshape", [(2, 5, 12)] * 3)], 2,
+            ),
+            ["permute", "reshape", "set"],
+        ),
+        (reshaped_and_joined((6, 4), (0, 3, 6), 0, [("reshape", [(12,)] * 2)], 0), ["reshape", "set"]),
+        (reshaped_and_joined((6, 4), (0, 2, 6), 0, [("reshape", [(8,), (16,)])], 0), ["reshape", "set"]),
+        (reshaped_and_joined((4, 6), (0, 2, 6), 1, [("set", ())], 1), ["set", "set"]),
+    ],
+    ids=["axes before", "and permuted", "merged inside", "outermost", "unequal parts", "copies"],
+)
+def test_views_between_slices_and_cat_are_applied_once(body, left):
+    assert [e.op.name for e in after("move_split_cat", body).exprs] == [*left, "neg"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [  # the first two as in nvFuser's tests of the pass (tests/cpp/test_move_split_cat.cpp:300-515)
+        reshaped_and_joined((4, 6), (0, 2, 4), 0, [("reshape", [(4, 3)] * 2)], 0),
+        reshaped_and_joined((6, 4), (0, 3, 6), 0, [("reshape", [(6, 2)] * 2)], 1),
+        reshaped_and_joined((4, 6), (0, 3, 6), 1, [("reshape", [(12,)] * 2)], 0),
+        reshaped_and_joined((4, 12), (0, 6, 12), 1, [("reshape", [(4, 2, 3)] * 2)], 2),
+        reshaped_and_joined((4, 12), (0, 6, 12), 1, [("reshape", [(4, 2, 3)] * 2)], 1),
+        reshaped_and_joined((4, 6), (0, 3, 6), 1, [("neg", ())], 1),
+    ],
+    ids=["split after merge", "other axis", "merged outside", "inner part", "outer part", "computed"],
+)
+def test_views_that_change_the_joined_axis_stay(body):
+    assert untouched("move_split_cat", body)
 
 
 def test_slices_along_another_axis_stay():
