@@ -241,9 +241,30 @@ KNOWN = (
         code=R.SCATTER_SHARED,
     ),
     Known(
-        of="greedy", nvfuser="csrc/scheduler/greedy.cpp", ours="fuser_lab.schedule.greedy.Greedy",
-        text="A row fits into the registers and the shared memory of a block.",
+        of="greedy", nvfuser="csrc/scheduler/greedy.cpp: CompileTimeChecker::handle (362-386, 493-499)",
+        ours="fuser_lab.schedule.greedy.Greedy",
+        text="The axis of a sort or scan has a constant size, or is mapped to one that has.",
+        code=R.GREEDY_SYMBOLIC,
+    ),
+    Known(
+        of="greedy", nvfuser="csrc/scheduler/greedy.cpp: RunTimeChecker::checkDomainConstraints (718-779)",
+        ours="fuser_lab.schedule.greedy.Greedy",
+        text="The elements of a row fit into the registers of 1,024 threads: 45,056 of a scan of Float.",
         code=R.GREEDY_REGISTERS,
+    ),
+    Known(
+        of="greedy", nvfuser="csrc/scheduler/greedy.cpp: RunTimeChecker::checkDomainConstraints (744-755)",
+        ours="fuser_lab.schedule.greedy.Greedy",
+        text="The padded axes have at most 1,024 elements, one per thread.", code=R.GREEDY_LONG_PAD,
+    ),
+    Known(
+        of="greedy",
+        nvfuser=(
+            "csrc/scheduler/greedy.cpp: RunTimeChecker::checkSharedMemoryBufferUsage (781-805), "
+            "csrc/scheduler/tools/cub_utils.cpp"
+        ),
+        ours="fuser_lab.schedule.radix_sort.sort_bytes",
+        text="The storage of all instances of sorts together fits into 48 KiB.", code=R.GREEDY_SHARED_MEMORY,
     ),
     Known(
         of="segmenter", nvfuser=FINDER, ours="fuser_lab.segmentation.hints.refused_by_hint",
