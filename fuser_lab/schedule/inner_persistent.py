@@ -22,7 +22,7 @@ class InnerPersistent(Heuristics):
 
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
         pattern = facts.patterns[0]
-        size, kept = kept_bytes(facts.flow, keep_exp_up_to(device))
+        size, kept = kept_bytes(facts.flow, device.persistent_bytes, keep_exp_up_to(device))
         most = 1 if pattern.is_split else device.max_cluster  # clusters reduce only rows that are contiguous
         limit = device.persistent_bytes * most
         names = ", ".join(kept)

@@ -184,6 +184,24 @@ KNOWN = (
         case="norm_with_new_input_first", code=R.BROADCAST_ELSEWHERE,
     ),
     Known(
+        of="all persistent", nvfuser="csrc/scheduler/utils.cpp: getScopePersistenceFactors, persistentBufferSizeBit",
+        ours="fuser_lab.analysis.buffer_sizes.buffer_sizes",
+        text=(
+            "Buffers are alive from where they are computed to where they meet the reduction's result, whatever stands "
+            "between; the Float of a computed Half counts as Half."
+        ),
+        code=R.BUFFER_TOO_LARGE,
+    ),
+    Known(
+        of="all persistent", nvfuser="csrc/scheduler/normalization_utils.cpp: isProjectBufferToInputs (851-939)",
+        ours="fuser_lab.schedule.persistent.kept_bytes",
+        text=(
+            "Buffers are computed again from inputs that are smaller, unless there is a reshape; random numbers only "
+            "if the buffers do not fit."
+        ),
+        code=R.BUFFER_FITS,
+    ),
+    Known(
         of="inner_persistent", nvfuser="csrc/scheduler/normalization_inner.cpp",
         ours="fuser_lab.schedule.inner_persistent.InnerPersistent",
         text="The persistent rows fit into registers, or into clusters of blocks.",
