@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fuser_lab.analysis.symbolic_axes import SymbolicAxes
 from fuser_lab.arguments import takes
 from fuser_lab.cost.device import Device
+from fuser_lab.definition.binding import bind
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.cache import FusionCache
 from fuser_lab.definition.handles import Tensor
@@ -306,7 +308,8 @@ class FusionDefinition(Executable, FusionBuilder, public=True):
         if self._segmentation is None:
             self._segmentation = SegmentationState(self.fusion, self.state)
         described = [described_input(value) for value in flattened(inputs)]
-        oracle = registry(device_of(target), chosen)
+        symbolic = SymbolicAxes(definition=self.fusion, bound=bind(self.fusion, described).fusion)
+        oracle = registry(device_of(target), chosen, symbolic=symbolic)
         return self._segmentation.setup_segmentation(described, oracle, chosen, strategy)
 
     def build_segment(self, definition: "FusionDefinition", index: int) -> dict[int, int]:

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from fuser_lab.analysis.domain_map import ExactMap, Link
 from fuser_lab.ir import OpKind, TensorView
 
-RECOMPUTED_SLOWLY = frozenset({"exp", "exp2", "expm1", "sigmoid", "silu"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReductionPattern:
@@ -46,14 +44,12 @@ class ReductionPattern:
 class PersistentBuffer:
     """A tensor that must stay on chip while a reduction of it runs.
 
-    ``resolved_at`` names the expression that needs both the tensor and the reduction's result; ``bytes`` is the size
-    of one row, the part that one reduction traverses.
+    ``resolved_at`` names the last expression that needs both the tensor and the reduction's result.
     """
 
     tensor: TensorView
     reduction: str
     resolved_at: str
-    bytes: int
 
 
 class PartlyReduced(NamedTuple):
@@ -63,15 +59,6 @@ class PartlyReduced(NamedTuple):
     reduction: str
     present: int
     axes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Projection:
-    """Inputs that buffers can be recomputed from, and their bytes per row."""
-
-    inputs: tuple[TensorView, ...]
-    bytes: int
-    slow: bool  # whether recomputing needs an exponential
 
 
 def patterns(exact: ExactMap, links: Iterable[Link]) -> tuple[ReductionPattern, ...]:
@@ -199,7 +186,6 @@ class ReductionFlow:
                 first = self.names[(both & -both).bit_length() - 1] if old is None else old.reduction
                 found[name] = PersistentBuffer(
                     tensor=self._tensor(name, by_name), reduction=first, resolved_at=resolved,
-                    bytes=self._row_bytes(name, by_name),
                 )
                 continue
             maker = by_name.get(name)
@@ -216,54 +202,6 @@ class ReductionFlow:
         return next(
             tensor for link in self.links for tensor in link.tensors if tensor.name == name
         )
-
-    def _row_bytes(self, name: str, by_name: dict[str, Link]) -> int:
-        tensor = self._tensor(name, by_name)
-        numbers = self.exact.classes[name]
-        extents = (self.exact.extent[c] for c in numbers if c in self.reduced)
-        return prod(extents) * tensor.dtype.itemsize
-
-    def peak_bytes(self, buffers: Sequence[PersistentBuffer]) -> int:
-        """Return the most bytes of buffers that are alive at once, per row."""
-        order = {link.name: place for place, link in enumerate(self.links)}
-        events: list[tuple[int, int]] = []
-        for buffer in buffers:
-            # A buffer that ends where another one begins makes room for it.
-            events.append((2 * order.get(buffer.tensor.name, -1) + 1, buffer.bytes))
-            events.append((2 * order[buffer.resolved_at], -buffer.bytes))
-        alive = most = 0
-        for _, change in sorted(events):
-            alive += change
-            most = max(most, alive)
-        return most
-
-    def projection(self, buffers: Sequence[PersistentBuffer]) -> Projection | None:
-        """Return the inputs that all buffers can be recomputed from.
-
-        Return None if a view, random numbers or an input that cannot be kept prevent it.
-        """
-        by_name = {link.name: link for link in self.links}
-        inputs: dict[str, TensorView] = {}
-        slow = False
-        stack = [buffer.tensor.name for buffer in buffers]
-        seen = set(stack)
-        while stack:
-            name = stack.pop()
-            maker = by_name.get(name)
-            if maker is None:
-                if self.partly_reduced(name) is not None:
-                    return None
-                inputs[name] = self._tensor(name, by_name)
-                continue
-            if maker.kind in {OpKind.RESHAPE, OpKind.RESIZE, OpKind.INDEXING, OpKind.RANDOM, OpKind.REDUCTION}:
-                return None
-            slow = slow or maker.op in RECOMPUTED_SLOWLY
-            for operand in maker.operands:
-                if operand not in seen and self.has_reduced_axis(operand):
-                    seen.add(operand)
-                    stack.append(operand)
-        size = sum(self._row_bytes(name, by_name) for name in inputs)
-        return Projection(inputs=tuple(inputs.values()), bytes=size, slow=slow)
 
     def broadcasts_after(self) -> list[tuple[str, tuple[int, ...]]]:
         """Return broadcasts of values that depend on a reduction, with the classes of their new axes.

@@ -125,6 +125,8 @@ class ReasonCode(enum.Enum):
     GREEDY_MERGED = "greedy_merged"
     SCATTER_INEXACT = "scatter_inexact"
     SCATTER_SHARED = "scatter_shared"
+    GREEDY_SYMBOLIC = "greedy_symbolic"
+    GREEDY_LONG_PAD = "greedy_long_pad"
     GREEDY_REGISTERS = "greedy_registers"
     GREEDY_SHARED_MEMORY = "greedy_shared_memory"
     GREEDY_BLOCK = "greedy_block"
@@ -360,12 +362,20 @@ TEXTS: dict[ReasonCode, str] = {
         "differ"
     ),
     ReasonCode.SCATTER_SHARED: "{operand}, into which {tensor} scatters, is also used by {user}",
+    ReasonCode.GREEDY_SYMBOLIC: (
+        "{tensor} = {op} runs along axis {axis}, which has {extent} elements here, but the definition leaves its size "
+        "open: sorts and scans need a constant size"
+    ),
+    ReasonCode.GREEDY_LONG_PAD: (
+        "{tensor} = pad has {extent} elements along its padded axes, and each needs one of at most {limit} threads"
+    ),
     ReasonCode.GREEDY_REGISTERS: (
         "{tensor} = {op} along {extent} elements needs {registers} registers in each of {threads} threads; "
         "at most {limit} are available"
     ),
     ReasonCode.GREEDY_SHARED_MEMORY: (
-        "{tensor} = {op} along {extent} elements needs {bytes} bytes of shared memory; a block has {limit}"
+        "sorts ({instances} different in elements per thread or dtype; the longest is {tensor} = {op} along {extent} "
+        "elements) need {bytes} bytes of shared memory for {threads} threads; a block has {limit}"
     ),
     ReasonCode.GREEDY_BLOCK: (
         "{tensor} = {op} along {extent} elements: {threads} threads per block, {items} elements for each; {how}"
@@ -392,8 +402,9 @@ MONOTONE: frozenset[ReasonCode] = frozenset(
         ReasonCode.MATMUL_OFF,
         ReasonCode.SCATTER_INEXACT,
         ReasonCode.SCATTER_SHARED,
+        ReasonCode.GREEDY_SYMBOLIC,
+        ReasonCode.GREEDY_LONG_PAD,
         ReasonCode.GREEDY_REGISTERS,
-        ReasonCode.GREEDY_SHARED_MEMORY,
         ReasonCode.DISABLED,
     },
 )

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from fuser_lab.analysis.symbolic_axes import SymbolicAxes
 from fuser_lab.arguments import ANYTHING, FLAG, FUNCTION, TEXT, instance, listed, optional, shown, takes
 from fuser_lab.cost.device import DEFAULT, DEVICES, THIS_CPU, Device
 from fuser_lab.cost.verdict import SchedulerType
@@ -169,7 +170,9 @@ def segment(
         msg = f"segment: the options require compute capability {needed}, but target {device.name} has {has}."
         raise InputError(msg)
     asked = _default_schedulers(strategy) if schedulers is None else schedulers
-    oracle = registry(device, chosen, asked, kept_for(tuned))
+    oracle = registry(
+        device, chosen, asked, kept_for(tuned), SymbolicAxes(definition=definition, bound=bound.fusion),
+    )
     decisions = ShownLog() if log is None else log
     ran = tuple(passes)
     fusion = rewritten(bound.fusion, chosen, decisions, ran)
@@ -223,12 +226,13 @@ def _own_name(strategy: object) -> str:
 
 def registry(
     device: Device, options: SegmenterOptions, schedulers: Iterable[Scheduler] = SCHEDULERS, kept: Kept | None = None,
+    symbolic: SymbolicAxes | None = None,
 ) -> SchedulerRegistry:
     """Return the schedulers of a device that the options do not disable."""
     return SchedulerRegistry(
         device, frozenset(map(SchedulerType, options.disabled_schedulers)),
         memory_promotion=options.memory_promotion, fuse_matmul=options.fuse_matmul, schedulers=schedulers,
-        kept=kept,
+        kept=kept, symbolic=symbolic,
     )
 
 

@@ -10,6 +10,7 @@ from fuser_lab.analysis.coverage import Coverage, Neighbourhoods, conflicting_re
 from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, Link, exact_map
 from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow, ReductionPattern, patterns
 from fuser_lab.analysis.spanning_tree import Tree, lost_axis
+from fuser_lab.analysis.symbolic_axes import SymbolicAxes
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, reason
 from fuser_lab.ir import Expr, OpKind, TensorView
@@ -39,7 +40,7 @@ class CandidateFacts:
 
     def __init__(
         self, candidate: Candidate, fusion_links: FusionLinks, *, memory_promotion: bool = False,
-        fuse_matmul: bool = False, lifted: frozenset[ReasonCode] = frozenset(),
+        fuse_matmul: bool = False, lifted: frozenset[ReasonCode] = frozenset(), symbolic: SymbolicAxes | None = None,
     ) -> None:
         self.candidate = candidate
         self._fusion_links = fusion_links
@@ -47,6 +48,7 @@ class CandidateFacts:
         self.exceeded: dict[ReasonCode, None] = {}
         self.memory_promotion = memory_promotion
         self.fuse_matmul = fuse_matmul
+        self._symbolic = symbolic
         self.links: list[Link] = fusion_links.of(candidate.exprs)
         first: dict[OpKind, Link] = {}
         for link in self.links:
@@ -72,7 +74,7 @@ class CandidateFacts:
             rules -= {ReasonCode.EVALUATED_ONLY}
         other = CandidateFacts(
             self.candidate, self._fusion_links, memory_promotion=self.memory_promotion, fuse_matmul=self.fuse_matmul,
-            lifted=rules,
+            lifted=rules, symbolic=self._symbolic,
         )
         for name in _INDEPENDENT:
             if name in self.__dict__:
@@ -88,6 +90,10 @@ class CandidateFacts:
                 return refusal
             self.exceeded[refusal[0].code] = None
         return None
+
+    def is_symbolic(self, tensor: TensorView, axis: int) -> bool:
+        """Return whether the definition leaves the size of an axis open."""
+        return self._symbolic is not None and self._symbolic.has(tensor, axis, self.exact)
 
     @property
     def outputs(self) -> tuple[TensorView, ...]:

@@ -4,17 +4,19 @@ Scans become a kernel if the outputs have one element per element of the scans. 
 or a scatter: the array library evaluates such segments op by op.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
 from fuser_lab.analysis.domain_map import Link
-from fuser_lab.cost.device import Device
+from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.ir import OpKind
+from fuser_lab.ir import OpKind, TensorView
 from fuser_lab.ir.domain import Resize
 from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
+from fuser_lab.schedule.radix_sort import sort_bytes
 
 RUNS_ALONG = frozenset({OpKind.SCAN, OpKind.SORT, OpKind.SCATTER})
 AROUND = frozenset(
@@ -23,8 +25,11 @@ AROUND = frozenset(
         OpKind.SCALAR,
     },
 )
-REGISTERS_OF_ADDRESSES = 40  # per thread, for everything but the elements
-MOST_REGISTERS = 255  # per thread
+REGISTERS_BESIDES = 20  # per thread, for everything but the elements (nvFuser: greedy.cpp:768)
+REGISTER_BYTES = 4
+# Bytes that a block has without asking for more: sharedMemPerBlock of CUDA, equal on all devices so far.
+SHARED_MEMORY = 48 * KIB
+SHARED_ALIGNMENT = 128  # bytes (nvFuser: greedy.cpp:782)
 INDEX_BYTES = 8
 
 
@@ -46,33 +51,13 @@ class Greedy(Heuristics):
             if not (link.kind in RUNS_ALONG | AROUND or link.op == "pad"):
                 return no(self.type, ReasonCode.GREEDY_FOREIGN_OP, link.name, tensor=link.name, op=link.op)
         held = [link for link in facts.links if link.kind in RUNS_ALONG or link.op == "pad"]
-        refusal = facts.reshapes or _scattered(facts, along) or _other_axes(facts, held) or _merged(facts, held)
+        refusal = (
+            facts.reshapes or _symbolic(facts, along) or _scattered(facts, along) or _other_axes(facts, held)
+            or _merged(facts, held) or _too_long(held, device) or _too_much_storage(along, device)
+        )
         if refusal is not None:
             return refused(self.type, refusal)
-        return self._fits(facts, along, device)
-
-    def _fits(self, facts: CandidateFacts, along: list[Link], device: Device) -> Verdict:
-        """Return whether every row fits the threads, registers and shared memory of one block.
-
-        The needs are an estimate: the elements of a thread in registers, a row of keys in shared memory.
-        """
         longest = max(along, key=_extent)
-        for link in along:
-            extent, size = _extent(link), _bytes(link)
-            threads, items = _shape(extent, device)
-            limit = min(MOST_REGISTERS, device.registers // threads)
-            registers = REGISTERS_OF_ADDRESSES + -(-items * size // 4)
-            if registers > limit:
-                return no(
-                    self.type, ReasonCode.GREEDY_REGISTERS, link.name, tensor=link.name, op=link.op, extent=extent,
-                    registers=registers, threads=threads, limit=limit,
-                )
-            shared = extent * max(link.tensors[0].dtype.itemsize, INDEX_BYTES if link.kind is OpKind.SORT else 0)
-            if shared > device.shared_per_block:
-                return no(
-                    self.type, ReasonCode.GREEDY_SHARED_MEMORY, link.name, tensor=link.name, op=link.op, extent=extent,
-                    bytes=shared, limit=device.shared_per_block,
-                )
         threads, items = _shape(_extent(longest), device)
         why = reason(
             ReasonCode.GREEDY_BLOCK, tensor=longest.name, op=longest.op, extent=_extent(longest), threads=threads,
@@ -87,16 +72,90 @@ def _dim(link: Link) -> int:
     return dim
 
 
+def _size(tensor: TensorView, link: Link) -> int:
+    """Return the number of elements of a tensor along the axis of an op; a tensor without axes is a row of one."""
+    return tensor.shape[_dim(link)] if tensor.ndim else 1
+
+
 def _extent(link: Link) -> int:
     """Return the number of elements along the axis that an op sorts, scans or scatters."""
-    tensors = link.tensors[:2] if link.kind is OpKind.SCATTER else link.tensors[:1]
-    # A tensor without axes counts as a row of one element.
-    return max(tensor.shape[_dim(link)] if tensor.ndim else 1 for tensor in tensors)
+    return max(_size(tensor, link) for tensor in link.tensors[: 2 if link.kind is OpKind.SCATTER else 1])
 
 
-def _bytes(link: Link) -> int:
-    """Return the bytes that a thread holds per element; a sort also moves the index."""
-    return link.tensors[0].dtype.itemsize + (INDEX_BYTES if link.kind is OpKind.SORT else 0)
+def _rows(link: Link) -> Iterator[tuple[int, int]]:
+    """Yield the elements of a row that a block holds whole and the bytes of each (nvFuser: greedy.cpp:656-716)."""
+    if link.op == "pad":
+        yield prod(link.out.shape[place] for place in _held(link)), link.out.dtype.itemsize
+    elif link.kind is OpKind.SCATTER:
+        index = link.tensors[1]
+        source = link.expr.inputs[2]
+        yield _size(link.out, link), link.out.dtype.itemsize
+        yield _size(index, link), index.dtype.itemsize + isinstance(source, TensorView) * source.dtype.itemsize
+    elif link.op == "topk":
+        yield _extent(link), link.tensors[0].dtype.itemsize + INDEX_BYTES
+    else:
+        yield _extent(link), link.out.dtype.itemsize
+
+
+def _symbolic(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
+    """Return a sort or scan whose result has no constant size along its axis, or None.
+
+    nvFuser: greedy.cpp:362-386 and 493-499, handle of ArgsortOp, ScanOp and TopKOp.
+    """
+    for link in along:
+        if link.kind is not OpKind.SCATTER and link.out.ndim and facts.is_symbolic(link.out, _dim(link)):
+            why = reason(
+                ReasonCode.GREEDY_SYMBOLIC, tensor=link.name, op=link.op, axis=_dim(link), extent=_size(link.out, link),
+            )
+            return why, (link.name,)
+    return None
+
+
+def _too_long(held: list[Link], device: Device) -> Refusal | None:
+    """Return an op whose rows do not fit the threads or registers of one block, or None.
+
+    Only pads need a thread per element; all other ops may have several in each thread. nvFuser: greedy.cpp:718-779,
+    RunTimeChecker::checkDomainConstraints.
+    """
+    threads = device.max_threads_per_block
+    limit = device.registers // threads
+    for link in held:
+        for extent, size in _rows(link):
+            if link.op == "pad" and extent > threads:
+                why = reason(ReasonCode.GREEDY_LONG_PAD, tensor=link.name, extent=extent, limit=threads)
+                return why, (link.name,)
+            registers = -(-extent // threads) * size // REGISTER_BYTES + REGISTERS_BESIDES
+            if registers > limit:
+                why = reason(
+                    ReasonCode.GREEDY_REGISTERS, tensor=link.name, op=link.op, extent=extent, registers=registers,
+                    threads=threads, limit=limit,
+                )
+                return why, (link.name,)
+    return None
+
+
+def _too_much_storage(along: list[Link], device: Device) -> Refusal | None:
+    """Return sorts that together need more shared memory than a block has, or None.
+
+    Sorts of one op, key dtype and number of elements per thread are one instance and share storage. All instances
+    have as many threads as the longest row. nvFuser: greedy.cpp:656-696 and 781-805; scheduler/tools/cub_utils.cpp:
+    332-397.
+    """
+    sorts = [link for link in along if link.kind is OpKind.SORT]
+    most = device.max_threads_per_block
+    threads = max((min(_extent(link), most) for link in sorts), default=0)
+    instances = {(link.op, -(-_extent(link) // most), link.tensors[0].dtype) for link in sorts}
+    needed = sum(sort_bytes(threads, items, dtype.itemsize) for _, items, dtype in instances if threads)
+    needed = -(-needed // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+    limit = min(SHARED_MEMORY, device.shared_per_block)
+    if needed <= limit:
+        return None
+    longest = max(sorts, key=_extent)
+    why = reason(
+        ReasonCode.GREEDY_SHARED_MEMORY, tensor=longest.name, op=longest.op, extent=_extent(longest),
+        instances=len(instances), threads=threads, bytes=needed, limit=limit,
+    )
+    return why, tuple(dict.fromkeys(link.name for link in sorts))
 
 
 def _shape(extent: int, device: Device) -> tuple[int, int]:

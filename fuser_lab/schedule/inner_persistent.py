@@ -26,7 +26,7 @@ class InnerPersistent(Heuristics):
         nvFuser: csrc/scheduler/normalization_inner.cpp:136-158, csrc/scheduler/utils.cpp:3484-3542 (getMaxClusterSize).
         """
         pattern = facts.patterns[0]
-        size, kept = kept_bytes(facts.flow, keep_exp_up_to(device))
+        size, kept = kept_bytes(facts.flow, device.persistent_bytes, keep_exp_up_to(device))
         most = 1 if pattern.is_split else device.largest_cluster  # clusters reduce only rows that are contiguous
         limit = device.persistent_bytes * most
         names = ", ".join(kept)

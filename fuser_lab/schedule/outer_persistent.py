@@ -28,7 +28,7 @@ class OuterPersistent(Heuristics):
 
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
         pattern = facts.patterns[0]
-        size, kept = kept_bytes(facts.flow)
+        size, kept = kept_bytes(facts.flow, room=0)  # the smaller size counts, whatever this repeats
         vector = vector_width(facts)
         columns, names, most = vector * LANES, ", ".join(kept), device.sms // 2
         needed = -(-size * columns // device.register_file)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from fuser_lab.analysis.buffer_sizes import buffer_sizes
 from fuser_lab.analysis.reductions import ReductionFlow
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
@@ -55,14 +56,19 @@ def keep_exp_up_to(device: Device) -> int:
     return KEEP_EXP_BYTES_HIGH_BANDWIDTH if device.is_high_bandwidth else KEEP_EXP_BYTES
 
 
-def kept_bytes(flow: ReductionFlow, exp_up_to: int = 0) -> tuple[int, Sequence[str]]:
-    """Return the bytes kept per row and the tensors: the buffers, or the inputs that they are recomputed from."""
-    buffers = flow.buffers()
-    size = flow.peak_bytes(buffers)
-    projection = flow.projection(buffers)
-    if projection is not None and projection.bytes < size and (not projection.slow or size > exp_up_to):
-        return projection.bytes, [tensor.name for tensor in projection.inputs]
-    return size, [buffer.tensor.name for buffer in buffers]
+def kept_bytes(flow: ReductionFlow, room: int | None = None, exp_up_to: int = 0) -> tuple[int, Sequence[str]]:
+    """Return the bytes kept per row and the tensors: the buffers, or the inputs that they are recomputed from.
+
+    Buffers larger than ``room`` are recomputed from inputs if these are smaller. Others are too, unless this repeats
+    random numbers, or exponentials where the buffers have at most ``exp_up_to`` bytes (nvFuser:
+    scheduler/normalization_utils.cpp:851-939, isProjectBufferToInputs).
+    """
+    sizes = buffer_sizes(flow)
+    fits = room is None or sizes.kept <= room
+    costly = sizes.with_random or (sizes.with_exp and sizes.kept <= exp_up_to)
+    if 0 < sizes.projected < sizes.kept and not (fits and costly):
+        return sizes.projected, sizes.projected_names
+    return sizes.kept, sizes.kept_names
 
 
 def needs_buffer(facts: CandidateFacts) -> Refusal | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from fuser_lab.analysis.domain_map import FusionLinks
+from fuser_lab.analysis.symbolic_axes import SymbolicAxes
 from fuser_lab.arguments import instance, listed, shown
 from fuser_lab.cost.device import DEFAULT, Device
 from fuser_lab.cost.reasons import MONOTONE, ReasonCode
@@ -159,6 +160,8 @@ class SchedulerRegistry:
         Schedulers to ask, in this order; nvFuser's by default.
     kept
         Results of `fl.tune` that were kept: parameters of kernels begin with them. None if they are not used.
+    symbolic
+        The axes whose size the definition leaves open; by default all sizes are constant.
 
     Raises
     ------
@@ -169,8 +172,9 @@ class SchedulerRegistry:
     def __init__(
         self, device: Device = DEFAULT, disabled: frozenset[SchedulerType] = frozenset(), *,
         memory_promotion: bool = False, fuse_matmul: bool = False, schedulers: Iterable[Scheduler] = SCHEDULERS,
-        kept: Kept | None = None,
+        kept: Kept | None = None, symbolic: SymbolicAxes | None = None,
     ) -> None:
+        self.symbolic = symbolic
         self.device = device
         self.disabled = disabled
         self.memory_promotion = memory_promotion
@@ -192,7 +196,7 @@ class SchedulerRegistry:
             return self
         return SchedulerRegistry(
             self.device, self.disabled, memory_promotion=self.memory_promotion, fuse_matmul=self.fuse_matmul,
-            schedulers=plain, kept=self.kept,
+            schedulers=plain, kept=self.kept, symbolic=self.symbolic,
         )
 
     def ask(self, candidate: Candidate) -> Answer:
@@ -223,6 +227,7 @@ class SchedulerRegistry:
     def _facts(self, candidate: Candidate, known: _Known) -> CandidateFacts:
         return CandidateFacts(
             candidate, known.links, memory_promotion=self.memory_promotion, fuse_matmul=self.fuse_matmul,
+            symbolic=self.symbolic,
         )
 
     def _of(self, fusion: Fusion) -> _Known:

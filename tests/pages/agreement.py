@@ -185,6 +185,24 @@ KNOWN = (
         case="norm_with_new_input_first", code=R.BROADCAST_ELSEWHERE,
     ),
     Known(
+        of="all persistent", nvfuser="csrc/scheduler/utils.cpp: getScopePersistenceFactors, persistentBufferSizeBit",
+        ours="fuser_lab.analysis.buffer_sizes.buffer_sizes",
+        text=(
+            "Buffers are alive from where they are computed to where they meet the reduction's result, whatever stands "
+            "between; the Float of a computed Half counts as Half."
+        ),
+        code=R.BUFFER_TOO_LARGE,
+    ),
+    Known(
+        of="all persistent", nvfuser="csrc/scheduler/normalization_utils.cpp: isProjectBufferToInputs (851-939)",
+        ours="fuser_lab.schedule.persistent.kept_bytes",
+        text=(
+            "Buffers are computed again from inputs that are smaller, unless there is a reshape; random numbers only "
+            "if the buffers do not fit."
+        ),
+        code=R.BUFFER_FITS,
+    ),
+    Known(
         of="inner_persistent", nvfuser="csrc/scheduler/normalization_inner.cpp",
         ours="fuser_lab.schedule.inner_persistent.InnerPersistent",
         text="The persistent rows fit into registers, or into clusters of blocks.",
@@ -242,9 +260,30 @@ KNOWN = (
         code=R.SCATTER_SHARED,
     ),
     Known(
-        of="greedy", nvfuser="csrc/scheduler/greedy.cpp", ours="fuser_lab.schedule.greedy.Greedy",
-        text="A row fits into the registers and the shared memory of a block.",
+        of="greedy", nvfuser="csrc/scheduler/greedy.cpp: CompileTimeChecker::handle (362-386, 493-499)",
+        ours="fuser_lab.schedule.greedy.Greedy",
+        text="The axis of a sort or scan has a constant size, or is mapped to one that has.",
+        code=R.GREEDY_SYMBOLIC,
+    ),
+    Known(
+        of="greedy", nvfuser="csrc/scheduler/greedy.cpp: RunTimeChecker::checkDomainConstraints (718-779)",
+        ours="fuser_lab.schedule.greedy.Greedy",
+        text="The elements of a row fit into the registers of 1,024 threads: 45,056 of a scan of Float.",
         code=R.GREEDY_REGISTERS,
+    ),
+    Known(
+        of="greedy", nvfuser="csrc/scheduler/greedy.cpp: RunTimeChecker::checkDomainConstraints (744-755)",
+        ours="fuser_lab.schedule.greedy.Greedy",
+        text="The padded axes have at most 1,024 elements, one per thread.", code=R.GREEDY_LONG_PAD,
+    ),
+    Known(
+        of="greedy",
+        nvfuser=(
+            "csrc/scheduler/greedy.cpp: RunTimeChecker::checkSharedMemoryBufferUsage (781-805), "
+            "csrc/scheduler/tools/cub_utils.cpp"
+        ),
+        ours="fuser_lab.schedule.radix_sort.sort_bytes",
+        text="The storage of all instances of sorts together fits into 48 KiB.", code=R.GREEDY_SHARED_MEMORY,
     ),
     Known(
         of="segmenter", nvfuser=FINDER, ours="fuser_lab.segmentation.hints.refused_by_hint",

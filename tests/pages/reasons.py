@@ -143,6 +143,8 @@ def _shown(value: object) -> str:
         return f"fl.Device(name={value.name!r}, {limits}, ...)"
     if value is RULED:
         return 'fl.with_rule(one_op, "pointwise")'
+    if isinstance(value, list):
+        return f"[{', '.join(f'fl.spec({spec.shape})' for spec in value)}]"
     return f"{{{', '.join(map(repr, sorted(value)))}}}" if isinstance(value, frozenset) else repr(value)
 
 
@@ -621,13 +623,24 @@ EXAMPLES: dict[ReasonCode, Example] = {
         ),
         remedy="scatter into a copy: an overwritten tensor cannot be read as well.",
     ),
+    R.GREEDY_SYMBOLIC: Example(
+        source=(
+            "x = fd.define_tensor(shape=[4, -1], contiguity=True)\n"
+            "fd.add_output(ops.add(ops.cumsum(ops.add(x, 1.0), 1), 1.0))"
+        ),
+        cut={"inputs": [fl.spec((4, 64))]}, remedy="define the tensor with the size of this axis.",
+    ),
+    R.GREEDY_LONG_PAD: Example(
+        source="fd.add_output(ops.cumsum(ops.pad(tensor(4, 1022), [0, 3]), 1))",
+        remedy="pad in another segment: `plan.cut` behind the pad.",
+    ),
     R.GREEDY_REGISTERS: Example(
-        source="fd.add_output(ops.add(ops.argsort(ops.add(tensor(4, 8193), 1.0), 1), 1))",
-        remedy="use shorter rows, or leave the sort by itself.",
+        source="fd.add_output(ops.add(ops.cumsum(ops.add(tensor(4, 45057), 1.0), 1), 1.0))",
+        remedy="use shorter rows or a narrower dtype, or leave the scan by itself.",
     ),
     R.GREEDY_SHARED_MEMORY: Example(
-        source="fd.add_output(ops.add(ops.argsort(ops.add(tensor(4, 4096), 1.0), 1), 1))", cut={"target": SMALL},
-        remedy="use shorter rows, or a target with more shared memory per block.",
+        source="fd.add_output(ops.add(ops.argsort(ops.add(tensor(4, 6145), 1.0), 1), 1))",
+        remedy="use shorter rows, or keys of one dtype for all sorts.",
     ),
     R.GREEDY_BLOCK: Example(
         source="fd.add_output(ops.add(ops.argsort(ops.add(tensor(4, 64), 1.0), 1), 1))", remedy=TAKEN,

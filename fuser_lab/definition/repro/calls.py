@@ -3,6 +3,7 @@
 import ast
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
@@ -11,14 +12,16 @@ from fuser_lab.arguments import brief, is_whole
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.repro import spellings
 from fuser_lab.definition.repro.arguments import as_device
-from fuser_lab.definition.repro.expressions import ACCEPTED, HARMLESS, SCHEDULED, SCHEDULES, Expressions
+from fuser_lab.definition.repro.expressions import ACCEPTED, HARMLESS, RUNS, SCHEDULED, SCHEDULES, Expressions
 from fuser_lab.definition.repro.helpers import HELPER_FUNCTIONS, NOTED
 from fuser_lab.definition.repro.layouts import (
+    COMPARISONS,
     ELEMENTWISE,
     METHODS,
     QUESTIONS,
     asked_of,
     changed_by,
+    compared,
     computed,
     joined,
 )
@@ -56,7 +59,7 @@ _METHODS = (
     "define_tensor", "define_scalar", "define_constant", "define_vector", "add_output", "set_output_stride_order",
     "from_pytorch",
 )
-_RUNS = ("execute", "validate", "manual_execute", "manual_validate")
+_OF_TENSORS = ELEMENTWISE | COMPARISONS | METHODS.keys()
 # Settings of torch that change the dtype of tensors created later.
 _DEFAULTS = ("set_default_dtype", "set_default_tensor_type")
 _ACTING = frozenset({"ctypes", "multiprocessing", "os", "shutil", "signal", "socket", "subprocess", "urllib"})
@@ -133,7 +136,7 @@ class Calls(Expressions):
         what = called if called is not None else owner
         if isinstance(what, Unread | Path) and str(what) not in HARMLESS and self.open is not None:
             for value in (*args, *keywords.values()):
-                if value is self.open and name not in _RUNS:
+                if value is self.open and name not in RUNS:
                     raise self.refusal(node, f"the effect of {said(what)} on the definition is not read.")
         if called is None:
             return self._method(node, owner, name, args, keywords)
@@ -193,6 +196,9 @@ class Calls(Expressions):
             case Op():
                 return self.op(node, called.name, args, keywords, called.recording)
             case Unread():
+                for run, given in pairwise(args):
+                    if isinstance(run, Bound) and isinstance(run.function, Recording):
+                        self.ran(run.function, given, node)
                 return Unread(what=called.what, line=called.line)
             case Path(("getattr",)) if len(args) > 1 and isinstance(args[0], Ops) and isinstance(args[1], str):
                 return Op(recording=args[0].recording, name=args[1])
@@ -268,11 +274,8 @@ class Calls(Expressions):
                 axis = args[1] if len(args) > 1 else keywords.get("dim", keywords.get("axis", 0))
                 found = self.guarded(node, joined, name, tensors, axis)
                 return found or Unread(what=f"torch.{name}", line=node.lineno)
-            case Path(("torch", name)) if name in METHODS and args and isinstance(args[0], TensorSpec):
-                unread = self._unread_in(node, f"torch.{name}", [*args[1:], *keywords.values()])
-                return unread or self.guarded(node, changed_by, name, args[0], args[1:], keywords)
-            case Path(("torch", *_, name)) if name in ELEMENTWISE and args and isinstance(args[0], TensorSpec):
-                return computed(args[:1]) or Unread(what=f"torch.{name}", line=node.lineno)
+            case Path(("torch", *_, name)) if name in _OF_TENSORS and args and isinstance(args[0], TensorSpec):
+                return self._of_tensor(node, args[0], name, args[1:], keywords)
             case Path(("torch", "from_numpy" | "as_tensor")) if isinstance(args[0] if args else None, TensorSpec):
                 return self.guarded(node, changed_by, "to", args[0], args[1:], keywords)
             case Path(("numpy", *_, name)) if name in _NUMPY:
@@ -453,7 +456,7 @@ class Calls(Expressions):
                 return self._define(node, owner, name, args, keywords)
             case Instance() if name in owner.names:
                 return self._function(node, owner.names[name], args, keywords)
-            case Recording() | Unopened() | Unread() if name in _RUNS:
+            case Recording() | Unopened() | Unread() if name in RUNS:
                 given = args[0] if args else keywords.get("inputs")
                 self.ran(None if isinstance(owner, Unread) else owner, given, node)
             case _ if name == "exec_nvfuser" and len(args) > 1:
@@ -496,10 +499,11 @@ class Calls(Expressions):
             return self._unread_in(node, f".{name}()", [*args, *given.values()]) or self.guarded(
                 node, made_by, maker, args, given,
             )
-        if name in ELEMENTWISE or name.removesuffix("_") in ELEMENTWISE:
+        if name in COMPARISONS or name.removesuffix("_") in ELEMENTWISE:
             operands = [owner, *(value for value in args if isinstance(value, TensorSpec))]
             if all(isinstance(value, TensorSpec | Number) for value in args):
-                return computed(operands) or Unread(what=f".{name}()", line=node.lineno)
+                result = compared(operands) if name in COMPARISONS else computed(operands)
+                return result or Unread(what=f".{name}()", line=node.lineno)
         return Unread(what=f".{name}()", line=node.lineno)
 
     def op(

@@ -10,7 +10,7 @@ from fuser_lab.arguments import is_whole
 from fuser_lab.definition.handles import Handle, Tensor
 from fuser_lab.definition.repro.arguments import FORMATS, TORCH_DTYPES, dtype_named
 from fuser_lab.definition.repro.helpers import HELPER_FUNCTIONS, HELPERS
-from fuser_lab.definition.repro.layouts import changed_by, computed, taken_from
+from fuser_lab.definition.repro.layouts import changed_by, compared, computed, taken_from
 from fuser_lab.definition.repro.makers import MAKERS
 from fuser_lab.definition.repro.source import Script
 from fuser_lab.definition.repro.values import (
@@ -19,6 +19,7 @@ from fuser_lab.definition.repro.values import (
     FUNCTIONS,
     PLAIN,
     RECORDED,
+    Bound,
     Class,
     Function,
     Instance,
@@ -62,6 +63,8 @@ _COMMON = {
     "make_tensor": Path(("torch", "testing", "make_tensor")), "exec_nvfuser": Path(("nvfuser", "exec_nvfuser")),
 }  # fmt: skip
 _VALUE = re.compile(r"\b[A-Za-z]+\d+\b")  # T3, i0
+# Methods of a definition that take its inputs.
+RUNS = ("execute", "validate", "manual_execute", "manual_validate")
 SCHEDULES = ("sched", "schedule")
 # Methods that change a tensor's loops, and those that describe them.
 SCHEDULED = frozenset(name for name in dir(Schedulable) if not name.startswith("_")) | {
@@ -262,6 +265,9 @@ class Expressions:
         is_recorded = any(isinstance(v, Handle) for v in values) and all(isinstance(v, Handle | Number) for v in values)
         if is_recorded and len(ops) == 1 and type(ops[0]) in COMPARED:
             return self.op(node, COMPARED[type(ops[0])], list(values), {})
+        tensors = [value for value in values if isinstance(value, TensorSpec)]
+        if len(ops) == 1 and tensors and all(isinstance(value, TensorSpec | float | int) for value in values):
+            return compared(tensors) or Unread(what="a comparison", line=node.lineno)
         found = [comparison(type(op), a, b) for op, a, b in zip(ops, values, values[1:], strict=False)]
         return Unread(what="a comparison", line=node.lineno) if None in found else all(found)
 
@@ -359,6 +365,8 @@ class Expressions:
                 return self._resolved(node, Path((*owner.parts, name)))
             case Recording() if name == "ops":
                 return Ops(owner)
+            case Recording() if name in RUNS and self.open is None:
+                return Bound(function=owner, args=(), keywords=())
             case Ops():
                 return Op(recording=owner.recording, name=name)
             case Tensor() if name == "ndim":
@@ -433,7 +441,7 @@ class Expressions:
         tensors = [value for value in (left, right) if isinstance(value, TensorSpec)]
         if tensors and all(isinstance(value, TensorSpec | float | int) for value in (left, right)):
             made = computed(tensors)
-            if made is not None and type(op) in {ast.Add, ast.Sub, ast.Mult, ast.Div}:
+            if made is not None and type(op) in {ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow}:
                 return made
         if isinstance(left, Unread | TensorSpec) or isinstance(right, Unread | TensorSpec):
             return Unread(what="an operator", line=getattr(node, "lineno", 0))

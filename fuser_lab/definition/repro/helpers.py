@@ -10,6 +10,7 @@ from fuser_lab.errors import DefinitionError
 from fuser_lab.ir import Number
 
 _ASSUMED_SIZE = 1024
+_ASSUMED_ATTENTION = (16, 512, 12, 768)  # batches, length, heads and width of the first model of the benchmarks
 
 
 def _dtype(value: Any) -> DataType:
@@ -46,6 +47,7 @@ HELPER_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "torch_dtype_to_nvfuser_dtype": _dtype,
     "python_scalar_to_nvfuser_dtype": _dtype_of_number,
     "generate_input_sizes": _sizes,
+    "generate_attn_inputs": lambda: [_ASSUMED_ATTENTION],
     "is_pre_volta": lambda: False,
     "is_pre_ampere": lambda: False,
     "is_pre_hopper": lambda: False,
@@ -54,4 +56,5 @@ HELPER_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 # Helpers whose values are not in the script.
 NOTED: Mapping[str, str] = {
     "generate_input_sizes": f"sizes of nvFuser's benchmarks are not in the script; {_ASSUMED_SIZE} is assumed for each",
+    "generate_attn_inputs": f"sizes of nvFuser's benchmarks are not in the script; {_ASSUMED_ATTENTION} are assumed",
 }

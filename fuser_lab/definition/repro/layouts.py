@@ -309,6 +309,22 @@ def _select(tensor: TensorSpec, a: Arguments) -> TensorSpec:
     return taken_from(tensor, (*[slice(None)] * axis, whole(a.next("index"), a.what, "index")))
 
 
+def _reduced(tensor: TensorSpec, a: Arguments) -> TensorSpec:
+    """Return a statistic along some axes, or along all; its values are random numbers, they are not computed."""
+    given, keepdim = a.next("dim", "axis"), a.next("keepdim", default=False)
+    a.take("unbiased", "correction")
+    rank = len(tensor.shape)
+    dims = range(rank) if given is None else [given] if is_whole(given) else listed(given, a.what, "dim")
+    gone = {wrap_dim(dim, rank, a.what) for dim in dims}
+    shape = [1 if place in gone else size for place, size in enumerate(tensor.shape) if keepdim or place not in gone]
+    strides = _in_order(shape, range(len(shape)))
+    dtype = a.dtype(tensor.dtype)
+    if not dtype.is_float:
+        msg = f"{a.what}: only statistics of floats are read, given {dtype!r}."
+        raise DefinitionError(msg)
+    return replace(tensor, shape=tuple(shape), strides=strides, dtype=dtype, fill=Fill(kind="uniform"))
+
+
 def _as_other(
     how: Callable[[TensorSpec, Arguments], TensorSpec],
 ) -> Callable[[TensorSpec, Arguments], TensorSpec]:
@@ -389,6 +405,8 @@ METHODS: Mapping[str, Callable[[TensorSpec, Arguments], TensorSpec]] = {
     "type_as": _to,
     "pin_memory": _same,
     "retain_grad": _same,
+    "broadcast_to": _expand,
+    **dict.fromkeys(("mean", "var", "std", "sum"), _reduced),
     **{name: _caster(name) for name in TORCH_DTYPES if name in {"double", "float", "half", "bfloat16", "long", "int"}},
     "bool": _caster("bool"),
 }
@@ -438,16 +456,24 @@ QUESTIONS = frozenset({"stride", "numel", "nelement", "dim", "ndimension", "is_c
 ELEMENTWISE = frozenset({
     "abs", "neg", "exp", "sigmoid", "tanh", "relu", "sin", "cos", "square", "softmax", "sqrt", "rsqrt", "log", "gelu",
     "clamp", "clone", "add", "sub", "mul", "div", "pow", "reciprocal", "ceil", "floor", "erf", "cosh", "sinh", "silu",
+    "masked_fill", "tril", "triu",
 })  # fmt: skip
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+
+
+def compared(tensors: Sequence[TensorSpec]) -> TensorSpec | None:
+    """Return the result of a comparison of float tensors, None if dtypes or shapes are not read."""
+    found = computed(tensors)
+    return found and replace(found, dtype=DataType.Bool, fill=Fill(kind="integers", low=0, high=2))
 
 
 def computed(tensors: Sequence[TensorSpec]) -> TensorSpec | None:
-    """Return the result of arithmetic on float tensors, None if dtypes or shapes are not read.
+    """Return the result of arithmetic on floats of one dtype and masks, None if dtypes or shapes are not read.
 
     Its values are random normal numbers; they are not computed.
     """
-    first = tensors[0]
-    if any(t.dtype is not first.dtype or not t.dtype.is_float for t in tensors):
+    first = next((t for t in tensors if t.dtype.is_float), None)
+    if first is None or any(t.dtype not in {first.dtype, DataType.Bool} for t in tensors):
         return None
     shape: list[int] = []
     for place in range(1, 1 + max(len(t.shape) for t in tensors)):

@@ -182,8 +182,7 @@ class _Reader(Calls):
             if self.open is not None or is_inside:
                 raise
             return False
-        if "inputs" in inside.names and self._given is None:
-            self._given = (inside.names["inputs"], outer)
+        self._take_named(inside, outer)
         return self._recorded is not None or (self._deferred is not None and self._given is not None)
 
     def _set_up(self, test: Any) -> None:
@@ -449,18 +448,38 @@ class _Reader(Calls):
     def _if(
         self, node: ast.If, test: ast.expr, body: list[ast.stmt], otherwise: list[ast.stmt], scope: Scope,
     ) -> None:
-        """Run the branch that the script's values select; if that is unknown, neither, if nothing is recorded."""
+        """Run the branch that the script's values select, or else the one that holds the definition.
+
+        Of other branches whose condition is unknown, only the execution of the definition is read.
+        """
         decided = self.truth(test, scope)
+        holding = next((part for part in (body, otherwise) if self._holds_definition(part)), None)
         if decided is not None:
             self._run_each(body if decided else otherwise, scope)
             return
-        if self.open is not None or any(each is self._candidate.node for each in ast.walk(node)):
+        if holding is not None and self.open is None:
+            self.notes.append(f"line {node.lineno}: a branch on a value that is not read is taken for its definition")
+            self._run_each(holding, scope)
+            return
+        if self.open is not None:
             raise self.refusal(node, "the branch's condition depends on a value that is not read.")
+        note = f"line {node.lineno}: of a branch on a value that is not read, only the definition's inputs are read"
+        for part in (body, otherwise):
+            try:
+                self._run_each(part, Scope(scope))
+            except DefinitionError:
+                continue
+            except _Executed:
+                self.notes.append(note)
+                raise
         for each in ast.walk(node):
             self.step(each)
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
                 scope.names[each.id] = Unread(what=each.id, line=each.lineno)
         self.notes.append(f"line {node.lineno}: a branch on a value that is not read is skipped")
+
+    def _holds_definition(self, statements: Sequence[ast.stmt]) -> bool:
+        return any(each is self._candidate.node for statement in statements for each in ast.walk(statement))
 
     def _function_def(self, node: ast.FunctionDef, scope: Scope) -> None:
         before = self._functions.setdefault((id(scope), node.name), node.lineno)
@@ -571,12 +590,17 @@ class _Reader(Calls):
         if self._given is None and "inputs" not in scope.names:
             for statement in self.script.beside:
                 self._run(statement, scope)
-        if self._given is None and "inputs" in scope.names:
-            self._given = (scope.names["inputs"], self._candidate.node)
+        self._take_named(scope, self._candidate.node)
         if self._given is None:
             return static_inputs(fusion)
         given, place = self._given
         return list(self._flat(given, place))
+
+    def _take_named(self, scope: Scope, place: ast.AST) -> None:
+        """Store the list of the name ``inputs`` if no execution has inputs; one tensor of that name is an operand."""
+        named = scope.names.get("inputs")
+        if self._given is None and named is not None and not isinstance(named, TensorSpec):
+            self._given = (named, place)
 
     def _flat(self, value: Any, place: ast.AST) -> Iterator[Described]:
         match value:

@@ -75,9 +75,9 @@ class Function:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """``functools.partial`` of a function of the script or of a library."""
+    """``functools.partial`` of a function of the script or of a library, or the execution of a definition."""
 
-    function: "Function | Method | Op | Path"
+    function: "Function | Method | Op | Path | Recording"
     args: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...]
 

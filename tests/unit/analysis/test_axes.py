@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from unit.schedule.asking import example, fusion_of, tensor
 
 from fuser_lab.analysis.aliasing import reshaped_strides
+from fuser_lab.analysis.buffer_sizes import buffer_sizes
 from fuser_lab.analysis.coverage import Coverage
 from fuser_lab.analysis.domain_map import FusionLinks, axis_pairs, exact_map
 from fuser_lab.analysis.reductions import ReductionFlow, mixing_reshape, patterns
@@ -92,12 +93,11 @@ def test_buffers_and_what_they_are_recomputed_from():
 
     flow, found, _ = flow_of(softmax)
     buffers = flow.buffers()
-    assert [b.bytes for b in buffers] == [400, 400]
     assert [b.reduction for b in buffers] == [p.name for p in found]
-    assert flow.peak_bytes(buffers) == 400  # the first ends where the second begins
-    projection = flow.projection(buffers)
-    assert projection is not None
-    assert (projection.bytes, projection.slow) == (400, True)
+    sizes = buffer_sizes(flow)
+    assert (sizes.kept, sizes.kept_names) == (400, tuple(b.tensor.name for b in buffers))  # never alive together
+    assert (sizes.projected, sizes.projected_names) == (400, ("T0",))
+    assert (sizes.with_exp, sizes.with_random) == (True, False)
 
 
 def test_buffers_are_not_recomputed_from_inputs_with_only_some_of_the_reduced_axes():

@@ -63,8 +63,7 @@ def helper_called_many_times(fd):
 
 
 @answer(packed(1024, 1024), notes=(
-    "sizes of nvFuser's benchmarks", "for size,", "for dtype,", "for reduction_axis,", "line 57: a branch",
-    "line 61: a branch",
+    "sizes of nvFuser's benchmarks", "for size,", "for dtype,", "for reduction_axis,", "line 57: of a branch",
 ))  # fmt: skip
 def benchmark_softmax(fd):
     x = opened(fd, 2, BFloat16)

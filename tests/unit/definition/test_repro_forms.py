@@ -166,3 +166,50 @@ def test_tests_of_one_file_are_chosen_by_name():
     other = TEXTS["raises"].replace("test_bad", "test_good").replace("(4, 4,", "(2, 3,")
     fd, inputs = fl.load_repro(f"{TEXTS['raises']}\n\n{other}", name="test_good")
     assert (len(fd.fusion.exprs), inputs[0].shape) == (1, (2, 3))
+
+
+BENCHMARK = """
+import torch
+from nvfuser_direct import FusionDefinition, DataType
+from .core import run_benchmark
+
+def weighted(fd: FusionDefinition, dtype: DataType):
+    T0 = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=dtype)
+    T1 = fd.define_tensor(shape=[-1], contiguity=[True], dtype=dtype)
+    fd.add_output(fd.ops.mul(T0, fd.ops.broadcast(T1, [True, False])))
+
+def test_weighted(benchmark, disable_validation: bool, disable_benchmarking: bool):
+    inputs = torch.randn(6, 4, device="cuda")
+    weights = torch.ones(4, device="cuda")
+"""
+DEFINED = """
+    with FusionDefinition() as fd:
+        weighted(fd, DataType.Float)
+"""
+CHECKED = """
+    if not disable_validation:
+        expected = torch.special.i0(inputs) * weights
+        fd.validate([inputs, weights], [expected])
+"""
+TIMED = """
+    if not disable_benchmarking:
+        run_benchmark(benchmark, fd.execute, [inputs, weights])
+"""
+DEFINED_ASIDE = """
+    if not disable_benchmarking:
+        with FusionDefinition() as fd:
+            weighted(fd, DataType.Float)
+        run_benchmark(benchmark, fd.execute, [inputs, weights])
+"""
+
+
+@pytest.mark.parametrize("rest", [DEFINED + CHECKED, DEFINED + TIMED, DEFINED + CHECKED + TIMED, DEFINED_ASIDE])
+def test_inputs_are_those_of_a_run_in_a_branch_on_a_value_that_is_not_read(rest):
+    fd, inputs = fl.load_repro(BENCHMARK + rest)
+    assert [each.shape for each in inputs] == [(6, 4), (4,)]
+    assert len(fl.segment(fd, inputs).segments) == 1
+
+
+def test_one_tensor_of_the_name_inputs_is_no_list():
+    _, inputs = fl.load_repro(BENCHMARK + DEFINED)
+    assert not inputs

@@ -61,6 +61,12 @@ RANDOM = [
     "torch.testing.make_tensor((30,), dtype=torch.bool, device='cpu')",
     "torch.testing.make_tensor((30,), dtype=torch.int32, device='cpu', requires_grad=False)",
     "torch.testing.make_tensor((30,), dtype=torch.complex128, device='cpu')",
+    "torch.lt(torch.rand(3, 4), 0.5)", "torch.randn(3, 4).t() * torch.randn(4, 1) > 0", "torch.randn(3, 4).ge(0.5)",
+    "torch.randn(3, 4) * (torch.rand(3, 4) < 0.5)", "torch.randn(3, 4) ** 2", "torch.randn(3, 4).mean(dim=-1)",
+    "torch.randn(3, 4).var(dim=-1, unbiased=False)", "torch.sum(torch.randn(3, 4, 5), (0, -1), keepdim=True)",
+    "torch.randn(3, 4).sum()", "torch.randn(3, 4).half().mean(0, dtype=torch.float32)", "torch.std(torch.randn(9))",
+    "torch.randn(3, 4).broadcast_to(2, 3, 4)", "torch.sqrt(torch.rand(3, 4).mean(1, keepdim=True) + 1e-5)",
+    "torch.randn(4, 4).masked_fill(torch.ones(4, 4).tril() == 0, float('-inf'))",
 ]  # fmt: skip
 FIXED = [
     "torch.zeros(3, 4)", "torch.ones((3, 4), dtype=torch.bfloat16)", "torch.zeros_like(torch.randn(3, 4).t())",
@@ -193,7 +199,9 @@ def test_numbers(text, value):
         ("torch.randn(3, 4).as_strided((2,), (-1,))", "0 or more"),
         ("torch.randn(3, 4).contiguous(memory_format=torch.channels_last)", "is not read for a tensor with 2 axes"),
         ("torch.arange(6).view(2, 3).t().contiguous()", "only for random and constant tensors"),
-        ("torch.randn(3, 4).sum()", "is not read as an input"),
+        ("torch.randn(3, 4).cumsum(0)", "is not read as an input"),
+            ("torch.arange(6).sum()", "only statistics of floats are read"),
+            ("torch.arange(6) < 3", "is not read as an input"),
         ("torch.nn.Linear(3, 4).weight", "is not read as an input"),
         ("torch.randn_like(3)", "must be a tensor that the script creates"),
         ("torch.eye(20_000)", "more than 10000 numbers"),

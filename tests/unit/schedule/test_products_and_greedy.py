@@ -3,6 +3,7 @@
 import pytest
 from unit.schedule.asking import ask, codes, fusion_of, tensor
 
+import fuser_lab as fl
 from fuser_lab.codegen.generate import evaluated_because, generate
 from fuser_lab.cost.device import A100, H200, Device
 from fuser_lab.cost.verdict import SchedulerType as Type
@@ -144,7 +145,7 @@ def sums_repeated(fd):
 
 
 @pytest.mark.parametrize(
-    "body", [rows_sorted(64), rows_sorted(8192), scan_then_sort, scattered, sums_padded, sums_repeated],
+    "body", [rows_sorted(64), rows_sorted(6144), scan_then_sort, scattered, sums_padded, sums_repeated],
 )
 def test_sorts_with_pointwise_ops_are_greedy(body):
     fusion = fusion_of(body)
@@ -189,6 +190,34 @@ def scattered_and_kept(fd):
     fd.add_output(fd.ops.add(out, x))
 
 
+def row_padded_to(extent):
+    def body(fd):
+        fd.add_output(fd.ops.cumsum(fd.ops.pad(tensor(fd, 4, 64), [0, extent - 64]), 1))
+
+    return body
+
+
+def scattered_into(extent, places):
+    def body(fd):
+        x = fd.ops.neg(tensor(fd, 4, extent))
+        out = fd.ops.scatter(x, tensor(fd, 4, places, dtype=WHOLE), tensor(fd, 4, places), 1)
+        fd.add_output(fd.ops.neg(out))
+
+    return body
+
+
+def sorted_twice(first, second, dtype=HALF):
+    """A sort of Float and one of another dtype, whose storage is added unless both are of one variant."""
+
+    def body(fd):
+        column = fd.ops.broadcast(tensor(fd, 4), [False, True])
+        for extent, key in ((first, DataType.Float), (second, dtype)):
+            keys = fd.ops.cast(fd.ops.add(tensor(fd, 4, extent), column), key)
+            fd.add_output(fd.ops.add(fd.ops.argsort(keys, 1), 1))
+
+    return body
+
+
 def nothing_sorted(fd):
     fd.add_output(fd.ops.sum(tensor(fd, 8, 16), dims=[0]))
     fd.add_output(fd.ops.neg(tensor(fd, 7)))
@@ -199,7 +228,18 @@ def nothing_sorted(fd):
     [
         (scan_and_sum, "greedy_foreign_op"), (scan_of_a_slice, "greedy_foreign_op"),
         (along_both_axes, "greedy_other_axes"), (too_few_places, "scatter_inexact"),
-        (scattered_and_kept, "scatter_shared"), (rows_sorted(8193), "greedy_registers"),
+        (scattered_and_kept, "scatter_shared"), (rows_sorted(22529), "greedy_registers"),
+        (rows_sorted(6145), "greedy_shared_memory"), (rows_sorted(22528), "greedy_shared_memory"),
+        (rows_sorted(45056, op="cumsum"), "greedy_block"), (rows_sorted(45057, op="cumsum"), "greedy_registers"),
+        (rows_sorted(22528, DataType.Double, "cumsum"), "greedy_block"),
+        (rows_sorted(22529, DataType.Double, "cumsum"), "greedy_registers"),
+        (row_padded_to(1024), "greedy_block"), (row_padded_to(1025), "greedy_long_pad"),
+        (scattered_into(45056, 8), "greedy_block"), (scattered_into(45057, 8), "greedy_registers"),
+        (scattered_into(8, 14336), "greedy_block"), (scattered_into(8, 15361), "greedy_registers"),
+        (sorted_twice(64, 64), "greedy_block"), (sorted_twice(640, 640), "greedy_block"),
+        (sorted_twice(6144, 6144, DataType.Float), "greedy_block"),
+        (sorted_twice(6144, 6144), "greedy_shared_memory"),
+        (sorted_twice(640, 1024), "greedy_shared_memory"),
         (rows_sorted(32768, DataType.Bool, "cumsum"), "greedy_block"),
         (nothing_sorted, "not_connected"),
     ],
@@ -220,6 +260,32 @@ def test_rows_longer_than_shared_memory():
     assert ask(fusion_of(rows_sorted(4096))).chosen is Type.GREEDY
 
 
+@pytest.mark.parametrize(
+    ("declared", "other", "code"),
+    [
+        ([-1, 64], None, "greedy_block"), ([4, -1], None, "greedy_symbolic"), ([-1, -1], None, "greedy_symbolic"),
+        ([-1, -1], [-1, 64], "greedy_block"), ([-1, -1], [64], "greedy_block"), ([-1, -1], [-1, -1], "greedy_symbolic"),
+    ],
+)
+@pytest.mark.parametrize("op", ["cumsum", "argsort", "topk"])
+def test_sorts_and_scans_need_a_constant_size(declared, other, code, op):
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=declared, contiguity=[True] * len(declared), dtype=DataType.Float)
+        given = [fl.spec((4, 64))]
+        if other is not None:
+            y = fd.define_tensor(shape=other, contiguity=[True] * len(other), dtype=DataType.Float)
+            given.append(fl.spec((4, 64)[-len(other):]))
+            x = fd.ops.add(x, fd.ops.broadcast(y, [True, False]) if len(other) == 1 else y)
+        out = fd.ops.topk(x, fd.define_scalar(64, WHOLE), 1)[1] if op == "topk" else getattr(fd.ops, op)(x, 1)
+        fd.add_output(fd.ops.add(out, 1))
+    plan = fl.segment(fd, given)
+    if op == "topk":
+        code = "greedy_block"  # its result has k elements
+    assert (code == "greedy_block") == ([segment.scheduler for segment in plan.segments] == [Type.GREEDY])
+    expected = f"{op} runs along axis 1, which has 64 elements here, but the definition leaves its size open"
+    assert (code == "greedy_symbolic") == any(expected in attempt.text for attempt in plan.decisions)
+
+
 def test_a_tensor_without_axes_is_a_row_of_one_element():
     def sorted_alone(fd):
         x = fd.ops.neg(fd.define_tensor([], dtype=DataType.Float))
@@ -235,7 +301,9 @@ def final(answer):
 def test_sorts_are_refused_for_good_only_where_greedy_promises_it():
     assert final(ask(fusion_of(scan_and_sum)))
     assert final(ask(fusion_of(too_few_places)))
-    assert final(ask(fusion_of(rows_sorted(8193))))
+    assert final(ask(fusion_of(rows_sorted(22529))))
+    # A longer row may need less storage: whole warps rank digits in less.
+    assert not final(ask(fusion_of(rows_sorted(6145))))
     # Two scans along different axes may be joined by an op that merges these axes.
     assert not final(ask(fusion_of(along_both_axes)))
     off = SchedulerRegistry(disabled=frozenset({Type.GREEDY}))

@@ -1,0 +1,100 @@
+"""The bytes that persistent schedulers keep per row: what is alive at once, in which dtype, and what is recomputed."""
+
+import pytest
+from unit.schedule.asking import ask, fusion_of, tensor
+
+from fuser_lab.cost.device import H200
+from fuser_lab.cost.verdict import SchedulerType as Type
+from fuser_lab.dtypes import DataType
+
+FLOAT, HALF = DataType.Float, DataType.Half
+ROOM = H200.persistent_bytes * H200.max_cluster  # bytes of a row that a cluster of blocks keeps
+
+
+def norm(fd, x):
+    return fd.ops.div(x, fd.ops.sum(x, dims=[1], keepdim=True))
+
+
+def two_norms(fd, n):
+    """Two norms whose expressions alternate, so that in their order both operands are needed at once."""
+    weight = tensor(fd, 256, n)
+    x, y = fd.ops.mul(tensor(fd, 256, n), weight), fd.ops.mul(tensor(fd, 256, n), weight)
+    a, b = fd.ops.sum(x, dims=[1], keepdim=True), fd.ops.sum(y, dims=[1], keepdim=True)
+    fd.add_output(fd.ops.div(x, a))
+    fd.add_output(fd.ops.div(y, b))
+
+
+def both_alive(fd, n):
+    """Two operands that both reductions precede."""
+    x, y = tensor(fd, 256, n), tensor(fd, 256, n)
+    total = fd.ops.add(fd.ops.sum(x, dims=[1], keepdim=True), fd.ops.sum(y, dims=[1], keepdim=True))
+    fd.add_output(fd.ops.add(fd.ops.div(x, total), fd.ops.div(y, total)))
+
+
+def two_norms_joined(fd, n):
+    """Two norms whose results meet: this is also a resolution point, up to which both operands are alive."""
+    x, y = tensor(fd, 256, n), tensor(fd, 256, n)
+    fd.add_output(fd.ops.add(norm(fd, x), norm(fd, y)))
+
+
+def widened(fd, n):
+    """A buffer that is the Float of a computed Half, of which a reduction and a product need different widths."""
+    x = fd.ops.cast(fd.ops.mul(fd.ops.cast(tensor(fd, 256, n, dtype=HALF), FLOAT), tensor(fd, 256, n)), HALF)
+    fd.add_output(norm(fd, fd.ops.cast(x, FLOAT)))
+
+
+def widened_input(fd, n):
+    """A buffer that is the Float of an input, with a reshape, so that nothing is computed again from the input."""
+    x = fd.ops.cast(tensor(fd, 256, n, dtype=HALF), FLOAT)
+    fd.add_output(fd.ops.reshape(norm(fd, x), [16, 16, n]))
+
+
+def with_random_numbers(fd, n):
+    noise = fd.ops.uniform(0.0, 1.0, [256, n], dtype=FLOAT)
+    fd.add_output(norm(fd, fd.ops.mul(fd.ops.cast(tensor(fd, 256, n, dtype=HALF), FLOAT), noise)))
+
+
+def reshaped(fd, n):
+    x = fd.ops.mul(fd.ops.cast(tensor(fd, 256, n, dtype=HALF), FLOAT), 2.0)
+    fd.add_output(fd.ops.reshape(norm(fd, x), [16, 16, n]))
+
+
+def not_reshaped(fd, n):
+    x = fd.ops.mul(fd.ops.cast(tensor(fd, 256, n, dtype=HALF), FLOAT), 2.0)
+    fd.add_output(fd.ops.mul(norm(fd, x), 3.0))
+
+
+def read_again(fd, n):
+    """A buffer that is computed from another one."""
+    x = tensor(fd, 256, n)
+    y = fd.ops.neg(x)
+    total = fd.ops.add(fd.ops.sum(x, dims=[1], keepdim=True), fd.ops.sum(y, dims=[1], keepdim=True))
+    fd.add_output(fd.ops.add(fd.ops.div(x, total), fd.ops.div(y, total)))
+
+
+def said(body, n):
+    """The answer of the scheduler of inner persistent kernels about a whole definition."""
+    answer = ask(fusion_of(lambda fd: body(fd, n)))
+    return next(verdict for verdict in answer.verdicts if verdict.scheduler is Type.INNER_PERSISTENT)
+
+
+@pytest.mark.parametrize(
+    ("body", "size"),
+    [
+        (two_norms, 4), (two_norms_joined, 8), (both_alive, 8), (widened, 2), (widened_input, 4),
+        (with_random_numbers, 2), (reshaped, 4), (not_reshaped, 2), (read_again, 4),
+    ],
+)
+def test_rows_are_kept_while_their_buffers_fit_a_cluster(body, size):
+    longest = ROOM // size
+    fits, refusal = said(body, longest), said(body, longest + 1)
+    assert fits.accepted
+    assert dict(fits.reason.params)["bytes"] == ROOM
+    assert refusal.code == "buffer_too_large"
+    assert dict(refusal.reason.params)["bytes"] == ROOM + size
+
+
+def test_random_numbers_are_drawn_again_only_if_their_product_does_not_fit_one_block():
+    kept = H200.persistent_bytes // 4
+    assert dict(said(with_random_numbers, kept).reason.params)["bytes"] == 4 * kept
+    assert dict(said(with_random_numbers, kept + 1).reason.params)["bytes"] == 2 * (kept + 1)
