@@ -639,31 +639,30 @@ def _joined(statements: Sequence[Statement]) -> Iterator[Statement]:
 
 
 def _begun(body: tuple[Statement, ...]) -> tuple[Let, ...]:
-    """Return initial values of the variables that are set under a condition and read outside it."""
-    inside: dict[str, DataType] = {}
-    counted: dict[str, int] = {}
+    """Return initial values of the variables that are read outside of the loop or branch that sets them."""
+    outside = set(_read_outside(body, frozenset()))
+    dtypes: dict[str, DataType] = {}
     for statement in walk(body):
-        for root in terms_of(statement):
-            for term in root.walk():
-                if isinstance(term, Var):
-                    counted[term.name] = counted.get(term.name, 0) + 1
-    found: list[Let] = []
-    for statement in walk(body):
-        if isinstance(statement, If):
-            for inner in walk(statement.then):
-                if isinstance(inner, Let) and not inner.update and inner.value.dtype is not DataType.Index:
-                    inside.setdefault(inner.name, inner.value.dtype)
-    for name, dtype in inside.items():
-        scopes = [s for s in walk(body) if isinstance(s, If) and any(
-            isinstance(i, Let) and i.name == name for i in s.then
-        )]
-        within = sum(
-            1 for s in scopes for i in walk(s.then) for r in terms_of(i) for t in r.walk()
-            if isinstance(t, Var) and t.name == name
-        )
-        if within < counted.get(name, 0):
-            found.append(Let(name=name, value=Const(dtype, 0)))
-    return tuple(found)
+        if isinstance(statement, Let) and statement.name in outside:
+            dtypes.setdefault(statement.name, statement.value.dtype)
+    return tuple(Let(name=name, value=Const(dtype, 0)) for name, dtype in dtypes.items())
+
+
+def _read_outside(statements: Sequence[Statement], visible: frozenset[str]) -> Iterator[str]:
+    """Yield the names that statements read where no block around them has set them before."""
+    for statement in statements:
+        names = {t.name for root in terms_of(statement) for t in root.walk() if isinstance(t, Var)}
+        yield from names - visible
+        match statement:
+            case Let(name=name, update=update):
+                if update and name not in visible:
+                    yield name
+                visible |= {name}
+            case Loop(body=inner):
+                yield from _read_outside(inner, visible)
+            case If(then=then, otherwise=otherwise):
+                yield from _read_outside(then, visible)
+                yield from _read_outside(otherwise, visible)
 
 
 def _updating(body: tuple[Statement, ...], begun: frozenset[str]) -> tuple[Statement, ...]:
