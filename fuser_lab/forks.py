@@ -37,7 +37,7 @@ _HELD: dict[int, list[Any]] = {}  # what was acquired for a fork, by the thread 
 
 
 def renewed(primitive: T) -> T:
-    """Return a lock, condition or event that is free in a child, whoever holds it or waits for it in the parent."""
+    """Return a lock, condition or event that is free in a child, even if threads of the parent hold or await it."""
     _RENEWED.add(primitive)
     return primitive
 

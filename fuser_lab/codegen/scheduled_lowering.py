@@ -565,7 +565,8 @@ class _Lowering:
             msg = f"the schedule needs {nbytes} bytes of shared memory per block ({parts}); at most {MOST_SHARED} fit."
             raise ScheduleError(msg)
         body = with_passes(body, self._target)
-        body = _begun(body)
+        begun = _begun(body)
+        body = (*begun, *_updating(body, frozenset(let.name for let in begun)))
         local = tuple(Alloc(buffer=b) for b in self._memory.arrays.values() if b.role is not Role.SHARED)
         body = self._bound((*local, *body), tuple(Alloc(buffer=b) for b in shared))
         threads = [self._sizes.get(kind, 1) for kind in _THREADS]
@@ -637,36 +638,31 @@ def _joined(statements: Sequence[Statement]) -> Iterator[Statement]:
         yield waiting
 
 
-def _begun(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """Return statements after initial values of the variables that are set in a loop or branch and read outside it."""
-    setters: dict[str, list[tuple[int, ...]]] = {}
-    readers: dict[str, list[tuple[int, ...]]] = {}
+def _begun(body: tuple[Statement, ...]) -> tuple[Let, ...]:
+    """Return initial values of the variables that are read outside of the loop or branch that sets them."""
+    outside = set(_read_outside(body, frozenset()))
     dtypes: dict[str, DataType] = {}
-    for path, statement in _with_paths(body, ()):
-        for root in terms_of(statement):
-            for term in root.walk():
-                if isinstance(term, Var):
-                    readers.setdefault(term.name, []).append(path)
-        if isinstance(statement, Let) and not statement.update and statement.value.dtype is not DataType.Index:
-            setters.setdefault(statement.name, []).append(path)
-            dtypes[statement.name] = statement.value.dtype
-    initial = [
-        Let(name=name, value=Const(dtypes[name], 0)) for name, inner in setters.items()
-        if not all(any(path[: len(within)] == within for within in inner) for path in readers.get(name, ()))
-    ]
-    return (*initial, *_updating(body, frozenset(let.name for let in initial)))
+    for statement in walk(body):
+        if isinstance(statement, Let) and statement.name in outside:
+            dtypes.setdefault(statement.name, statement.value.dtype)
+    return tuple(Let(name=name, value=Const(dtype, 0)) for name, dtype in dtypes.items())
 
 
-def _with_paths(body: tuple[Statement, ...], path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Statement]]:
-    """Yield all statements, each with the numbers of the blocks around it, outermost first."""
-    for number, statement in enumerate(body):
-        yield path, statement
+def _read_outside(statements: Sequence[Statement], visible: frozenset[str]) -> Iterator[str]:
+    """Yield the names that statements read where no block around them has set them before."""
+    for statement in statements:
+        names = {t.name for root in terms_of(statement) for t in root.walk() if isinstance(t, Var)}
+        yield from names - visible
         match statement:
-            case If(then=then, otherwise=otherwise):
-                yield from _with_paths(then, (*path, 2 * number))
-                yield from _with_paths(otherwise, (*path, 2 * number + 1))
+            case Let(name=name, update=update):
+                if update and name not in visible:
+                    yield name
+                visible |= {name}
             case Loop(body=inner):
-                yield from _with_paths(inner, (*path, 2 * number))
+                yield from _read_outside(inner, visible)
+            case If(then=then, otherwise=otherwise):
+                yield from _read_outside(then, visible)
+                yield from _read_outside(otherwise, visible)
 
 
 def _updating(body: tuple[Statement, ...], begun: frozenset[str]) -> tuple[Statement, ...]:

@@ -41,7 +41,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files that a reader reads; no row is in two of them. ``damage`` is what has such a name and is no file."""
+    """The files that a reader reads; no row is in two of them. ``damage`` has those that are not regular files."""
 
     journals: tuple[Path, ...]
     parquet: tuple[Path, ...]

@@ -13,7 +13,7 @@ from thorough import THOROUGH
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
-# Each child ends with its stacks if it hangs. A process of its own: libraries with threads that other tests imported,
+# Each child ends with its stacks if it hangs. It runs in a separate process: libraries with threads that tests import,
 # such as JAX, warn about forks.
 PROGRAM = """
 import faulthandler, functools, gc, os, sys, threading, time, traceback
