@@ -152,8 +152,7 @@ def lost_axis(links: Sequence[Link], tree: Tree) -> LostAxis | None:
     """Return an axis for which no loop arrives, or None.
 
     An axis that a hop adds has no loop, nor has what it is mapped to from there on, so it must stay a broadcast axis
-    (nvFuser: CoveredDomainPropagator, csrc/scheduler/pointwise.cpp:94-200). Inputs are not scheduled, so what they add
-    is no matter.
+    (nvFuser: CoveredDomainPropagator, csrc/scheduler/pointwise.cpp:94-200). Inputs have no loops, so they add no axis.
     """
     makers = {link.name: link for link in links}
     lost: dict[str, dict[int, str]] = {}  # by tensor: slots without a loop, and the tensor that added the axis

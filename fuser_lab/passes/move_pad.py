@@ -15,10 +15,22 @@ from fuser_lab.ir.domain import Resize
 from fuser_lab.passes.base import Pass
 from fuser_lab.passes.rewriter import Rewriter
 
-# Ops whose result is positive zero if all operands are zeros.
-_KEEPS_ZERO = frozenset({"abs", "asin", "asinh", "atan", "cast", "erf", "relu", "sin", "sinh", "sqrt", "tan", "tanh"})
+# Ops of nvFuser's zeroIsFixedPoint and zeroIsIdentity (lines 138-205) whose result is positive zero, or False, if all
+# operands are zeros.
+_KEEPS_ZERO = frozenset(
+    {
+        *("abs", "asin", "asinh", "atan", "atanh", "cast", "ceil", "erf", "erfinv", "expm1", "floor", "frac", "log1p"),
+        *("relu", "round", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
+        *("isinf", "isnan", "isneginf", "isposinf", "signbit"),
+    },
+)
 _ZEROS = frozenset({"0", "0.0", "0j", "False"})  # and not -0.0
-_BINARY = frozenset({"add", "mul", "sub"})
+_BINARY = frozenset(
+    {
+        *("add", "mul", "sub", "maximum", "minimum", "gcd", "bitwise_and", "bitwise_or", "gt", "lt", "ne"),
+        *("logical_and", "logical_or"),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +38,7 @@ class MovePad(Pass):
     """``pad(mul(x, y)) -> mul(pad(x), pad(y))``, for zero pads, as far up as zeros stay zeros.
 
     ``cat([relu(x), y]) -> relu(pad(x)) + pad(y)``, or ``logical_or`` for booleans, if a pad of the cat moves. A pad
-    stops at values with other readers and at padded axes of size 1.
+    stops at values with readers that it does not pass and at padded axes of size 1.
     """
 
     name: ClassVar[str] = "move_pad"
@@ -89,7 +101,11 @@ def _region(pad: Expr, fusion: Fusion) -> set[Expr]:
 
 
 def _above(pad: Expr, fusion: Fusion) -> set[Expr]:
-    """Return the expressions that a pad by zeros can pass."""
+    """Return the expressions that a pad by zeros can pass.
+
+    It passes an expression once it has passed all readers of its result: equal pads of one tensor are one pad
+    (csrc/preseg_passes/move_pad.cpp:403-419).
+    """
     region: set[Expr] = set()
     resized = [step.source for step in pad.out.domain.transforms if isinstance(step, Resize)]
     places = [pad.out.domain.root_or_logical.index(axis) for axis in resized]
@@ -98,10 +114,11 @@ def _above(pad: Expr, fusion: Fusion) -> set[Expr]:
     while waiting:
         value = waiting.pop()
         maker = fusion.producers.get(value)
-        if maker is None or value in outputs or len(fusion.users[value]) > 1 or not _passable(maker, places):
+        if maker is None or maker in region or value in outputs or not _passable(maker, places):
             continue
-        region.add(maker)
-        waiting += maker.tensor_inputs
+        if region.issuperset(user for user in fusion.users[value] if user is not pad):
+            region.add(maker)
+            waiting += maker.tensor_inputs
     return region
 
 

@@ -311,6 +311,36 @@ def test_a_pad_moves_along_an_axis_that_is_not_broadcast():
     assert [e.op.name for e in changed.exprs] == ["pad", "pad", "mul"]
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_pad_passes_what_is_read_twice_after_both_readers(ends):
+    def body(fd):
+        x = fd.ops.relu(fd.define_tensor([4, 6]))
+        if ends:
+            fd.add_output(fd.ops.exp(x))
+        fd.add_output(fd.ops.pad(fd.ops.add(fd.ops.sin(x), fd.ops.tanh(x)), [1, 1]))
+
+    changed = [e.op.name for e in after("move_pad", body).exprs]
+    assert changed == (["relu", "exp", "pad", "sin", "tanh", "add"] if ends else ["pad", "relu", "sin", "tanh", "add"])
+
+
+@pytest.mark.parametrize("op", ["gt", "lt", "ne", "maximum", "minimum"])
+def test_a_pad_moves_above_comparisons_that_zeros_do_not_fulfil(op):
+    assert [e.op.name for e in after("move_pad", padded(op)).exprs] == ["pad", "pad", op]
+
+
+@pytest.mark.parametrize("op", ["eq", "le", "ge"])
+def test_a_pad_stays_behind_comparisons_that_zeros_fulfil(op):
+    assert untouched("move_pad", padded(op))
+
+
+def test_a_cat_of_flags_is_their_disjunction():
+    def body(fd):
+        x, y, z = (fd.define_tensor([n, 4], dtype=DataType.Bool) for n in (2, 2, 3))
+        fd.add_output(fd.ops.cat([fd.ops.logical_and(x, y), z], 0))
+
+    assert [e.op.name for e in after("move_pad", body).exprs] == ["pad", "pad", "logical_and", "pad", "logical_or"]
+
+
 def test_a_cat_one_of_whose_pads_moves_is_a_sum():
     def body(fd):
         x, y, z = (fd.define_tensor([n, 4]) for n in (2, 3, 5))
