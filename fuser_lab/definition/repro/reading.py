@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from fuser_lab.definition.assumed_sizes import assumed_inputs
 from fuser_lab.definition.binding import Described
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.repro.arguments import as_device
-from fuser_lab.definition.repro.assumed_sizes import assumed_inputs
 from fuser_lab.definition.repro.calls import Calls
 from fuser_lab.definition.repro.candidates import (
     DEFINING,
@@ -37,7 +37,7 @@ from fuser_lab.definition.repro.values import (
 )
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
-from fuser_lab.ir import Fusion
+from fuser_lab.ir import Fusion, Scalar
 
 Builder = TypeVar("Builder", bound=FusionBuilder)
 
@@ -594,9 +594,12 @@ class _Reader(Calls):
                 self._run(statement, scope)
         self._take_named(scope, self._candidate.node)
         if self._given is None:
-            assumed, notes = assumed_inputs(fusion)
-            self.notes += notes
-            return assumed
+            # The value of a scalar is not assumed: it may decide what is computed.
+            assumed = assumed_inputs(fusion) if len(fusion.tensor_inputs) == len(fusion.inputs) else None
+            extents = (extent for tensor in fusion.tensor_inputs for extent in tensor.extents)
+            if assumed is not None and any(isinstance(extent, Scalar) for extent in extents):
+                self.notes.append(assumed[1])
+            return [] if assumed is None else list(assumed[0])
         given, place = self._given
         return list(self._flat(given, place))
 

@@ -212,8 +212,8 @@ def test_inputs_are_those_of_a_run_in_a_branch_on_a_value_that_is_not_read(rest)
 
 def test_one_tensor_of_the_name_inputs_is_no_list():
     fd, inputs = fl.load_repro(BENCHMARK + DEFINED)
-    assert [each.shape for each in inputs] == [(64, 64), (64,)]
-    assert "these sizes are assumed" in fd.notes[-1]
+    assert [each.shape for each in inputs] == [(256, 256), (256,)]
+    assert "open sizes are assumed" in fd.notes[-1]
 
 
 def test_the_first_frontend_wrote_ops_with_a_capital():

@@ -145,4 +145,4 @@ def test_a_definition_writes_its_script():
     assert inputs == [spec((3, 4))]
     again, inputs = fl.load_repro(fd.repro_script_for())
     assert again.fusion == fd.fusion
-    assert inputs == [spec((64, 64))]
+    assert inputs == [spec((256, 256))]
