@@ -4,14 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from fuser_lab.definition.binding import Described, bind, described_as_defined
+from fuser_lab.definition.assumed_sizes import assumed_inputs
+from fuser_lab.definition.binding import Described, bind
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.dtypes import DataType
 from fuser_lab.errors import FuserLabError
-from fuser_lab.ir import Fusion, Number, TensorView
+from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.report.units import bytes_label
 
-_ASSUMED_SIZES = (256, 64, 16, 8, 4, 2, 1)
 # A run holds the results of the reference as well as those of the plan.
 _COPIES = 2
 # The reference evaluation computes in Float or wider.
@@ -33,7 +32,7 @@ def runnable(fusion: Fusion, inputs: Sequence[Described], *, free: int | None, i
     """Return the inputs with which a run of a fusion fits into memory.
 
     If the given inputs fit, they are returned. Otherwise the largest size that the definition leaves open is halved as
-    often as necessary. Without inputs, all open sizes are assumed to be equal.
+    often as necessary. Without inputs, open sizes are assumed.
 
     Parameters
     ----------
@@ -52,9 +51,9 @@ def runnable(fusion: Fusion, inputs: Sequence[Described], *, free: int | None, i
         If the inputs do not fit the definition.
     """
     if not inputs and fusion.inputs:
-        found = _assumed(fusion)
-        if found is not None:
-            return found
+        assumed = assumed_inputs(fusion)
+        if assumed is not None:
+            return Runnable(inputs=assumed[0], said=assumed[1], fits=True)
     needed = bytes_needed(bind(fusion, inputs).fusion)
     if free is None or needed <= free * _SHARE:
         return Runnable(inputs=tuple(inputs), said="Run creates inputs of the given sizes", fits=True)
@@ -90,28 +89,6 @@ def bytes_needed(fusion: Fusion) -> int:
         unread = [tensor for tensor in expr.tensor_outputs if tensor not in last]
         live -= sum(size(tensor) for tensor in (*read, *unread) if tensor not in staying)
     return _COPIES * most
-
-
-def _assumed(fusion: Fusion) -> Runnable | None:
-    """Return inputs whose open sizes are the first candidate with which the definition is legal."""
-    for size in _ASSUMED_SIZES:
-        inputs = tuple(
-            described_as_defined(value, [e if isinstance(e, int) else size for e in value.extents])
-            if isinstance(value, TensorView) else _number(value.dtype)
-            for value in fusion.inputs
-        )
-        try:
-            bind(fusion, inputs)
-        except FuserLabError:
-            continue
-        return Runnable(inputs=inputs, said=f"No inputs are given, so open sizes are assumed to be {size}", fits=True)
-    return None
-
-
-def _number(dtype: DataType) -> Number:
-    if dtype is DataType.Bool:
-        return True
-    return 1 if dtype.is_integral else 1.0
 
 
 def _smaller(fusion: Fusion, inputs: tuple[Described, ...], room: float) -> tuple[Described, ...] | None:

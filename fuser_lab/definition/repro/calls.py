@@ -203,7 +203,7 @@ class Calls(Expressions):
             case Path(("getattr",)) if len(args) > 1 and isinstance(args[0], Ops) and isinstance(args[1], str):
                 return Op(recording=args[0].recording, name=args[1])
             case Path(("hasattr",)) if len(args) == 2 and isinstance(args[0], Recording | Ops):
-                known = {*OPS, *COMPOSITES} if isinstance(args[0], Ops) else {*_METHODS, "ops", "execute"}
+                known = {*OPS, *COMPOSITES} if isinstance(args[0], Ops) else {*_METHODS, "ops", "Ops", "execute"}
                 return args[1] in known if isinstance(args[1], str) else Unread(what="hasattr", line=node.lineno)
             case Path(("isinstance",)) if len(args) == 2:
                 return self._is_instance(node, *args)

@@ -11,7 +11,7 @@ from fuser_lab.arguments import shown
 from fuser_lab.definition.repro.source import Script
 from fuser_lab.errors import DefinitionError
 
-DEFINING = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "from_pytorch", "ops"})
+DEFINING = frozenset({"define_tensor", "define_scalar", "define_vector", "add_output", "from_pytorch", "ops", "Ops"})
 
 _REGION = re.compile(r"nvFusion\d+")
 

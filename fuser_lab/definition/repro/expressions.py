@@ -363,7 +363,7 @@ class Expressions:
         match owner:
             case Path():
                 return self._resolved(node, Path((*owner.parts, name)))
-            case Recording() if name == "ops":
+            case Recording() if name in {"ops", "Ops"}:  # the first frontend wrote Ops
                 return Ops(owner)
             case Recording() if name in RUNS and self.open is None:
                 return Bound(function=owner, args=(), keywords=())

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from fuser_lab.definition.binding import Described, described_as_defined
+from fuser_lab.definition.assumed_sizes import assumed_inputs
+from fuser_lab.definition.binding import Described
 from fuser_lab.definition.builder import FusionBuilder
 from fuser_lab.definition.repro.arguments import as_device
 from fuser_lab.definition.repro.calls import Calls
@@ -36,7 +37,7 @@ from fuser_lab.definition.repro.values import (
 )
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.errors import ArgumentTypeError, DefinitionError
-from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir import Fusion, Scalar
 
 Builder = TypeVar("Builder", bound=FusionBuilder)
 
@@ -142,10 +143,11 @@ class _Reader(Calls):
         builder = self._recorded.builder
         # Raises for a definition without outputs.
         fusion: Fusion = self.guarded(self._candidate.node, lambda: builder.fusion)
+        inputs = self._inputs(fusion, scope)
         builder.notes = tuple(dict.fromkeys(self.notes))
         builder.sources = tuple((name, line) for name, line in self.sources.items() if line)
         builder.names = tuple(self.called)
-        return builder, self._inputs(fusion, scope)
+        return builder, inputs
 
     def _run_around(self, scope: Scope) -> None:
         """Run a definition that the script does not reach: that of a test function, or one that is only defined."""
@@ -586,13 +588,18 @@ class _Reader(Calls):
         )
 
     def _inputs(self, fusion: Fusion, scope: Scope) -> list[Described]:
-        """Return the inputs of the definition's execution, otherwise those that its sizes determine, otherwise none."""
+        """Return the inputs of the definition's execution, otherwise assumed ones."""
         if self._given is None and "inputs" not in scope.names:
             for statement in self.script.beside:
                 self._run(statement, scope)
         self._take_named(scope, self._candidate.node)
         if self._given is None:
-            return static_inputs(fusion)
+            # The value of a scalar is not assumed: it may decide what is computed.
+            assumed = assumed_inputs(fusion) if len(fusion.tensor_inputs) == len(fusion.inputs) else None
+            extents = (extent for tensor in fusion.tensor_inputs for extent in tensor.extents)
+            if assumed is not None and any(isinstance(extent, Scalar) for extent in extents):
+                self.notes.append(assumed[1])
+            return [] if assumed is None else list(assumed[0])
         given, place = self._given
         return list(self._flat(given, place))
 
@@ -615,16 +622,6 @@ class _Reader(Calls):
             case _:
                 raise self.refusal(place, f"{said(value)} is not an input; only tensors created by torch and numbers "
                                           "are.")
-
-
-def static_inputs(fusion: Fusion) -> list[Described]:
-    """Return the inputs that a definition determines, or an empty list if a size is open."""
-    found: list[Described] = []
-    for value in fusion.inputs:
-        if not isinstance(value, TensorView) or not all(isinstance(e, int) for e in value.extents):
-            return []
-        found.append(described_as_defined(value, value.shape))
-    return found
 
 
 def _path(name: str) -> Path:

@@ -240,10 +240,46 @@ def test_without_inputs_static_sizes_give_them():
                   "y = fd.define_tensor([2, 3], True, stride_order=[0, 1])",
                   "fd.add_output(fd.ops.neg(x))", "fd.add_output(fd.ops.neg(y))")  # fmt: skip
     assert fl.load_repro(text)[1] == [spec((4, 6, 3), strides=(3, 0, 1)), spec((2, 3), strides=(1, 2))]
-    fd, inputs = fl.load_repro(text.replace("[2, 3]", "[2, -1]"))
-    assert inputs == []
-    with pytest.raises(FuserLabError, match=r"takes 2 inputs \(T0, T1\), given 0"):
-        fl.segment(fd, inputs)
+    assert not fl.load_repro(text)[0].notes
+
+
+@pytest.mark.parametrize(
+    ("lines", "shapes"),
+    [
+        (["x = fd.define_tensor([2, -1])", "fd.add_output(fd.ops.neg(x))"], [(2, 256)]),
+        (
+            [
+                "x = fd.define_tensor([-1, -1])", "y = fd.define_tensor([48])",
+                "z = fd.ops.mul(x, fd.ops.broadcast_in_dim(y, [16, 48], [1]))", "fd.add_output(z)",
+            ],
+            [(16, 48), (48,)],
+        ),
+        (
+            [
+                "x = fd.define_tensor([-1, -1])", "y = fd.define_tensor([-1, -1])", "w = fd.define_tensor([-1, 7])",
+                "fd.add_output(fd.ops.add(fd.ops.exp(fd.ops.add(x, y)), w))",
+            ],
+            [(256, 7), (256, 7), (256, 7)],
+        ),
+        (
+            ["x = fd.define_tensor([-1, -1])", "fd.add_output(fd.ops.reshape(x, [-1, 12, 8]))"], [(96, 96)],
+        ),
+        (["x = fd.define_tensor([-1])", "fd.add_output(fd.ops.slice(x, [100], [200]))"], [(256,)]),
+        (["x = fd.define_tensor([-1])", "fd.add_output(fd.ops.slice(x, [300], [400]))"], [(1024,)]),
+    ],
+)
+def test_open_sizes_are_those_of_constants_or_assumed(lines, shapes):
+    fd, inputs = fl.load_repro(define(*lines))
+    assert [each.shape for each in inputs] == shapes
+    assert fl.segment(fd, inputs).segments
+    assert "open sizes are assumed to be" in fd.notes[-1]
+    required = f"constants of the definition require: T0 {list(shapes[0])}" in fd.notes[-1]
+    assert required == any({16, 7} & set(shape) for shape in shapes)
+
+
+def test_definitions_that_no_assumed_size_fits_have_no_inputs():
+    text = define("x = fd.define_tensor([-1])", "fd.add_output(fd.ops.reshape(x, [5, 1009]))")
+    assert fl.load_repro(text)[1] == []
 
 
 def test_a_script_without_inputs_is_told_a_line_that_gives_them():

@@ -211,5 +211,11 @@ def test_inputs_are_those_of_a_run_in_a_branch_on_a_value_that_is_not_read(rest)
 
 
 def test_one_tensor_of_the_name_inputs_is_no_list():
-    _, inputs = fl.load_repro(BENCHMARK + DEFINED)
-    assert not inputs
+    fd, inputs = fl.load_repro(BENCHMARK + DEFINED)
+    assert [each.shape for each in inputs] == [(256, 256), (256,)]
+    assert "open sizes are assumed" in fd.notes[-1]
+
+
+def test_the_first_frontend_wrote_ops_with_a_capital():
+    block = BLOCK.format(line="x = fd.Ops.exp(x)", size="3")
+    assert "exp" in [expr.op.name for expr in fl.load_repro(HEAD + block)[0].fusion.exprs]

@@ -143,4 +143,6 @@ def test_a_definition_writes_its_script():
     again, inputs = fl.load_repro(text)
     assert again.fusion == fd.fusion
     assert inputs == [spec((3, 4))]
-    assert fl.load_repro(fd.repro_script_for())[1] == []
+    again, inputs = fl.load_repro(fd.repro_script_for())
+    assert again.fusion == fd.fusion
+    assert inputs == [spec((256, 256))]
