@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import NamedTuple
@@ -63,7 +64,18 @@ class PartlyReduced(NamedTuple):
 
 def patterns(exact: ExactMap, links: Iterable[Link]) -> tuple[ReductionPattern, ...]:
     """Return the pattern of each reduction, in order."""
-    return tuple(_pattern(exact, link) for link in links if link.kind is OpKind.REDUCTION)
+    known: dict[tuple[object, ...], ReductionPattern] = {}  # the same but for the name
+    found = []
+    for link in links:
+        if link.kind is OpKind.REDUCTION:
+            key = exact.classes[link.operands[0]], link.reduced, link.root_extents
+            same = known.get(key)
+            if same is None:
+                same = known[key] = _pattern(exact, link)
+            found.append(
+                ReductionPattern(name=link.name, axes=same.axes, inner=same.inner, numel=same.numel, rows=same.rows),
+            )
+    return tuple(found)
 
 
 def _pattern(exact: ExactMap, link: Link) -> ReductionPattern:
@@ -83,7 +95,7 @@ def _pattern(exact: ExactMap, link: Link) -> ReductionPattern:
     )
 
 
-@dataclass(slots=True)
+@dataclass
 class ReductionFlow:
     """How values flow around reductions.
 
@@ -95,7 +107,6 @@ class ReductionFlow:
     links: Sequence[Link]
     names: list[str]
     after: dict[str, int]
-    feeds: dict[str, int]
     full: dict[tuple[int, ...], bool]
     reduced: frozenset[int]
 
@@ -103,7 +114,6 @@ class ReductionFlow:
     def of(cls, exact: ExactMap, links: Sequence[Link], found: Sequence[ReductionPattern]) -> "ReductionFlow":
         """Return the flow of expressions whose reductions have the given patterns."""
         after: dict[str, int] = {}
-        feeds: dict[str, int] = {}
         names: list[str] = []
         for link in links:
             bits = 0
@@ -113,8 +123,15 @@ class ReductionFlow:
                 bits |= 1 << len(names)
                 names.append(link.name)
             after[link.name] = bits
-        bit = 1 << len(names)
-        for link in reversed(links):
+        reduced = frozenset().union(*{p.reduced for p in found})
+        return cls(exact, links, names, after, {}, reduced)
+
+    @cached_property
+    def feeds(self) -> dict[str, int]:
+        """The reductions that depend on each tensor."""
+        feeds: dict[str, int] = {}
+        bit = 1 << len(self.names)
+        for link in reversed(self.links):
             bits = feeds.get(link.name, 0)
             if link.kind is OpKind.REDUCTION:
                 bit >>= 1
@@ -122,8 +139,7 @@ class ReductionFlow:
             if bits:
                 for name in link.operands:
                     feeds[name] = feeds.get(name, 0) | bits
-        reduced = frozenset().union(*(p.reduced for p in found))
-        return cls(exact, links, names, after, feeds, {}, reduced)
+        return feeds
 
     def has_reduced_axis(self, tensor: str) -> bool:
         """Whether a tensor has an axis that some reduction removes."""
@@ -159,9 +175,9 @@ class ReductionFlow:
 
     def needed_again(self) -> tuple[PersistentBuffer, ...]:
         """Return the tensors that are needed before a reduction and again after it, in order of first need."""
-        by_name = {link.name: link for link in self.links}
         found: dict[str, PersistentBuffer] = {}
         after = self.after
+        by_name = {link.name: link for link in self.links}
         for link in self.links:
             operands = link.operands
             if len(operands) < 2 or not after[link.name]:

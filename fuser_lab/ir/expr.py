@@ -76,22 +76,19 @@ class Expr:
     outputs: tuple[Val, ...]
     attrs: tuple[tuple[str, AttrValue], ...] = ()
     # Computed once, because graph traversals read them more often than anything else.
+    name: str = field(init=False, repr=False, compare=False)  # of the first result: its name in logs and plans
     tensor_inputs: tuple[TensorView, ...] = field(init=False, repr=False, compare=False)
     tensor_outputs: tuple[TensorView, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Find the tensors."""
+        """Find the name and the tensors."""
+        object.__setattr__(self, "name", self.outputs[0].name)
         object.__setattr__(self, "tensor_inputs", tuple(v for v in self.inputs if isinstance(v, TensorView)))
         object.__setattr__(self, "tensor_outputs", tuple(v for v in self.outputs if isinstance(v, TensorView)))
 
     def __hash__(self) -> int:
         """Hash by the name of the first result, which no other expression has."""
-        return hash(self.outputs[0].name)
-
-    @property
-    def name(self) -> str:
-        """Name of the first result: the expression's name in logs and plans."""
-        return self.outputs[0].name
+        return hash(self.name)
 
     @property
     def kind(self) -> OpKind:

@@ -18,7 +18,7 @@ from fuser_lab.segmentation.casts import is_narrowing, is_widening
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.grouping import GroupId, Grouping, bits
 from fuser_lab.segmentation.hints import has_hints
-from fuser_lab.segmentation.level_rounds import LevelRound
+from fuser_lab.segmentation.level_rounds import LevelRound, is_tried_first
 from fuser_lab.segmentation.options import SegmenterOptions, SegmentSetMeaning
 from fuser_lab.segmentation.oracle import SchedulerOracle
 from fuser_lab.segmentation.pieces import pieces
@@ -305,12 +305,13 @@ class _Finder:
     def _level_rounds(self) -> Iterator[Attempt]:
         """Rounds of pairs on adjacent levels (Herrmann et al., acyclic DAG partitioning, theorem 4.2)."""
         tried: set[tuple[GroupId, GroupId]] = set()
+        first = [expr for expr in self._fusion.tensor_exprs if is_tried_first(expr)]
         number = 0
         while True:
             number += 1
             pairs: list[tuple[GroupId, GroupId]] = []
             phase = f"level round {number}"
-            yield from LevelRound(self._grouping, self._asker, phase, pairs, tried, self._final).run()
+            yield from LevelRound(self._grouping, self._asker, phase, pairs, tried, self._final, first).run()
             if not pairs:
                 return
             for pair in pairs:

@@ -1,7 +1,10 @@
 """Groups under construction: the working state that the phases of the segmenter share."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import chain
+from typing import NamedTuple
 
 from fuser_lab.events import Names
 from fuser_lab.ir import Expr, Fusion, TensorView
@@ -10,21 +13,49 @@ GroupId = int
 Edge = tuple[GroupId, TensorView, GroupId]
 
 
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """The edges of a group, incoming first, and the groups at their other ends."""
+class _Read(NamedTuple):
+    """A tensor that leads into or out of a group, and the expression at its other end; in the order of expressions."""
 
-    edges: tuple[Edge, ...]
-    producers: tuple[GroupId, ...]
-    consumers: tuple[GroupId, ...]
-    proposals: tuple[GroupId, ...]
+    place: int
+    number: int
+    tensor: TensorView
+    other: str
+    proposes: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Boundary:
+    """What leads into a group, out of it, and into it from no group."""
+
+    incoming: list[_Read]
+    outgoing: list[_Read]
+    aux: list[_Read]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Near:
+    """The groups around each group, for those that were asked for since one of them was merged."""
+
+    edges: dict[GroupId, tuple[Edge, ...]] = field(default_factory=dict)
+    producers: dict[GroupId, tuple[GroupId, ...]] = field(default_factory=dict)
+    consumers: dict[GroupId, tuple[GroupId, ...]] = field(default_factory=dict)
+    proposals: dict[GroupId, tuple[GroupId, ...]] = field(default_factory=dict)
+
+    def forget(self, groups: Iterable[GroupId]) -> None:
+        """Remove what is remembered about some groups."""
+        for group in groups:
+            self.edges.pop(group, None)
+            self.producers.pop(group, None)
+            self.consumers.pop(group, None)
+            self.proposals.pop(group, None)
 
 
 class Grouping:
     """Disjoint groups of expressions over the part of a fusion that is not recomputed.
 
     Merged groups go to the end of the list, as in nvFuser, so that list order, which is the order of ids, is the order
-    of proposals. A merge recomputes only the cached data of the groups around it.
+    of proposals. A boundary names expressions, whose groups are looked up, so that a merge leaves the boundaries of
+    other groups as they are.
     """
 
     def __init__(self, fusion: Fusion, groups: Iterable[Iterable[Expr]], recomputed: frozenset[str]) -> None:
@@ -33,25 +64,27 @@ class Grouping:
         self.groups: dict[GroupId, frozenset[Expr]] = {}
         self._owner: dict[str, GroupId] = {}
         self._next = 0
-        self._outputs = frozenset(fusion.outputs)
         self._read_outputs = [  # the names of the expressions that make a fusion output and read it
             (fusion.producers[tensor].name, [user.name for user in fusion.users[tensor]])
             for tensor in fusion.outputs if tensor in fusion.producers and fusion.users.get(tensor)
         ]
-        self._around: dict[GroupId, _Around] = {}
+        self._boundary: dict[GroupId, _Boundary] = {}
+        self._near = _Near()
         self._names: dict[GroupId, Names] = {}
-        self._aux: dict[GroupId, tuple[TensorView, ...]] = {}
         self._order: tuple[GroupId, ...] | None = None
+        self._level: dict[GroupId, int] = {}
+        self._stale: set[GroupId] = set()  # groups whose levels may have changed
         self._reach: Reach | None = None
         for group in groups:
-            self._add(frozenset(group))
+            exprs = frozenset(group)
+            self._add(exprs, (expr.name for expr in exprs))
 
-    def _add(self, exprs: frozenset[Expr]) -> GroupId:
+    def _add(self, exprs: frozenset[Expr], names: Iterable[str]) -> GroupId:
         group = self._next
         self._next += 1
         self.groups[group] = exprs
-        for expr in exprs:
-            self._owner[expr.name] = group
+        self._names[group] = ordered = tuple(sorted(names, key=self.fusion.positions.__getitem__))
+        self._owner.update(dict.fromkeys(ordered, group))
         return group
 
     def merge(self, members: Iterable[GroupId], *, keep_reach: bool = False) -> GroupId:
@@ -60,17 +93,23 @@ class Grouping:
         ``keep_reach`` updates the ancestors instead of discarding them, which is faster if they are needed after each
         merge.
         """
-        gone = dict.fromkeys(members)
-        near = dict.fromkeys(n for member in gone for n in self.neighbours(member) if n not in gone)
+        gone = tuple(dict.fromkeys(members))
+        before = {member: self.consumers(member) for member in gone} if self._level else {}
+        parts = [self._bounds(member) for member in gone]
+        names = chain.from_iterable([self._names.pop(member) for member in gone])
+        union = self._add(frozenset().union(*[self.groups.pop(member) for member in gone]), names)
+        owner = self._owner
+        bounds = self._boundary[union] = _Boundary(
+            incoming=sorted([read for part in parts for read in part.incoming if owner[read.other] != union]),
+            outgoing=sorted([read for part in parts for read in part.outgoing if owner[read.other] != union]),
+            aux=sorted([read for part in parts for read in part.aux]),
+        )
         for member in gone:
-            self._around.pop(member)
-            self._names.pop(member, None)
-            self._aux.pop(member, None)
-        union = self._add(frozenset(expr for member in gone for expr in self.groups.pop(member)))
-        for neighbour in near:
-            if neighbour in self._around:
-                ends = ((union if a in gone else a, t, union if b in gone else b) for a, t, b in self.edges(neighbour))
-                self._around[neighbour] = self._seen_from(neighbour, ends)
+            del self._boundary[member]
+        self._near.forget(gone)
+        self._near.forget({owner[read.other] for read in chain(bounds.incoming, bounds.outgoing)})
+        if self._level:
+            self._follow_level(before, union)
         self._order = None
         if keep_reach and self._reach is not None:
             self._reach.merge(gone, union)
@@ -80,9 +119,6 @@ class Grouping:
 
     def names(self, group: GroupId) -> Names:
         """Return a group's expression names in topological order."""
-        if group not in self._names:
-            names = (expr.name for expr in self.groups[group])
-            self._names[group] = tuple(sorted(names, key=self.fusion.positions.__getitem__))
         return self._names[group]
 
     def ordered(self, group: GroupId) -> list[Expr]:
@@ -96,56 +132,67 @@ class Grouping:
 
     def edges(self, group: GroupId) -> tuple[Edge, ...]:
         """Return the (producer, tensor, consumer) edges of a group, incoming first."""
-        return self._of(group).edges
+        near, bounds = self._near.edges, self._bounds(group)
+        if group not in near:
+            into = [(self._owner[read.other], read.tensor, group) for read in bounds.incoming]
+            out = [(group, read.tensor, self._owner[read.other]) for read in bounds.outgoing]
+            near[group] = tuple(dict.fromkeys(into + out))
+        return near[group]
 
     def producers(self, group: GroupId) -> tuple[GroupId, ...]:
         """Return the distinct groups that a group reads from, in edge order."""
-        return self._of(group).producers
+        near = self._near.producers
+        if group not in near:
+            near[group] = self._owners(self._bounds(group).incoming)
+        return near[group]
 
     def consumers(self, group: GroupId) -> tuple[GroupId, ...]:
         """Return the distinct groups that read from a group, in edge order."""
-        return self._of(group).consumers
+        near = self._near.consumers
+        if group not in near:
+            near[group] = self._owners(self._bounds(group).outgoing)
+        return near[group]
 
     def neighbours(self, group: GroupId) -> tuple[GroupId, ...]:
         """Return producers, then consumers."""
-        around = self._of(group)
-        return around.producers + around.consumers
+        return self.producers(group) + self.consumers(group)
 
     def proposals(self, group: GroupId) -> tuple[GroupId, ...]:
         """Return the neighbours that level rounds may propose: edges that carry a fusion output do not count."""
-        return self._of(group).proposals
+        near, bounds = self._near.proposals, self._bounds(group)
+        if group not in near:
+            near[group] = self._owners(read for read in bounds.incoming + bounds.outgoing if read.proposes)
+        return near[group]
 
-    def _of(self, group: GroupId) -> _Around:
-        if group not in self._around:
-            self._around[group] = self._looked_up(group)
-        return self._around[group]
+    def _owners(self, reads: Iterable[_Read]) -> tuple[GroupId, ...]:
+        owner = self._owner
+        return tuple(dict.fromkeys([owner[read.other] for read in reads]))
 
-    def _looked_up(self, group: GroupId) -> _Around:
-        incoming: dict[Edge, None] = {}
-        outgoing: dict[Edge, None] = {}
+    def _bounds(self, group: GroupId) -> _Boundary:
+        if group not in self._boundary:
+            self._boundary[group] = self._looked_up(group)
+        return self._boundary[group]
+
+    def _looked_up(self, group: GroupId) -> _Boundary:
+        fusion, owner, results = self.fusion, self._owner, self.fusion.output_names
+        bounds = _Boundary(incoming=[], outgoing=[], aux=[])
         for expr in self.ordered(group):
-            for tensor in expr.tensor_inputs:
-                maker = self.owner(tensor)
-                if maker is not None and maker != group:
-                    incoming[maker, tensor, group] = None
+            place = fusion.positions[expr.name]
+            for number, tensor in enumerate(expr.tensor_inputs):
+                maker = fusion.producers.get(tensor)
+                name = "" if maker is None else maker.name
+                read = _Read(place, number, tensor, name, tensor.name not in results)
+                if owner.get(name) is None:
+                    bounds.aux.append(read)
+                elif owner[name] != group:
+                    bounds.incoming.append(read)
+            number = 0
             for tensor in expr.tensor_outputs:
-                for user in self.fusion.users.get(tensor, ()):
-                    reader = self._owner.get(user.name)
-                    if reader is not None and reader != group:
-                        outgoing[group, tensor, reader] = None
-        return self._seen_from(group, (*incoming, *outgoing))
-
-    def _seen_from(self, group: GroupId, edges: Iterable[Edge]) -> _Around:
-        """Return edges without repeats, in their order, and what follows from them."""
-        found = tuple(dict.fromkeys(edges))
-        before = [(a, tensor) for a, tensor, b in found if b == group]
-        after = [(b, tensor) for a, tensor, b in found if a == group]
-        return _Around(
-            edges=found,
-            producers=tuple(dict.fromkeys(other for other, _ in before)),
-            consumers=tuple(dict.fromkeys(other for other, _ in after)),
-            proposals=tuple(dict.fromkeys(o for o, tensor in before + after if tensor not in self._outputs)),
-        )
+                for user in fusion.users.get(tensor, ()):
+                    if owner.get(user.name, group) != group:
+                        bounds.outgoing.append(_Read(place, number, tensor, user.name, tensor.name not in results))
+                        number += 1
+        return bounds
 
     def output_edges(self) -> list[int]:
         """Return the edges that carry a fusion output, each the bit mask of its two groups."""
@@ -159,14 +206,11 @@ class Grouping:
 
     def reads_input(self, group: GroupId) -> bool:
         """Whether a group reads a fusion input or a forwarded value (nvFuser: has an auxiliary producer)."""
-        return bool(self.aux_values(group))
+        return bool(self._bounds(group).aux)
 
     def aux_values(self, group: GroupId) -> tuple[TensorView, ...]:
         """Return the inputs and forwarded values that a group reads, in the order of its expressions."""
-        if group not in self._aux:
-            read = (tensor for expr in self.ordered(group) for tensor in expr.tensor_inputs)
-            self._aux[group] = tuple(dict.fromkeys(tensor for tensor in read if self.owner(tensor) is None))
-        return self._aux[group]
+        return tuple({read.tensor.name: read.tensor for read in self._bounds(group).aux}.values())
 
     def topological(self) -> tuple[GroupId, ...]:
         """Return the groups so that producers come first."""
@@ -182,14 +226,46 @@ class Grouping:
         return self._order
 
     def levels(self) -> dict[GroupId, int]:
-        """Return the longest path to each group from a source; inputs are sources on level 0."""
-        level: dict[GroupId, int] = {}
-        for group in self.topological():
-            above = [level[p] for p in self.producers(group)]
-            if self.reads_input(group):
-                above.append(0)
-            level[group] = 1 + max(above) if above else 0
+        """Return the longest path to each group from a source; inputs are sources on level 0.
+
+        After merges only groups whose level may differ are visited. The returned mapping follows later merges.
+        """
+        level = self._level
+        if not level:
+            for group in self.topological():
+                level[group] = self._level_below(group)
+            return level
+        # In the order of the levels before, so that most groups are visited after all of their producers.
+        waiting = [(level[group], group) for group in self._stale if group in self.groups]
+        heapify(waiting)
+        queued = {group for _, group in waiting}
+        while waiting:
+            _, group = heappop(waiting)
+            queued.discard(group)
+            now = self._level_below(group)
+            if now != level[group]:
+                level[group] = now
+                for consumer in self.consumers(group):
+                    if consumer not in queued:
+                        queued.add(consumer)
+                        heappush(waiting, (level[consumer], consumer))
+        self._stale.clear()
         return level
+
+    def _level_below(self, group: GroupId) -> int:
+        above = [self._level[producer] for producer in self.producers(group)]
+        if self.reads_input(group):
+            above.append(0)
+        return 1 + max(above) if above else 0
+
+    def _follow_level(self, before: dict[GroupId, tuple[GroupId, ...]], union: GroupId) -> None:
+        """Give a union the level of the member with most consumers; those of members on other levels become stale."""
+        levels = {member: self._level.pop(member) for member in before}
+        self._level[union] = levels[max(before, key=lambda member: len(before[member]))]
+        self._stale.add(union)
+        for member, consumers in before.items():
+            if levels[member] != self._level[union]:
+                self._stale.update(consumers)
 
     def reach(self) -> "Reach":
         """Return the reachability of groups, which merges with ``keep_reach`` update."""

@@ -31,7 +31,7 @@ def refused_by_hint(group: Candidate, options: SegmenterOptions) -> Answer | Non
     (csrc/fusion_segmenter.cpp, tryingToMergeSegmenterSet). As a cut, the group also may not contain expressions both
     before and after it.
     """
-    if options.segment_set is SegmentSetMeaning.IGNORE:
+    if options.segment_set is SegmentSetMeaning.IGNORE or not sides_of_hints(group.fusion).hints:
         return None
     inside = set(group.exprs)
     for expr in group.exprs:

@@ -3,7 +3,7 @@
 The rule is theorem 4.2 of Herrmann et al., "Multilevel algorithms for acyclic partitioning of directed acyclic graphs".
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from fuser_lab.events import Attempt, Kind
 from fuser_lab.ir import Expr, OpKind
@@ -23,6 +23,7 @@ class LevelRound:
         pairs: list[tuple[GroupId, GroupId]],
         tried: set[tuple[GroupId, GroupId]],
         final: Collection[GroupId],
+        first: Collection[Expr],
     ) -> None:
         self._grouping = grouping
         self._asker = asker
@@ -31,7 +32,9 @@ class LevelRound:
         self._tried = tried
         self._final = final
         self._partner: dict[GroupId, GroupId] = {}
+        self._barred: set[GroupId] = set()  # a neighbour of each is paired, and it or its partner is near
         self._level = grouping.levels()
+        self._first = first
 
     def run(self) -> Iterator[Attempt]:
         """Yield the attempts of the round; accepted pairs are added to the list of pairs."""
@@ -52,7 +55,9 @@ class LevelRound:
         The producer of a lookup table (unless that is an input) with the single indexed read that reduces the axis to
         one element; and a group that pads a tensor from outside with the reader of the padded tensor.
         """
-        for group, exprs in list(self._grouping.groups.items()):
+        owners = (self._grouping.owner(expr.out) for expr in self._first)
+        for group in sorted({owner for owner in owners if owner is not None}):
+            exprs = self._grouping.groups[group]
             lookup = next(iter(exprs)) if len(exprs) == 1 else None
             if lookup is not None and _leaves_one(lookup):
                 table = self._grouping.owner(lookup.tensor_inputs[0])
@@ -79,30 +84,40 @@ class LevelRound:
         if answer.chosen is not None:
             self._partner[group], self._partner[other] = other, group
             self._pairs.append((group, other))
+            self._bar(group, other)
         yield attempt
 
     def _near(self, a: GroupId, b: GroupId) -> bool:
         return abs(self._level[a] - self._level[b]) <= 1
 
-    def _blocked(self, group: GroupId, towards: Iterable[GroupId]) -> bool:
-        """Whether a neighbour of ``group`` is already paired and it or its partner has a level near ``towards``."""
-        targets = tuple(towards)
-        for neighbour in self._grouping.neighbours(group):
-            partner = self._partner.get(neighbour)
-            if partner is not None and any(self._near(x, t) for x in (neighbour, partner) for t in targets):
-                return True
-        return False
+    def _bar(self, group: GroupId, other: GroupId) -> None:
+        """Bar the neighbours of a pair from this round, but for those on levels away from both."""
+        level = self._level
+        least, most = sorted((level[group], level[other]))
+        for paired in (group, other):
+            self._barred.update([n for n in self._grouping.neighbours(paired) if least - 1 <= level[n] <= most + 1])
+
+    def _blocked(self, group: GroupId, target: GroupId) -> bool:
+        """Whether a neighbour of ``group`` is already paired and it or its partner has a level near ``target``."""
+        partners = self._partner
+        paired = [neighbour for neighbour in self._grouping.neighbours(group) if neighbour in partners]
+        return any(self._near(neighbour, target) or self._near(partners[neighbour], target) for neighbour in paired)
 
     def _candidates(self, group: GroupId) -> list[GroupId]:
-        if group in self._partner or self._blocked(group, (group,)):
+        if group in self._partner or group in self._barred:
             return []
         final = self._final if group in self._final else ()
         return [
             other
             for other in self._grouping.proposals(group)
-            if other not in self._partner and other not in final
-            and self._near(other, group) and not self._blocked(other, (group, other))
+            if other not in self._partner and other not in self._barred and other not in final
+            and self._near(other, group) and not (self._partner and self._blocked(other, group))
         ]
+
+
+def is_tried_first(expr: Expr) -> bool:
+    """Return whether rounds begin with pairs that contain an expression: a pad, or a read of one indexed element."""
+    return expr.op.name == "pad" or _leaves_one(expr)
 
 
 def _leaves_one(expr: Expr) -> bool:

@@ -77,17 +77,19 @@ def candidate(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] 
     made: set[str] = set()
     inputs: dict[str, Val] = {}
     outputs: list[TensorView] = []
+    names = frozenset(chosen)
     readers, results = fusion.readers, fusion.output_names
     for name in order:
         expr = chosen[name]
         for value in expr.inputs:
             if value.name not in made and not (isinstance(value, Scalar) and value.value is not None):
                 inputs[value.name] = value
-        made.update([value.name for value in expr.outputs])
+        for value in expr.outputs:
+            made.add(value.name)
         if name not in recomputed:
             outputs += [
                 tv for tv in expr.tensor_outputs
-                if tv.name in results or any(reader not in chosen for reader in readers.get(tv.name, ()))
+                if tv.name in results or not names.issuperset(readers.get(tv.name, ()))
             ]
     return Candidate(fusion, tuple([chosen[name] for name in order]), tuple(inputs.values()), tuple(outputs))
 

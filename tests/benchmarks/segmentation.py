@@ -1,7 +1,7 @@
 """The growth of segmentation time with size: ``python -m tests.benchmarks.segmentation``.
 
-Three families, measured separately. Times are processor time, the least of several runs, from definition and sizes to a
-plan; the last column is the exponent between a size and the previous one (1 is linear).
+Several families, measured separately. Times are processor time, the least of several runs, from definition and sizes to
+a plan; the last column is the exponent between a size and the previous one (1 is linear).
 """
 
 import argparse
@@ -72,6 +72,15 @@ def flat_graph(ops: int) -> fl.FusionDefinition:
     return fd
 
 
+def many_outputs(ops: int) -> fl.FusionDefinition:
+    """Return sums of rows and of columns of one computed tensor, each an output of three ops."""
+    with fl.FusionDefinition() as fd:
+        read = fd.ops.sin(fd.define_tensor(shape=[64, 64], contiguity=True))
+        for number in range(ops // 3):
+            fd.add_output(fd.ops.sin(fd.ops.sum(fd.ops.mul(read, number + 2.0), dims=[number % 2])))
+    return fd
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """Fusions of one kind by size, and the promised seconds at some sizes."""
@@ -94,6 +103,7 @@ FAMILIES = (
     ),
     Family(name="transformer layers", make=layers, sizes=(71, 284, 1000, 2000), promised={1000: 1.0}),
     Family(name="random graphs, irregular", make=irregular_graph, sizes=(25, 50, 100, 200), promised={100: 0.15}),
+    Family(name="many outputs of one tensor", make=many_outputs, sizes=(75, 300, 1200), promised={1200: 5.0}),
     Family(name="random graphs, flat", make=flat_graph, sizes=(25, 50, 100, 200), promised={100: 0.15}),
 )
 

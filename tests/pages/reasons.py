@@ -491,7 +491,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
     R.TRANSPOSE_RESHAPED_BEHIND: Example(
         source=(
             "x = ops.add(tensor(64, 4096), tensor(64, 4096))\n"
-            "fd.add_output(ops.neg(ops.permute(ops.reshape(x, new_shape=[64, 64, 64]), dims=[0, 2, 1])))"
+            "fd.add_output(ops.neg(ops.permute(ops.reshape(x, new_shape=[64, 64, 64]), dims=[1, 2, 0])))"
         ),
         options={"disabled_passes": frozenset({"mark_aliases_prepare", "allocation_domain"})},
         remedy="reshape the inputs instead, or outside the fusion.",

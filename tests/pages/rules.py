@@ -531,10 +531,10 @@ for op in (ops.mul, ops.add):
         shows={
             """
 x = ops.add(tensor(64, 4096), tensor(64, 4096))
-fd.add_output(ops.neg(ops.permute(ops.reshape(x, [64, 64, 64]), [0, 2, 1])))""": "pointwise",
+fd.add_output(ops.neg(ops.permute(ops.reshape(x, [64, 64, 64]), [1, 2, 0])))""": "pointwise",
             """
 x = ops.neg(tensor(64, 4096))
-fd.add_output(ops.neg(ops.permute(ops.reshape(x, [64, 64, 64]), [0, 2, 1])))""": "transpose",
+fd.add_output(ops.neg(ops.permute(ops.reshape(x, [64, 64, 64]), [1, 2, 0])))""": "transpose",
         },
     ),
 )
