@@ -39,11 +39,17 @@ def accurate(fusion: Fusion, *, corrects: bool = True) -> Fusion:
 
 
 def _needs_correction(fusion: Fusion, expr: Expr) -> bool:
-    """Whether an expression adds up squared deviations from a mean of elements that have as many bits as the mean."""
+    """Whether an expression adds up squared deviations from a mean of elements that have as many bits as the mean.
+
+    A segment that reads the squares has no deviations to correct them with.
+    """
     if expr.op.name != "sum" or not (expr.out in fusion.centered or squared_deviations(fusion, expr)):
         return False
-    difference = fusion.producers[fusion.producers[expr.inputs[0]].inputs[0]]
-    maker = fusion.producers.get(difference.inputs[0])
+    square = fusion.producers.get(expr.inputs[0])
+    if square is None:
+        return False
+    difference = fusion.producers.get(square.inputs[0])
+    maker = None if difference is None else fusion.producers.get(difference.inputs[0])
     while maker is not None and maker.kind.is_view:
         maker = fusion.producers.get(maker.inputs[0])
     if maker is None or maker.op.name != "cast":
