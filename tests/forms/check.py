@@ -50,7 +50,7 @@ from tests.schedule_coverage import number_changes
 MOST_ELEMENTS = 1 << 18  # of a tensor
 QUESTIONS = (
     "steps", "predicted", "candidates", "schedule", "schedule_for", "traffic", "features", "host", "shared", "kept",
-    "rule", "lifted", "links", "suggested", "proposed", "edited",
+    "rule", "written", "lifted", "links", "suggested", "proposed", "edited",
 )
 _CACHES = HostCaches(threads=4, first=1 << 15, second=1 << 19, last=1 << 22)
 _FEW = 3  # expressions that schedulers with the rule accept
@@ -107,7 +107,7 @@ def made(form: Form, tracer: Tracer) -> Made:
     if form.real:
         arcs = set[Arc]()
         with tracer.into(arcs):
-            real = _loops_of(form.sized(form.real))
+            real = loops_of(form.sized(form.real))
         # No kernel of these sizes is evaluated: what counts is the choice of loops, which other kernels have.
         found.arcs |= {arc for arc in arcs if arc[0].startswith("schedule/")}
     with tracer.into(found.arcs), _forced(real):
@@ -118,7 +118,7 @@ def made(form: Form, tracer: Tracer) -> Made:
     return found
 
 
-def _loops_of(form: Form) -> tuple[LoopSchedule, ...]:
+def loops_of(form: Form) -> tuple[LoopSchedule, ...]:
     """Return the loops that are chosen for the first kernel of a form; its inputs take no memory."""
     program = form.program(is_filled=False)
     given = [
@@ -243,8 +243,11 @@ def _kernel(found: Made, part: Any, strides: Mapping[str, tuple[int, ...]], targ
 def _schedulers(form: Form) -> Any:
     """Return the schedulers that a form asks."""
     if "rule" in form.questions:
-        found = with_rule(lambda facts, device: None if len(facts.candidate.exprs) <= _FEW else "too many")
-        written(found)
+        return with_rule(lambda facts, device: None if len(facts.candidate.exprs) <= _FEW else "too many")
+    if "written" in form.questions:
+        found = with_rule(lambda facts, device: None, *(one.type for one in SCHEDULERS[:_FEW]))
+        for several in (SCHEDULERS, OPEN_SCHEDULERS, found, found[:_FEW], [*SCHEDULERS, _Proposing(SCHEDULERS[0])]):
+            written(several)
         return found
     if "proposed" in form.questions:
         return [_Proposing(one) for one in SCHEDULERS]

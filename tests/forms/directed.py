@@ -296,8 +296,6 @@ def _limits() -> Iterator[Form]:
         {"shared_per_block": 16384},
         {"registers": 4096},
         {"sms": 1, "shared_per_block": 0},
-        {"max_cluster": 1},
-        {"persistent_bytes": 4096, "max_cluster": 8},
     )
     forms = (
         centred(6, 2048),
@@ -378,7 +376,7 @@ def _products() -> Iterator[Form]:
     a, b = _t("t0", 32, 64, dtype="Half"), _t("t1", 64, 48, dtype="Half")
     product_of = "fd.ops.matmul(t0, t1)"
     for device, after in product(
-        ("H200", "A100", "T4"),
+        ("H200", "A100"),
         (
             "relu(t2)",
             "sum(t2, [1])",
@@ -507,7 +505,240 @@ def _asked() -> Iterator[Form]:
             yield replace(_with(form, **values), target=target, questions=("kept",), is_open=is_open)
 
 
+def _precise() -> Iterator[Form]:
+    """Yield forms for single branches: a parameter that is just illegal, an op that few kernels have."""
+    kept = replace(centred(600, 64, dim=0), limits=(("sms", 1),))
+    wide = replace(centred(600, 64, dim=0, dtype="Double"), limits=(("sms", 1),))
+    for form, several in (
+        (
+            kept,
+            ({"cluster": 2}, {"cluster": 8}, {"cluster": 3}, {"threads": (32, 1)}, {"threads": (4, 64), "cluster": 2}),
+        ),
+        (wide, ({"threads": (32, 32)}, {"threads": (64, 16)}, {"cluster": 4})),
+        (replace(softmax(500, 64, dim=0), limits=(("sms", 1),)), ({"cluster": 2}, {"cluster": 4})),
+        (replace(norm(5000, 64, dim=0), limits=(("sms", 1),)), ({"cluster": 2}, {"cluster": 8}, {"threads": (32, 1)})),
+        (columns(600, 64, dtype="Double"), ({"threads": (32, 32)}, {"threads": (64, 16)}, {"cluster": 3})),
+        (tile_sums(256, 256, dtype="Double"), ({"threads": (1024, 1)}, {"threads": (512, 1)}, {"threads": (48, 1)})),
+        (backward(140, 256), ({"unroll": 3}, {"shared": 9}, {"blocks": 141}, {"shared": 1}, {"threads": (48, 1)})),
+        (backward(20, 4096), ({"threads": (32, 1)}, {"unroll": 2}, {"shared": 1, "threads": (1024, 1)})),
+        (replace(backward(20, 8192), limits=(("shared_per_block", 4096),)), ({"shared": 1},)),
+        (
+            scan(3, 9001),
+            ({"threads": (48, 1)}, {"threads": (24, 1)}, {"threads": (64, 2)}, {"threads": (1024, 1), "unroll": 16}),
+        ),
+        (scan(70, 33, dim=0), ({"threads": (24, 1)}, {"threads": (32, 32), "vector": 1}, {"threads": (512, 2)})),
+        (
+            centred(2, 60000),
+            ({"vector": 1}, {"threads": (512, 1)}, {"persistent": False}, {"cluster": 2}, {"cluster": 8}),
+        ),
+        (
+            replace(centred(2, 60000), device="A100"),
+            ({"threads": (512, 1)}, {"vector": 1}, {"resident": 1}, {"cluster": 2}),
+        ),
+        (rows_of(2, 33000), ({"split": 1 << 20}, {"vector": True}, {"cluster": 2}, {"threads": (16, 2)})),
+        (
+            replace(rows_of(2, 33000), target="cpu"),
+            ({"partial": 0}, {"split": 1 << 20, "parallel": True}, {"split": 4, "parallel": True}),
+        ),
+        (replace(rows_of(9, 900), target="cpu"), ({"grain": 3}, {"grain": 1})),
+        (replace(columns(5000, 9), target="cpu"), ({"tile": 4}, {"parallel": True, "split": 3})),
+    ):
+        for values in several:
+            changed = _with(form, **values)
+            yield changed
+            yield replace(changed, questions=("suggested",))
+            if form.target == "cuda":
+                yield replace(changed, questions=("schedule", "features", "candidates"))
+    for form in (rows_of(40, 256), centred(40, 256), elements(64, 40), columns(300, 40)):
+        for values in ({"resident": 2}, {"persistent": False}, {"specialized": True}, {"blocks": 3}, {"cluster": 2}):
+            yield replace(_with(form, **values), questions=("schedule",))
+    for form in (scan(3, 900), backward(300, 64), tiles(256, 256), norm(40, 30)):
+        yield replace(form, edits=(("fd.sched.on_blocks.*", "fd.sched.inline_most()"),))
+        yield replace(form, edits=(("(?s).*", "fd.sched.inline_most()"),))
+    for form, real in (
+        (norm(100, 64, dim=0), (60000, 64)),
+        (norm(100, 64, dim=0), (20000, 4096)),
+        (norm(100, 64, dim=0), (200000, 32)),
+        (norm(100, 63, dim=0), (30000, 8191)),
+        (norm(100, 64, dim=0, dtype="Half"), (30000, 8192)),
+        (centred(100, 64, dim=0), (30000, 8192)),
+        (norm(100, 64, dim=0), (3000, 65536)),
+        (norm(100, 64, dim=0), (40000, 1024)),
+        (norm(4, 64), (4, 1 << 22)),
+        (norm(4, 64), (200, 100000)),
+        (norm(4, 64), (200, 300000)),
+        (tiles(64, 4), (1 << 20, 4)),
+        (tiles(64, 8), (1 << 16, 8)),
+        (tiles(64, 64), (1 << 14, 1 << 10)),
+        (scan(3, 40), (3, 1 << 20)),
+        (scan(3, 40), (300, 40000)),
+        (scan(40, 3, dim=0), (1 << 12, 300)),
+    ):
+        yield replace(form, real=(real, real[::-1])[: len(form.inputs)])
+    x, w, n = _t("t0", 40, 300), _t("t1", 300), _t("t0", 40, 30, dtype="Int")
+    for shape in ((40, 300), (40, 1000), (3, 20001), (2, 33001), (2, 60000)):
+        inputs = [replace(x, shape=shape), replace(w, shape=shape[1:])]
+        calls = ["fd.ops.sum(t0, [1], True)", "fd.ops.sub(t0, t2)", "fd.ops.mul(t3, t1)"]
+        yield _form(inputs, calls, ["t4"])
+        yield _form([replace(one, dtype="Half") for one in inputs], calls, ["t4"])
+        yield rows_of(*shape, dtype="Half")
+        yield softmax(*shape, dtype="Double")
+    for target in ("cuda", "cpu"):
+        one = {"target": target}
+        for questions in ((), ("features", "traffic", "predicted"), ("steps",)):
+            two = {"target": target, "questions": questions}
+            yield _form(
+                [n, replace(n, name="t1")],
+                ["fd.ops.abs(t1)", "fd.ops.add(t2, 7)", "fd.ops.div(t0, t3)", "fd.ops.remainder(t0, t3)"],
+                ["t4", "t5"],
+                **two,
+            )
+            yield _form(
+                [_t("t0", 40, 30)],
+                ["fd.ops.pad(t0, [1, 2, 3, 0])", "fd.ops.cat([t1, t1], 1)", "fd.ops.exp(t2)"],
+                ["t3"],
+                **two,
+            )
+            yield _form(
+                [_t("t0", 400, 300)],
+                ["fd.ops.reshape(t0, [300, 400])", "fd.ops.permute(t1, [1, 0])", "fd.ops.exp(t2)"],
+                ["t3"],
+                **two,
+            )
+            yield replace(scan(3, 300), **two)
+            yield replace(scan(33, 30, dim=0), **two)
+            yield replace(random(16, 40), **two)
+            yield replace(looked_up(16, 40), **two)
+            yield replace(tiles(256, 256), **two)
+        both = ["fd.ops.max(t0, [2])", "fd.ops.sum(t0, [0, 2])", "fd.ops.neg(t2)"]
+        yield _form([_t("t0", 20, 30, 40)], both, ["t1", "t3"], **one)
+        yield _form([_t("t0", 20, 300)], ["fd.ops.max(t0, [1])", "fd.ops.sum(t0, [0, 1])"], ["t1", "t2"], **one)
+        yield _form([_t("t0", 20, 300)], ["fd.ops.prod(t0, [1])"], ["t1"], **one)
+        yield _form([_t("t0", 20, 300)], ["fd.ops.cumprod(t0, 1)"], ["t1"], **one)
+        yield _form(
+            [_t("t0", 20, 300, dtype="Half")], ["fd.ops.var(fd.ops.cast(t0, dtype=DataType.Float), [1])"], ["t1"], **one
+        )
+        yield _form([_t("t0", 20, 300)], ["fd.ops.var(fd.ops.reshape(t0, [300, 20]), [1])"], ["t1"], **one)
+        yield _form([_t("t0", 20, 300)], ["fd.ops.var(t0, [1])"], ["t1"], strategy="unfused", **one)
+        places = "fd.ops.iota(20, 5, 2, dtype=DataType.Int)"
+        for start, step, kind in ((5, 2, "Int"), (39, -2, "Int"), (0, 1, "Int32"), (0, 1, "Float")):
+            places = f"fd.ops.iota(20, {start}, {step}, dtype=DataType.{kind})"
+            yield _form([_t("t0", 45, 30)], [places, "fd.ops.index_select(t0, t1, 0)", "fd.ops.exp(t2)"], ["t3"], **one)
+        yield _form(
+            [_t("t0", 45, 30), _t("t1", 20, dtype="Int", below=20)],
+            ["fd.ops.add(t1, 3)", "fd.ops.index_select(t0, t2, 0)", "fd.ops.exp(t3)"],
+            ["t4"],
+            **one,
+        )
+        yield _form(
+            [_t("t0", 64, 64)],
+            ["fd.ops.permute(t0, [1, 0])", "fd.ops.add(t0, t1)"],
+            ["t2"],
+            limits=(("sms", 1),),
+            **one,
+        )
+        yield _form(
+            [_t("t0", 512, 512)],
+            ["fd.ops.permute(t0, [1, 0])", "fd.ops.add(t0, t1)"],
+            ["t2"],
+            limits=(("sms", 8),),
+            **one,
+        )
+        yield _form(
+            [_t("t0", 512, 512)],
+            ["fd.ops.permute(t0, [1, 0])", "fd.ops.add(t0, t1)", "fd.ops.sum(t2, [1])"],
+            ["t3"],
+            limits=(("sms", 8),),
+            **one,
+        )
+        yield _form([_t("t0", 64, 40, 4)], ["fd.ops.sum(t0, [0, 2])"], ["t1"], **one)
+        yield _form([_t("t0", 4096, 4, 16, order=(0, 2, 1))], ["fd.ops.sum(t0, [0, 1])"], ["t1"], **one)
+        yield _form(
+            [_t("t0", 1 << 17, dtype="Half"), _t("t1", 1)],
+            ["fd.ops.exp(t1)", "fd.ops.mul(t0, t2)"],
+            ["t3"],
+            limits=(("sms", 1),),
+            **one,
+        )
+        yield _form([_t("t0", 0, 30)], ["fd.ops.exp(t0)"], ["t1"], **one)
+        yield _form([_t("t0", 30, 0)], ["fd.ops.sum(t0, [1])"], ["t1"], **one)
+        yield _form(
+            [_t("t0", 300, dtype="ComplexFloat")],
+            ["fd.ops.real(t0)", "fd.ops.imag(t0)", "fd.ops.complex(t1, t2)"],
+            ["t3"],
+            **one,
+        )
+        yield _form(
+            [_t("t0", 300, dtype="BFloat16")],
+            ["fd.ops.floor(t0)", "fd.ops.ceil(t0)", "fd.ops.round(t0)", "fd.ops.add(t1, t2)", "fd.ops.add(t3, t4)"],
+            ["t5"],
+            **one,
+        )
+        for kind in ("Byte", "UInt64", "UInt32", "UInt16"):
+            yield _form(
+                [_t("t0", 30, 300, dtype=kind)],
+                ["fd.ops.max(t0, [1])", "fd.ops.max(t0, [0])", "fd.ops.cummax(t0, 1)"],
+                ["t1", "t2"],
+                **one,
+            )
+        yield _form(
+            [_t("t0", 300)],
+            [
+                "fd.ops.minimum(t0, 0.5)",
+                "fd.ops.maximum(t1, -0.5)",
+                "fd.ops.clamp(t0, -0.25, 0.25)",
+                "fd.ops.where(fd.ops.lt(t0, 0.5), t0, 0.5)",
+                "fd.ops.where(fd.ops.gt(t0, -0.5), t0, -0.5)",
+            ],
+            ["t2", "t3", "t4", "t5"],
+            **one,
+        )
+    by_hand = "apply_schedule(fd.hand, SchedulerType.{})"
+    for form, kind in (
+        (_form([_t("t0", 5, 7)], ["fd.ops.pad(t0, [1, 2])", "fd.ops.neg(t1)"], ["t2"]), "RESIZE"),
+        (_form([_t("t0", 5, 7)], ["fd.ops.neg(t0)", "fd.ops.pad(t1, [1, 2])", "fd.ops.exp(t2)"], ["t3"]), "RESIZE"),
+        (_form([_t("t0", 5, 7)], ["fd.ops.neg(t0)", "fd.ops.slice(t1, [1, 1], [4, 6])"], ["t2"]), "RESIZE"),
+        (_form([_t("t0")], ["fd.ops.neg(t0)", "fd.ops.exp(t1)"], ["t2"]), "POINTWISE"),
+        (tiles(64, 32), "TRANSPOSE"),
+        (centred(30, 8, dim=0), "OUTER_PERSISTENT"),
+        (norm(8, 30), "INNER_PERSISTENT"),
+    ):
+        yield replace(form, actions=(by_hand.format(kind),))
+    for inputs in (
+        [_t("t0", 40, 30), _t("t1", 40, 1)],
+        [_t("t0", 4, 5, 30), _t("t1", 4, 1, 30)],
+        [_t("t0", 4, 5, 30), _t("t1", 5, 1)],
+    ):
+        yield _form(inputs, ["fd.ops.add(t0, t1)"], ["t2"], questions=("schedule",))
+        yield _form(
+            inputs,
+            ["fd.ops.add(t0, t1)", f"fd.ops.sum(t2, [{len(inputs[0].shape) - 1}])"],
+            ["t3"],
+            questions=("schedule",),
+        )
+        yield _form(inputs, ["fd.ops.add(t0, t1)", "fd.ops.sum(t2, [0])"], ["t3"], questions=("schedule",))
+    for cc in ((7, 5), (7, 0)):
+        a, b = _t("t0", 32, 64, dtype="Half"), _t("t1", 64, 48, dtype="Half")
+        yield _form(
+            [a, b],
+            ["fd.ops.matmul(t0, t1)", "fd.ops.neg(t2)"],
+            ["t3"],
+            options=(("fuse_matmul", True),),
+            limits=(("cc", cc),),
+        )
+        yield replace(softmax(3, 40000), limits=(("cc", cc),))
+    for form in (centred(8, 100), elements(9, 9), norm(8, 30), tiles(256, 256)):
+        yield replace(form, questions=("written",))
+    for option in ("memory_promotion", "forward_factories", "level_merge", "welford"):
+        for form in (
+            norm(8, 30),
+            tile_sums(32, 32),
+            _form([_t("t0", 5, 8)], ["fd.ops.pad(t0, [1, 2])", "fd.ops.neg(t1)", "fd.ops.sum(t2, [1])"], ["t3"]),
+        ):
+            yield replace(form, options=((option, True),))
+
+
 def directed() -> Iterator[Form]:
     """Yield all of these forms, the most different ones first."""
-    for group in (_products, _large, _asked, _edited, _limits, _parameters):
+    for group in (_products, _precise, _large, _asked, _edited, _limits, _parameters):
         yield from group()
