@@ -507,16 +507,16 @@ def _asked() -> Iterator[Form]:
 
 def _precise() -> Iterator[Form]:
     """Yield forms for single branches: a parameter that is just illegal, an op that few kernels have."""
-    kept = replace(centred(600, 64, dim=0), limits=(("sms", 1),))
-    wide = replace(centred(600, 64, dim=0, dtype="Double"), limits=(("sms", 1),))
+    kept = replace(centred(300, 512, dim=0), limits=(("sms", 16),))
+    wide = replace(centred(300, 512, dim=0, dtype="Double"), limits=(("sms", 16),))
     for form, several in (
         (
             kept,
             ({"cluster": 2}, {"cluster": 8}, {"cluster": 3}, {"threads": (32, 1)}, {"threads": (4, 64), "cluster": 2}),
         ),
         (wide, ({"threads": (32, 32)}, {"threads": (64, 16)}, {"cluster": 4})),
-        (replace(softmax(500, 64, dim=0), limits=(("sms", 1),)), ({"cluster": 2}, {"cluster": 4})),
-        (replace(norm(5000, 64, dim=0), limits=(("sms", 1),)), ({"cluster": 2}, {"cluster": 8}, {"threads": (32, 1)})),
+        (replace(softmax(300, 512, dim=0), limits=(("sms", 16),)), ({"cluster": 2}, {"cluster": 4})),
+        (replace(norm(300, 512, dim=0), limits=(("sms", 16),)), ({"cluster": 2}, {"cluster": 8}, {"threads": (32, 1)})),
         (columns(600, 64, dtype="Double"), ({"threads": (32, 32)}, {"threads": (64, 16)}, {"cluster": 3})),
         (tile_sums(256, 256, dtype="Double"), ({"threads": (1024, 1)}, {"threads": (512, 1)}, {"threads": (48, 1)})),
         (backward(140, 256), ({"unroll": 3}, {"shared": 9}, {"blocks": 141}, {"shared": 1}, {"threads": (48, 1)})),
@@ -546,9 +546,6 @@ def _precise() -> Iterator[Form]:
         for values in several:
             changed = _with(form, **values)
             yield changed
-            yield replace(changed, questions=("suggested",))
-            if form.target == "cuda":
-                yield replace(changed, questions=("schedule", "features", "candidates"))
     for form in (rows_of(40, 256), centred(40, 256), elements(64, 40), columns(300, 40)):
         for values in ({"resident": 2}, {"persistent": False}, {"specialized": True}, {"blocks": 3}, {"cluster": 2}):
             yield replace(_with(form, **values), questions=("schedule",))

@@ -87,10 +87,11 @@ def test_a_form_of_the_corpus_that_is_not_refused_as_before_is_a_failure(tmp_pat
 
 
 def test_lines_that_lead_to_an_error_only() -> None:
-    text = (ROOT / "codegen" / "values.py").read_text().splitlines()
-    lines = [text[number - 1].strip() for number in errors("codegen/values")]
-    assert "raise AssertionError" in lines
-    assert all(line.startswith(("raise", "msg =", "case", "assert_never")) for line in lines)
+    text = (ROOT / "codegen" / "kernel_eval.py").read_text().splitlines()
+    lines = {number: text[number - 1].strip() for number in errors("codegen/kernel_eval")}
+    assert "case _:" in lines.values()
+    assert all("raise" in "".join(text[number - 1 : number + 11]) for number in lines)
+    assert "return" not in {line.partition(" ")[0] for line in lines.values()}
 
 
 def test_the_smallest_corpus_takes_every_arc() -> None:
