@@ -23,11 +23,19 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.host_time import HostCaches
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.spec import TensorSpec
-from fuser_lab.errors import CodegenError, EvaluationWarning, FuserLabError, InputError, ScheduleError, UnsupportedError
+from fuser_lab.errors import (
+    ArgumentTypeError,
+    CodegenError,
+    EvaluationWarning,
+    FuserLabError,
+    InputError,
+    ScheduleError,
+    UnsupportedError,
+)
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.transform import MemoryType, ParallelType
-from fuser_lab.plan import Plan
+from fuser_lab.plan import Plan, Segment
 from fuser_lab.runtime.ptx import compile_phases, kernel_key, listing
 from fuser_lab.schedule.base import Heuristics, Scheduler, heuristics_of
 from fuser_lab.schedule.by_hand import apply_schedule
@@ -113,7 +121,7 @@ def made(form: Form, tracer: Tracer) -> Made:
     with tracer.into(found.arcs), _forced(real):
         try:
             (_by_hand if form.actions else _planned)(found)
-        except (ScheduleError, UnsupportedError, CodegenError) as error:
+        except (ArgumentTypeError, ScheduleError, UnsupportedError, CodegenError) as error:
             found.refusal = f"{type(error).__name__}: {error}"
     return found
 
@@ -126,8 +134,8 @@ def loops_of(form: Form) -> tuple[LoopSchedule, ...]:
         for x in program.inputs
     ]
     plan = _plan(program.define(), given, form)
-    part = next(one for one in plan.segments if not agreement.evaluated_because(one.fusion, one.scheduler))
-    return tuple(choice.schedule for choice in part.params(form.target))
+    part = _first_kernel(plan)
+    return () if part is None else tuple(choice.schedule for choice in part.params(form.target))
 
 
 def _strides(tensor: TensorInput) -> tuple[int, ...]:
@@ -170,8 +178,8 @@ def _planned(found: Made) -> None:
             )
     if "edited" in form.questions:
         plan = _edited(plan, form)
-    if form.edits:
-        part = next(one for one in plan.segments if not agreement.evaluated_because(one.fusion, one.scheduler))
+    part = _first_kernel(plan) if form.edits else None
+    if part is not None:
         text = str(part.schedule_for(form.target))
         for pattern, instead in form.edits:
             text = re.sub(pattern, instead, text)
@@ -188,11 +196,15 @@ def _planned(found: Made) -> None:
             _answers(part, found.kernels[part.index], form)
 
 
+def _first_kernel(plan: Plan) -> Segment | None:
+    return next((one for one in plan.segments if not agreement.evaluated_because(one.fusion, one.scheduler)), None)
+
+
 def _edited(plan: Plan, form: Form) -> Plan:
     """Return the plan with one number of the schedule of its first kernel doubled or halved, in its text."""
-    part = next(one for one in plan.segments if not agreement.evaluated_because(one.fusion, one.scheduler))
-    changes = tuple(number_changes(part, form.target))
-    if not changes:
+    part = _first_kernel(plan)
+    changes = () if part is None else tuple(number_changes(part, form.target))
+    if part is None or not changes:
         return plan
     edited = plan.with_schedule(part.index, changes[sum(map(len, form.calls)) % len(changes)].text)
     is_lowered = any(one.loops for one in edited.segments)
