@@ -129,7 +129,7 @@ def made(form: Form, tracer: Tracer) -> Made:
 def loops_of(form: Form) -> tuple[LoopSchedule, ...]:
     """Return the loops that are chosen for the first kernel of a form; its inputs take no memory."""
     program = form.program(is_filled=False)
-    given = [
+    given: list[Any] = [
         TensorSpec(shape=x.values.shape, dtype=x.dtype, strides=_strides(x)) if isinstance(x, TensorInput) else x.value
         for x in program.inputs
     ]

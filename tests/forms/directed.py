@@ -76,9 +76,25 @@ def norm(*shape: int, dtype: str = "Float", dim: int = 1) -> Form:
 
 
 def backward(*shape: int, dtype: str = "Float") -> Form:
-    """Return rows minus their sums, and the sums of their columns."""
-    calls = ("fd.ops.sum(t0, [1], True)", "fd.ops.sub(t0, t1)", "fd.ops.mul(t2, t0)", "fd.ops.sum(t3, [0])")
-    return _form([_t("t0", *shape, dtype=dtype)], calls, ["t2", "t4"])
+    """Return the gradients of rows divided by their root mean square, and of their weights."""
+    rows, length = shape
+    inputs = [
+        _t("t0", rows, length, dtype=dtype),
+        _t("t1", rows, length, dtype=dtype),
+        _t("t2", length),
+        _t("t3", rows, 1),
+    ]
+    calls = (
+        "fd.ops.mul(t1, t3)",
+        "fd.ops.mul(t0, t2)",
+        "fd.ops.mul(t4, t5)",
+        "fd.ops.sum(t6, [1], True)",
+        "fd.ops.mul(t4, t7)",
+        "fd.ops.sub(t5, t8)",
+        "fd.ops.mul(t0, t4)",
+        "fd.ops.sum(t10, [0])",
+    )
+    return _form(inputs, calls, ["t9", "t11"])
 
 
 def columns(*shape: int, dtype: str = "Float") -> Form:
@@ -690,6 +706,24 @@ def _precise() -> Iterator[Form]:
             ["t2", "t3", "t4", "t5"],
             **one,
         )
+    for form in (
+        _with(softmax(3, 40000), cluster=2),
+        _with(replace(columns(5000, 9), target="cpu"), parallel=True, tile=4),
+    ):
+        yield replace(form, questions=("suggested",))
+    square = [_t("t0", 32, 32, dtype="Half"), _t("t1", 32, 32, dtype="Half")]
+    calls = ["fd.ops.matmul(t0, t1)", "fd.ops.matmul(t2, t1)"]
+    yield _form(square, calls, ["t3"], options=(("fuse_matmul", True),), limits=(("cc", (7, 0)),))
+    for form in (elements(9, 9), scan(3, 40), softmax(4, 40)):
+        changed = _with(form, threads=(64, 1))
+        yield replace(changed, questions=("kept",), is_open=True)
+        yield replace(
+            changed,
+            calls=(*form.calls, (("t9",), "fd.ops.neg(t2)")),
+            outputs=("t9",),
+            questions=("kept",),
+            is_open=True,
+        )
     by_hand = "apply_schedule(fd.hand, SchedulerType.{})"
     for form, kind in (
         (_form([_t("t0", 5, 7)], ["fd.ops.pad(t0, [1, 2])", "fd.ops.neg(t1)"], ["t2"]), "RESIZE"),
@@ -714,7 +748,7 @@ def _precise() -> Iterator[Form]:
             questions=("schedule",),
         )
         yield _form(inputs, ["fd.ops.add(t0, t1)", "fd.ops.sum(t2, [0])"], ["t3"], questions=("schedule",))
-    for cc in ((7, 5), (7, 0)):
+    for cc in ((7, 5),):
         a, b = _t("t0", 32, 64, dtype="Half"), _t("t1", 64, 48, dtype="Half")
         yield _form(
             [a, b],

@@ -111,7 +111,7 @@ class Form:
     outputs: tuple[str, ...]
     target: str = "cuda"
     device: str = "H200"
-    limits: tuple[tuple[str, int], ...] = ()
+    limits: tuple[tuple[str, Any], ...] = ()
     strategy: str = "bottom_up"
     is_open: bool = False
     options: tuple[tuple[str, bool], ...] = ()

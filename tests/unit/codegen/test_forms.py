@@ -10,6 +10,7 @@ import pytest
 from fuser_lab.codegen import kernel_eval
 from tests.forms.check import loops_of, made
 from tests.forms.corpus import Covered, Result, minimal, numbered, read, result_of, write
+from tests.forms.directed import backward
 from tests.forms.draw import changed, drawn
 from tests.forms.form import Change, Form, Given, form_of
 from tests.forms.trace import ROOT, Tracer, Untraced, branches, errors, missing
@@ -92,6 +93,13 @@ def test_lines_that_lead_to_an_error_only() -> None:
     assert "case _:" in lines.values()
     assert all("raise" in "".join(text[number - 1 : number + 11]) for number in lines)
     assert "return" not in {line.partition(" ")[0] for line in lines.values()}
+
+
+def test_parameters_of_rows_with_column_sums_are_legal_for_fewer_rows_than_chosen_blocks() -> None:
+    change = Change(segment=0, nest=0, values=(("unroll", 2),))
+    result = made(replace(backward(140, 256), changes=(change,)), Untraced())
+    assert not result.refusal
+    assert result.kernels[0].kernel_ir.nests[0].schedule.unroll == 2
 
 
 def test_the_smallest_corpus_takes_every_arc() -> None:
