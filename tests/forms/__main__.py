@@ -2,10 +2,12 @@
 
 Every form of the corpus is generated, compiled (to PTX, or to machine code of the CPU) and evaluated in lock step, and
 the share of branches that its kernels take is printed, by module, with the branches that nothing takes and the lines
-that they begin at. Branches that only forms take which are refused, with an error that says so, are counted apart.
+that they begin at. Branches that only forms take which are refused, with an error that says so, are counted apart, and
+so are branches that nothing takes because they lead to an error only.
 
-``--grow SECONDS`` draws and changes forms, and adds those that take new branches; ``--reduce`` keeps what is needed to
-take all of them. ``--index N`` repeats one form and prints it.
+``--directed`` tries the forms of `tests.forms.directed`, ``--grow SECONDS`` draws and changes forms, and both add those
+that take new branches; ``--reduce`` keeps what is needed to take all of them. ``--index N`` repeats one form and prints
+it.
 """
 
 import argparse
@@ -13,9 +15,11 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
-from tests.forms.corpus import CORPUS, Covered, Result, grown, minimal, numbered, read, write
+from tests.forms.corpus import CORPUS, Covered, Result, endless, grown, minimal, numbered, read, write
+from tests.forms.directed import directed
 from tests.forms.form import Form
 from tests.forms.trace import ROOT, Tracer, branches, missing
 from tests.forms.trace import errors as errors_of
@@ -48,13 +52,15 @@ def table(covered: Covered) -> str:
     by_kernels = missing(frozenset(covered.evaluated))
     by_all = missing(frozenset(covered.evaluated | covered.refused))
     errors = {m: frozenset(branch for branch in left if branch[1] in errors_of(m)) for m, left in by_all.items()}
-    lines = [f"{'module':<34}{'branches':>9}{'by kernels':>12}{'refusals':>10}{'other errors':>14}{'missing':>9}"]
+    names = f"{'module':<34}{'branches':>9}{'by kernels':>12}{'refusals':>10}{'total':>10}"
+    head = f"{names}{'only errors':>13}{'missing':>9}"
+    lines = [head]
 
     def line(name: str, modules: Sequence[str]) -> str:
         count = sum(len(every[m]) for m in modules)
         left, rest, raised = (sum(len(found[m]) for m in modules) for found in (by_kernels, by_all, errors))
-        share = 100 * (count - left) / max(count, 1)
-        return f"{name:<34}{count:>9}{share:>10.1f} %{left - rest:>10}{raised:>14}{rest - raised:>9}"
+        share, total = (100 * (count - some) / max(count, 1) for some in (left, rest))
+        return f"{name:<34}{count:>9}{share:>10.1f} %{left - rest:>10}{total:>8.1f} %{raised:>13}{rest - raised:>9}"
 
     lines += [line(module, [module]) for module in sorted(every) if every[module]]
     packages = sorted({module.partition("/")[0] for module in every})
@@ -83,6 +89,7 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, default=CORPUS)
     parser.add_argument("--index", type=int, help="only this form")
     parser.add_argument("--grow", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--directed", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--reduce", action="store_true")
     parser.add_argument("--unverified", action="store_true", help="only generate kernels")
@@ -91,13 +98,14 @@ def main() -> int:
     if arguments.index is not None:
         return one(arguments.corpus, arguments.index)
     start, forms = time.perf_counter(), read(arguments.corpus)
-    is_verified = not (arguments.grow or arguments.unverified)
+    is_verified = not (arguments.grow or arguments.directed or arguments.unverified)
     done = run(arguments.corpus, len(forms), arguments.workers, is_verified=is_verified)
     covered, right = Covered(), [result for result in done if not result.failure]
     for result in right:
         covered.add(result)
     found: list[Result] = []
-    for form in grown(forms, covered, arguments.seed, arguments.grow, Tracer(), found) if arguments.grow else ():
+    candidates = chain(directed() if arguments.directed else (), endless(forms, arguments.seed, arguments.grow))
+    for form in grown(candidates, covered, Tracer(), found):
         forms.append(form)
         write(forms, arguments.corpus)
         if len(forms) % 25 == 0:

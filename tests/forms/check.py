@@ -1,10 +1,12 @@
 """One form: its kernels generated, compiled and evaluated in lock step, with the branches that were taken."""
 
 import contextlib
+import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -20,18 +22,28 @@ from fuser_lab.codegen.varying import SharedKernels
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.host_time import HostCaches
 from fuser_lab.cost.verdict import SchedulerType, Verdict
-from fuser_lab.errors import CodegenError, EvaluationWarning, FuserLabError, InputError, ScheduleError, UnsupportedError
+from fuser_lab.definition.spec import TensorSpec
+from fuser_lab.errors import (
+    ArgumentTypeError,
+    CodegenError,
+    EvaluationWarning,
+    FuserLabError,
+    InputError,
+    ScheduleError,
+    UnsupportedError,
+)
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion, TensorView
 from fuser_lab.ir.transform import MemoryType, ParallelType
-from fuser_lab.plan import Plan
+from fuser_lab.plan import Plan, Segment
 from fuser_lab.runtime.ptx import compile_phases, kernel_key, listing
 from fuser_lab.schedule.base import Heuristics, Scheduler, heuristics_of
 from fuser_lab.schedule.by_hand import apply_schedule
 from fuser_lab.schedule.facts import CandidateFacts
+from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.open import LIFTABLE
 from fuser_lab.schedule.own import with_rule, written
-from fuser_lab.schedule.parameters import suggestions
+from fuser_lab.schedule.parameters import Chooser, suggestions
 from fuser_lab.schedule.registry import SCHEDULERS
 from fuser_lab.schedule.state import LoopSchedule, Space
 from fuser_lab.schedule.tuned_parameters import Kept, KeptResult, Machine
@@ -40,13 +52,13 @@ from fuser_lab.targets import target_of
 from tests import agreement, hand_schedules
 from tests.forms.form import Form, Given
 from tests.forms.trace import Arc, Tracer
-from tests.fuzz.program import Program
+from tests.fuzz.program import Program, TensorInput
 from tests.schedule_coverage import number_changes
 
 MOST_ELEMENTS = 1 << 18  # of a tensor
 QUESTIONS = (
     "steps", "predicted", "candidates", "schedule", "schedule_for", "traffic", "features", "host", "shared", "kept",
-    "rule", "lifted", "links", "suggested", "proposed", "edited",
+    "rule", "written", "lifted", "links", "suggested", "proposed", "edited",
 )
 _CACHES = HostCaches(threads=4, first=1 << 15, second=1 << 19, last=1 << 22)
 _FEW = 3  # expressions that schedulers with the rule accept
@@ -99,20 +111,66 @@ def made(form: Form, tracer: Tracer) -> Made:
         msg = "too many elements to evaluate in lock step"
         raise Refused(msg)
     found = Made(form=form, program=program, fd=fd, inputs=inputs, fusion=fusion)
-    with tracer.into(found.arcs):
+    real: tuple[LoopSchedule, ...] = ()
+    if form.real:
+        arcs = set[Arc]()
+        with tracer.into(arcs):
+            real = loops_of(form.sized(form.real))
+        # No kernel of these sizes is evaluated: what counts is the choice of loops, which other kernels have.
+        found.arcs |= {arc for arc in arcs if arc[0].startswith("schedule/")}
+    with tracer.into(found.arcs), _forced(real):
         try:
             (_by_hand if form.actions else _planned)(found)
-        except (ScheduleError, UnsupportedError, CodegenError) as error:
+        except (ArgumentTypeError, ScheduleError, UnsupportedError, CodegenError) as error:
             found.refusal = f"{type(error).__name__}: {error}"
     return found
 
 
-def _planned(found: Made) -> None:
-    form = found.form
-    plan = segment(
-        found.fd, found.inputs, strategy=form.strategy, target=form.gpu(), schedulers=_schedulers(form),  # type: ignore[arg-type]
+def loops_of(form: Form) -> tuple[LoopSchedule, ...]:
+    """Return the loops that are chosen for the first kernel of a form; its inputs take no memory."""
+    program = form.program(is_filled=False)
+    given: list[Any] = [
+        TensorSpec(shape=x.values.shape, dtype=x.dtype, strides=_strides(x)) if isinstance(x, TensorInput) else x.value
+        for x in program.inputs
+    ]
+    plan = _plan(program.define(), given, form)
+    part = _first_kernel(plan)
+    return () if part is None else tuple(choice.schedule for choice in part.params(form.target))
+
+
+def _strides(tensor: TensorInput) -> tuple[int, ...]:
+    """Return the strides of a tensor input in elements, as those of its array."""
+    strides, step = [0] * tensor.values.ndim, tensor.step
+    for axis in reversed(tensor.order or range(tensor.values.ndim)):
+        strides[axis] = step
+        step *= tensor.values.shape[axis]
+    return tuple(strides)
+
+
+@contextlib.contextmanager
+def _forced(loops: Sequence[LoopSchedule]) -> Iterator[None]:
+    """Give the nests of kernels these loops instead of those that are chosen, where they have the same style."""
+    plain = Chooser.with_given
+
+    def with_given(self: Chooser, number: int, target: str, space: Space, chosen: LoopSchedule, *names: Any) -> Any:
+        if number < len(loops) and loops[number].style is chosen.style and space.vector % loops[number].vector == 0:
+            chosen = loops[number]
+        return plain(self, number, target, space, chosen, *names)
+
+    with patch.object(Chooser, "with_given", with_given) if loops else contextlib.nullcontext():
+        yield
+
+
+def _plan(fd: FusionDefinition, inputs: Sequence[Any], form: Form) -> Plan:
+    return segment(
+        fd, inputs, strategy=form.strategy, target=form.gpu(), schedulers=_schedulers(form),  # type: ignore[arg-type]
         options=SegmenterOptions(**dict(form.options)),
     )
+
+
+def _planned(found: Made) -> None:
+    form = found.form
+    plan = _plan(found.fd, found.inputs, form)
     for change in form.changes:
         if change.segment < len(plan.segments) and "kept" not in form.questions:
             plan = plan.with_params(
@@ -120,6 +178,12 @@ def _planned(found: Made) -> None:
             )
     if "edited" in form.questions:
         plan = _edited(plan, form)
+    part = _first_kernel(plan) if form.edits else None
+    if part is not None:
+        text = str(part.schedule_for(form.target))
+        for pattern, instead in form.edits:
+            text = re.sub(pattern, instead, text)
+        plan = plan.with_schedule(part.index, text)
     found.plan = plan
     given = {
         v.name: agreement.element_strides(x)
@@ -132,11 +196,15 @@ def _planned(found: Made) -> None:
             _answers(part, found.kernels[part.index], form)
 
 
+def _first_kernel(plan: Plan) -> Segment | None:
+    return next((one for one in plan.segments if not agreement.evaluated_because(one.fusion, one.scheduler)), None)
+
+
 def _edited(plan: Plan, form: Form) -> Plan:
     """Return the plan with one number of the schedule of its first kernel doubled or halved, in its text."""
-    part = next(one for one in plan.segments if not agreement.evaluated_because(one.fusion, one.scheduler))
-    changes = tuple(number_changes(part, form.target))
-    if not changes:
+    part = _first_kernel(plan)
+    changes = () if part is None else tuple(number_changes(part, form.target))
+    if part is None or not changes:
         return plan
     edited = plan.with_schedule(part.index, changes[sum(map(len, form.calls)) % len(changes)].text)
     is_lowered = any(one.loops for one in edited.segments)
@@ -187,8 +255,11 @@ def _kernel(found: Made, part: Any, strides: Mapping[str, tuple[int, ...]], targ
 def _schedulers(form: Form) -> Any:
     """Return the schedulers that a form asks."""
     if "rule" in form.questions:
-        found = with_rule(lambda facts, device: None if len(facts.candidate.exprs) <= _FEW else "too many")
-        written(found)
+        return with_rule(lambda facts, device: None if len(facts.candidate.exprs) <= _FEW else "too many")
+    if "written" in form.questions:
+        found = with_rule(lambda facts, device: None, *(one.type for one in SCHEDULERS[:_FEW]))
+        for several in (SCHEDULERS, OPEN_SCHEDULERS, found, found[:_FEW], [*SCHEDULERS, _Proposing(SCHEDULERS[0])]):
+            written(several)
         return found
     if "proposed" in form.questions:
         return [_Proposing(one) for one in SCHEDULERS]
@@ -218,14 +289,14 @@ def _answers(part: Any, generated: GeneratedKernel, form: Form) -> None:
     """Ask what a form asks about a kernel."""
     kernel = generated.kernel_ir
     asked: dict[str, Callable[[], object]] = {
-        "suggested": lambda: [(str(nest), suggestions(nest)) for nest in kernel.nests],
+        "suggested": lambda: [(describe(n.schedule, n.space), str(n), suggestions(n)) for n in kernel.nests],
         "links": lambda: (source_lines(generated), schedule_lines(generated)),
         "traffic": lambda: statement_traffic(kernel),
         "features": lambda: kernel_features(part.fusion, kernel),
         "host": lambda: None if target_of(form.target).has_blocks else host_features(kernel, _CACHES),
-        "steps": lambda: part.steps(form.target),
+        "steps": lambda: str(part.steps(form.target)),
         "predicted": part.predicted_time,
-        "candidates": lambda: str(part.candidates(form.target)),
+        "candidates": lambda: part.candidates(form.target).table(),
         "schedule": lambda: part.plan.with_schedule(part.index, str(part.schedule)),
         "schedule_for": lambda: part.plan.with_schedule(part.index, str(part.schedule_for(form.target))),
     }

@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -111,6 +111,7 @@ def _result_of(form: Form, tracer: Tracer, covered: Covered | None, *, is_verifi
         if covered is not None and not covered.lacks(found):
             return None
         result.refused = bool(found.refusal)
+        result.form = replace(form, refusal=found.refusal.partition(":")[0])
         if not found.refusal and is_verified:
             verify(found, tracer)
         result.arcs = frozenset(found.arcs)
@@ -139,22 +140,28 @@ def numbered(path: Path, numbers: Sequence[int], is_verified: bool) -> list[Resu
         except TooLong:
             result = Result(form=forms[number], failure=f"it takes more than {MOST_VERIFIED_SECONDS} s", kind="time")
         result = result or Result(form=forms[number], failure="it is not a legal program", kind="program")
+        if not result.failure and result.form.refusal != forms[number].refusal:
+            expected, got = (form.refusal or "kernels" for form in (forms[number], result.form))
+            result.failure = f"expected {expected}, got {got}"
         result.number = number
         found.append(result)
     return found
 
 
-def grown(
-    forms: Sequence[Form], covered: Covered, seed: int, seconds: float, tracer: Tracer, failures: list[Result],
-) -> Iterator[Form]:
-    """Yield forms whose generation takes new branches, for some time.
+def endless(known: Sequence[Form], seed: int, seconds: float) -> Iterator[Form]:
+    """Yield drawn forms, and changes of forms of a list that may grow meanwhile, for some time."""
+    rng, end = Random(f"forms {seed}"), time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield _next(known, rng)
+
+
+def grown(candidates: Iterable[Form], covered: Covered, tracer: Tracer, failures: list[Result]) -> Iterator[Form]:
+    """Yield the forms among the candidates whose generation takes new branches.
 
     Failures are added to a list, the first of each kind.
     """
-    rng, end = Random(f"forms {seed}"), time.monotonic() + seconds
-    known, kinds, failed = list(forms), {one.kind for one in failures}, Counter[Arc]()
-    while time.monotonic() < end:
-        form = _next(known, rng)
+    kinds, failed = {one.kind for one in failures}, Counter[Arc]()
+    for form in candidates:
         try:
             with limited(MOST_SECONDS):
                 result = result_of(form, tracer, covered, is_verified=False)
@@ -172,8 +179,7 @@ def grown(
                 failures.append(result)
             continue
         covered.add(result)
-        known.append(form)
-        yield form
+        yield result.form
 
 
 def _next(known: Sequence[Form], rng: Random) -> Form:

@@ -33,11 +33,14 @@ class Given:
     backwards: tuple[int, ...] = ()
     expanded: tuple[int, ...] = ()
 
-    def tensor(self, seed: int) -> TensorInput:
-        """Return the input with random values."""
+    def tensor(self, seed: int, *, is_filled: bool = True) -> TensorInput:
+        """Return the input with random values, or with zeros that take no memory."""
         dtype, shape = getattr(DataType, self.dtype), self.shape
         rng = np.random.default_rng(seed)
-        if dtype is DataType.Bool:
+        values: Any
+        if not is_filled:
+            values = np.broadcast_to(np.zeros((), np.int8), shape)
+        elif dtype is DataType.Bool:
             values = rng.integers(0, 2, shape)
         elif dtype.is_integral:
             values = rng.integers(0, self.below or 5, shape)
@@ -48,9 +51,11 @@ class Given:
         for axis in self.expanded:
             if shape[axis]:
                 values = np.broadcast_to(np.take(values, [0], axis), shape)
+        if is_filled:
+            values = np.asarray(values).astype(dtype.numpy)
         symbolic = frozenset(k for k, n in enumerate(shape) if n > 1) if self.symbolic else frozenset[int]()
         return TensorInput(
-            name=self.name, values=np.asarray(values).astype(dtype.numpy), dtype=dtype, symbolic=symbolic,
+            name=self.name, values=values, dtype=dtype, symbolic=symbolic,
             order=self.order, step=self.step, backwards=frozenset(self.backwards), expanded=frozenset(self.expanded),
         )
 
@@ -89,10 +94,16 @@ class Form:
         segmenter.
     changes
         Parameters set by hand.
+    edits
+        Changes of the text of the first kernel's schedule: regular expressions and what replaces them.
+    real
+        Shapes of the inputs at which the loops are chosen; the kernels of the form's own sizes have these loops.
     actions
         A schedule by hand: statements over ``fd``, its ``tensors`` and the names of transforms.
     questions
         What else is asked about the kernels.
+    refusal
+        The error with which the package refuses the form; empty if it has kernels.
     """
 
     inputs: tuple[Given | Number, ...]
@@ -100,18 +111,21 @@ class Form:
     outputs: tuple[str, ...]
     target: str = "cuda"
     device: str = "H200"
-    limits: tuple[tuple[str, int], ...] = ()
+    limits: tuple[tuple[str, Any], ...] = ()
     strategy: str = "bottom_up"
     is_open: bool = False
     options: tuple[tuple[str, bool], ...] = ()
     changes: tuple[Change, ...] = ()
+    edits: tuple[tuple[str, str], ...] = ()
+    real: tuple[tuple[int, ...], ...] = ()
     actions: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
+    refusal: str = ""
 
-    def program(self) -> Program:
-        """Return the program with values of its inputs."""
+    def program(self, *, is_filled: bool = True) -> Program:
+        """Return the program with values of its inputs, or with zeros that take no memory."""
         inputs = tuple(
-            one.tensor(number) if isinstance(one, Given)
+            one.tensor(number, is_filled=is_filled) if isinstance(one, Given)
             else ScalarInput(name=one.name, value=one.value, dtype=getattr(DataType, one.dtype))
             for number, one in enumerate(self.inputs)
         )
@@ -128,6 +142,12 @@ class Form:
             self, inputs=tuple(one for one in self.inputs if one.name in names),
             calls=tuple((step.results, step.call) for step in program.steps),
         )
+
+    def sized(self, shapes: tuple[tuple[int, ...], ...]) -> "Form":
+        """Return the form with tensor inputs of other shapes."""
+        sizes = iter(shapes)
+        inputs = tuple(replace(x, shape=next(sizes)) if isinstance(x, Given) else x for x in self.inputs)
+        return replace(self, inputs=inputs, real=())
 
     def gpu(self) -> Device:
         """Return the device."""

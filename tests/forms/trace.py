@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +82,32 @@ def missing(arcs: frozenset[Arc], *modules: str) -> Mapping[str, frozenset[tuple
 
 @cache
 def errors(module: str) -> frozenset[int]:
-    """Return the lines of a module that begin a block of statements which ends by raising an error."""
+    """Return the lines of a module that lead to an error only.
+
+    They begin a block of statements that ends by raising it, are the pattern of such a block, or raise it after a loop
+    or a block that is left out.
+    """
     tree = ast.parse((ROOT / f"{module}.py").read_text())
-    blocks = (
+    blocks = [
         block for node in ast.walk(tree) for name in ("body", "orelse", "handlers")
         if isinstance(block := getattr(node, name, None), list) and block
-    )
-    cases = (case.body for node in ast.walk(tree) if isinstance(node, ast.Match) for case in node.cases)
-    found = (block for block in (*blocks, *cases) if isinstance(block[-1], ast.Raise))
-    return frozenset(block[0].lineno for block in found)
+    ]
+    found = {block[0].lineno for block in blocks if _raises(block[-1])}
+    for case in (case for node in ast.walk(tree) if isinstance(node, ast.Match) for case in node.cases):
+        if _raises(case.body[-1]):
+            found |= {case.pattern.lineno, case.body[0].lineno}
+    for block in blocks:
+        for before, last in pairwise((None, *block)):
+            if last is not None and _raises(last):
+                found.add(before.lineno if isinstance(before, ast.Assign) else last.lineno)
+    return frozenset(found)
+
+
+def _raises(statement: ast.AST) -> bool:
+    """Whether a statement raises an error, or says that no value arrives there."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    name = call.func if isinstance(call, ast.Call) else None
+    return isinstance(statement, ast.Raise) or (isinstance(name, ast.Name) and name.id == "assert_never")
 
 
 def _report(

@@ -2,20 +2,24 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from fuser_lab.codegen import kernel_eval
-from tests.forms.corpus import Covered, Result, minimal, read, result_of
+from tests.forms.check import loops_of, made
+from tests.forms.corpus import Covered, Result, minimal, numbered, read, result_of, write
+from tests.forms.directed import backward
 from tests.forms.draw import changed, drawn
 from tests.forms.form import Change, Form, Given, form_of
-from tests.forms.trace import ROOT, Tracer, branches, missing
+from tests.forms.trace import ROOT, Tracer, Untraced, branches, errors, missing
 
 SUM = Form(
     inputs=(Given(name="t0", shape=(3, 5), dtype="Float", order=(1, 0)),), outputs=("t2",),
     calls=((("t1",), "fd.ops.exp(t0)"), (("t2",), "fd.ops.sum(t1, [1])")),
 )
+SUMS_OF_COLUMNS = ((("t1",), "fd.ops.exp(t0)"), (("t2",), "fd.ops.sum(t1, [0])"))
 
 
 def test_forms_are_lines_of_text() -> None:
@@ -58,6 +62,44 @@ def test_refused_forms_count_apart() -> None:
     covered.add(result)
     assert not covered.evaluated
     assert covered.refused
+
+
+def test_kernels_of_a_form_have_the_loops_that_are_chosen_at_its_real_sizes() -> None:
+    form = replace(SUM, inputs=(Given(name="t0", shape=(12, 64), dtype="Float"),), calls=SUMS_OF_COLUMNS)
+    large = ((12, 1 << 22),)
+    kernels = [made(replace(form, real=real), Untraced()).kernels[0].kernel_ir for real in ((), large)]
+    here, there = (kernel.nests[0].schedule.threads for kernel in kernels)
+    assert (here, there) == (loops_of(form)[0].threads, loops_of(form.sized(large))[0].threads)
+    assert here != there
+
+
+def test_edits_change_the_schedule_of_the_first_kernel() -> None:
+    edited = made(replace(SUM, target="cpu", edits=((r"tile=\d+", "tile=2"),)), Untraced())
+    assert edited.kernels[0].kernel_ir.nests[0].schedule.tile == 2
+    assert "tile" in made(replace(SUM, target="cpu", edits=((r"tile=\d+", "tile=0"),)), Untraced()).refusal
+
+
+def test_a_form_of_the_corpus_that_is_not_refused_as_before_is_a_failure(tmp_path: Path) -> None:
+    change = Change(segment=0, nest=0, values=(("threads", (0, 1)),))
+    refused = replace(SUM, changes=(change,), refusal="ScheduleError")
+    write([refused, replace(refused, refusal=""), replace(SUM, refusal="ScheduleError")], tmp_path / "forms")
+    failures = [result.failure for result in numbered(tmp_path / "forms", range(3), is_verified=False)]
+    assert failures == ["", "expected kernels, got ScheduleError", "expected ScheduleError, got kernels"]
+
+
+def test_lines_that_lead_to_an_error_only() -> None:
+    text = (ROOT / "codegen" / "kernel_eval.py").read_text().splitlines()
+    lines = {number: text[number - 1].strip() for number in errors("codegen/kernel_eval")}
+    assert "case _:" in lines.values()
+    assert all("raise" in "".join(text[number - 1 : number + 11]) for number in lines)
+    assert "return" not in {line.partition(" ")[0] for line in lines.values()}
+
+
+def test_parameters_of_rows_with_column_sums_are_legal_for_fewer_rows_than_chosen_blocks() -> None:
+    change = Change(segment=0, nest=0, values=(("unroll", 2),))
+    result = made(replace(backward(140, 256), changes=(change,)), Untraced())
+    assert not result.refusal
+    assert result.kernels[0].kernel_ir.nests[0].schedule.unroll == 2
 
 
 def test_the_smallest_corpus_takes_every_arc() -> None:

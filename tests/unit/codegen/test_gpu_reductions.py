@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from thorough import tries
 
+from fuser_lab.api import FusionDefinition, segment
 from fuser_lab.codegen import gpu_backward, nest_lowering
 from fuser_lab.codegen.generate import generate
 from fuser_lab.codegen.index_math import linear
@@ -45,6 +46,7 @@ from fuser_lab.schedule.gpu_loops import COMMON_STEPS, MEETING_BYTES, backward_l
 from fuser_lab.schedule.loops import describe
 from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.state import LoopSchedule, Space, Style
+from tests import agreement
 
 SHARED_OF_A_BLOCK = 227 << 10
 
@@ -607,3 +609,14 @@ def reads_input(statement: Statement) -> bool:
 def test_short_rows_whose_groups_leave_lanes_idle(columns: int, dtype: DataType) -> None:
     x = numbers((5, columns), dtype)
     check(build(totals(1), [x.shape], dtype), S.REDUCTION, [x])
+
+
+@pytest.mark.parametrize("target", agreement.TARGETS)
+def test_a_segment_that_reads_squared_deviations_only_adds_them_up(target: str) -> None:
+    with FusionDefinition() as fd:
+        t0 = fd.define_tensor([3, 70], [True, True], DataType.Float)
+        fd.add_output(fd.ops.var(t0, [1]))
+    x = np.linspace(0, 1, 210, dtype=np.float32).reshape(3, 70)
+    plan = segment(fd, [x], strategy="unfused")
+    (got,) = agreement.lock_step(plan, [x], target)
+    np.testing.assert_allclose(got, x.astype(np.float64).var(1, ddof=1), rtol=1e-5)
