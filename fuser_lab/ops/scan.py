@@ -1,5 +1,6 @@
 """Running sums, products, minima and maxima along one axis."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -90,8 +91,9 @@ def ordered(torch: Any, x: Any) -> Any:
     """Return a torch tensor whose elements compare like those of ``x``, in a dtype that torch sorts and scans."""
     if x.dtype is torch.uint64:
         return x.view(torch.int64) ^ _HIGH_BIT
-    wide = {torch.bool: torch.uint8}.get(x.dtype, torch.float32 if "float8" in str(x.dtype) else x.dtype)
-    return x.to(wide)
+    wide = x.to({torch.bool: torch.uint8}.get(x.dtype, torch.float32 if "float8" in str(x.dtype) else x.dtype))
+    # A GPU orders a NaN by its sign.
+    return wide.nan_to_num(math.nan, math.inf, -math.inf) if wide.is_cuda and wide.is_floating_point() else wide
 
 
 def unordered(torch: Any, x: Any, dtype: Any) -> Any:

@@ -17,6 +17,8 @@ FORMS = [(n, form) for n, form in enumerate(read()) if form.target == "cuda" and
 pytestmark = pytest.mark.gpu
 
 
+# Casts of complex numbers warn, as does torch about expanded arrays, which are not writable.
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning", "ignore:The given NumPy array:UserWarning")
 @pytest.mark.parametrize("form", [pytest.param(form, id=f"form {n}") for n, form in FORMS])
 def test_form(form: Form) -> None:
     found = made(form, Untraced())

@@ -105,7 +105,7 @@ def _layer_norm_backward(r: Recorder) -> Any:
     return r.narrow(dx), o.sum(o.mul(g, normal), [0]), o.sum(g, [0])
 
 
-@template("batch chan side", batch=1, side=1)
+@template("batch chan side", batch=1, side=2)
 def _batch_norm_channels_first(r: Recorder) -> Any:
     x = r.wide(r.floats("batch chan side side"))
     return r.narrow(r.ops.batch_norm(x, None, None, r.floats("chan"), r.floats("chan"), training=True))
