@@ -12,7 +12,11 @@ from tests.forms.corpus import read
 from tests.forms.form import Form
 from tests.forms.trace import Untraced
 
-FORMS = [(n, form) for n, form in enumerate(read()) if form.target == "cuda" and not form.actions]
+# Of the elements that a scatter writes at one position, any may win.
+FORMS = [
+    (n, form) for n, form in enumerate(read())
+    if form.target == "cuda" and not form.actions and not any("scatter(" in call for _, call in form.calls)
+]
 
 pytestmark = pytest.mark.gpu
 
