@@ -26,7 +26,7 @@ MOST_SECONDS = 4  # of processor time of one form while the corpus grows
 MOST_VERIFIED_SECONDS = 40  # with its compilation
 _MOST_BY_HAND = 2000  # elements of inputs of a form that is scheduled by hand, perhaps in serial loops
 _MOST_FAILURES = 3  # of forms with a branch, after which the branch counts as known
-_FRESH, _BY_HAND = 0.2, 0.12  # shares of forms that are drawn anew, and scheduled by hand
+_FRESH, _BY_HAND = 0.2, 0.12  # shares of forms that are drawn again, and scheduled by hand
 
 
 class TooLong(Exception):  # noqa: N818 - an outcome

@@ -360,6 +360,7 @@ def calls(w: World) -> dict[str, Call]:
         "Plan.annotate": Call(known(fl.segment(fd, INPUTS).annotate), ("T2", ["T3"])),
         "Plan.without_annotation": Call(known(fl.segment(fd, INPUTS).annotate("T2").without_annotation), ("T2", None)),
         "Plan.to_annotations": Call(known(plan.to_annotations), (), {"tries": 3}),
+        "Plan.to_dump": Call(known(plan.to_dump), ("print",)),
         "Plan.to_python": Call(known(plan.to_python), ("fuser_lab",)),
         "Plan.definitions": Call(known(plan.definitions), (fl.FusionCache(),)),
         "Plan.resegmented": Call(known(plan.resegmented), ("top_down",), {"forward_inputs": True}),

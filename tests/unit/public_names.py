@@ -101,7 +101,7 @@ def _names(prefix: str, name: str, value: Any) -> Iterator[tuple[str, Any]]:
 # The reasons why public functions are not among the calls of `public_calls`.
 _REASONS = {
     "called by the package itself, or by ipywidgets": """
-        Explorer.get_state
+        Explorer.get_state Explorer.set_state
         Fill.numbers FusionCache.child FusionCache.end FusionCache.found FusionCache.insert FusionCache.refuse
         FusionDefinition.call FusionDefinition.emit FusionDefinition.extents FusionDefinition.of FusionDefinition.placed
         FusionDefinition.recorded FusionDefinition.require_open FusionDefinition.tensor FusionDefinition.tensors

@@ -1,4 +1,4 @@
-"""Groups after merges are the same as groups that are made anew."""
+"""Groups after merges are the same as groups that are made again."""
 
 import random
 
