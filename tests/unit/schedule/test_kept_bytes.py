@@ -8,7 +8,7 @@ from fuser_lab.cost.verdict import SchedulerType as Type
 from fuser_lab.dtypes import DataType
 
 FLOAT, HALF = DataType.Float, DataType.Half
-ROOM = H200.persistent_bytes * H200.max_cluster  # bytes of a row that a cluster of blocks keeps
+ROOM = H200.persistent_bytes * H200.largest_cluster  # bytes of a row that a cluster of blocks keeps
 
 
 def norm(fd, x):
