@@ -14,7 +14,7 @@ OPS_PER_LAYER = 18
 
 
 def two_norms() -> Plan:
-    """Ten ops in four segments: sums of a matrix along its rows and along its columns."""
+    """Ten ops in three segments: sums of a matrix along its rows and along its columns."""
     with FusionDefinition() as fd:
         x, y = (fd.define_tensor([4096, 4096], contiguity=True) for _ in range(2))
         a = fd.ops.exp(x)
@@ -22,6 +22,16 @@ def two_norms() -> Plan:
         columns = fd.ops.broadcast(fd.ops.sum(b, [0]), [True, False])
         fd.add_output(fd.ops.add(fd.ops.mul(b, columns), y))
         fd.add_output(fd.ops.sum(fd.ops.mul(y, columns), [1]))
+    return fl.segment(fd)
+
+
+def joined_sums() -> Plan:
+    """A row norm and a product of two column sums of it, which nvFuser's rule ``connected_besides`` keeps apart."""
+    with FusionDefinition() as fd:
+        a = fd.ops.exp(fd.define_tensor([4096, 4096], contiguity=True))
+        normed = fd.ops.mul(a, fd.ops.broadcast(fd.ops.sum(a, [1]), [False, True]))
+        fd.add_output(normed)
+        fd.add_output(fd.ops.mul(fd.ops.sum(normed, [0]), fd.ops.sum(fd.ops.exp(normed), [0])))
     return fl.segment(fd)
 
 

@@ -323,7 +323,7 @@ def test_only_what_is_seen_of_thousands_of_ops_is_in_the_page(open_stage):
     stage.settle()
     ops, sketches = stage.root.locator(".fl-op"), stage.root.locator(".fx-sketch")
     expect(ops).to_have_count(0)  # too small to be drawn one by one
-    until(sketches.count, lambda count: count > 200)
+    until(sketches.count, lambda count: count > 150)
     search = stage.root.get_by_role("searchbox", name="Search the graph")
     search.fill("t1000")
     search.press("Enter")

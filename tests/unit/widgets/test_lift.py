@@ -10,14 +10,14 @@ from unit.widgets.events import send
 import fuser_lab as fl
 from fuser_lab.errors import InputError
 from fuser_lab.pricing.rule_lifting import liftable, predicted_seconds, without_rule
-from tests.browser.sizes import two_norms
+from tests.browser.sizes import joined_sums
 
 RULE = "connected_besides"
 
 
 @pytest.fixture(scope="module")
 def plan():
-    return two_norms()
+    return joined_sums()
 
 
 def test_the_plan_without_a_rule_saves_what_the_rule_costs(plan):
@@ -39,7 +39,7 @@ def test_a_rule_is_lifted_and_undone_like_an_edit(explorer, plan):
     said = send(explorer, "lift", rule=RULE)
     saved = predicted_seconds(plan) - predicted_seconds(expected)
     assert saved > 0
-    assert said.startswith(f"Without the rule {RULE}: 4 → 3 segments, −67.1 MB moved, −{saved * 1e6:.1f} µs predicted")
+    assert said.startswith(f"Without the rule {RULE}: 2 → 1 segment, −67.1 MB moved, −{saved * 1e6:.1f} µs predicted")
     assert explorer.plan == expected
     assert explorer.history["liftable"] == ()
     assert explorer.scene["marks"]["moved"]  # compared with the plan that has the rule

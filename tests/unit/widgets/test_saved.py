@@ -138,6 +138,6 @@ def test_a_page_that_keeps_data_shows_the_picture_and_one_that_does_not_shows_th
 def test_a_reader_without_widgets_gets_the_plan_as_text():
     explorer = Explorer(two_norms())
     data = explorer._repr_mimebundle_()[0]
-    assert "S3" in data["text/plain"]
+    assert "S2" in data["text/plain"]
     assert "pointwise" in data["text/plain"] or "persistent" in data["text/plain"]
     explorer.close()
