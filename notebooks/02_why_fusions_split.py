@@ -94,7 +94,7 @@ plan_of(lambda ops, x, y: ops.add(ops.add(x, column(ops, x)), y), square, square
 # %% [markdown]
 # ## 2. A row that is too long
 #
-# Softmax needs its row three times: for the maximum, for the sum, and for the result. A row of half a million numbers is too long
+# Softmax needs its row three times: for the maximum, for the sum, and for the result. A row of a million numbers is too long
 # for one kernel:
 
 # %%
@@ -106,7 +106,7 @@ def softmax(ops, x):
     return ops.truediv(e, column(ops, e))
 
 
-long = plan_of(softmax, fl.spec((1024, 1 << 19)))
+long = plan_of(softmax, fl.spec((1024, 1 << 20)))
 print(len(long.segments), "kernels,", f"{sum(s.bytes for s in long.segments) / 2**30:.0f} GiB moved")
 long.boundaries()[0]
 
@@ -125,7 +125,7 @@ question
 
 def longest(dtype, target):
     """Return the length of the longest row that one kernel can handle, in steps of 1024 elements."""
-    low, high = 1, 1024  # low is one kernel, high is not
+    low, high = 1, 4096  # low is one kernel, high is not
     while high - low > 1:
         middle = (low + high) // 2
         one = len(plan_of(softmax, fl.spec((1024, middle * 1024), dtype), target=target).segments) == 1
