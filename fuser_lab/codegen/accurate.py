@@ -38,13 +38,26 @@ def accurate(fusion: Fusion) -> Fusion:
     return writer.fusion_of()
 
 
+def corrections(fusion: Fusion) -> dict[str, str]:
+    """Return, for each expression that `accurate` adds, the name of the expression that it serves."""
+    recorded = {expr.name for expr in fusion.exprs}
+    served: dict[str, str] = {}
+    name = ""
+    for expr in reversed(accurate(fusion).exprs):  # additions directly precede the expression that they serve
+        if expr.name in recorded:
+            name = expr.name
+        else:
+            served[expr.name] = name
+    return served
+
+
 def _needs_correction(fusion: Fusion, expr: Expr) -> bool:
     """Whether an expression adds up squared deviations from a mean of elements that have as many bits as the mean."""
     if expr.op.name != "sum" or not (expr.out in fusion.centered or squared_deviations(fusion, expr)):
         return False
     square = fusion.producers.get(expr.inputs[0])
-    if square is None:
-        return False  # the squares are an input, and nothing has the deviations
+    if square is None or square.out.numel == 0:
+        return False  # the squares are an input, and nothing has the deviations; or there are none to correct
     difference = fusion.producers.get(square.inputs[0])
     maker = None if difference is None else fusion.producers.get(difference.inputs[0])
     while maker is not None and maker.kind.is_view:

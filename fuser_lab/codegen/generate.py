@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import TypeVar
 
 from fuser_lab.analysis.numbering import numbered
+from fuser_lab.codegen.accurate import corrections
 from fuser_lab.codegen.decompose import decompose, welford_of
 from fuser_lab.codegen.emitter import Place
 from fuser_lab.codegen.kernel_ir import ALIGNED, Kernel
@@ -149,8 +150,13 @@ def generate(
         propose=propose, kept=problem.choice(kept),
     )
     source = target_of(target).emitter()(kernel).source()
-    renamed = welford_of(fusion)
-    origins = tuple(None if name is None else renamed.get(name, name) for name in source.origins)
+    served, renamed = corrections(decompose(fusion)), welford_of(fusion)
+
+    def origin(name: str) -> str:
+        expr = served.get(name, name)
+        return renamed.get(expr, expr)
+
+    origins = tuple(None if name is None else origin(name) for name in source.origins)
     return GeneratedKernel(
         kernel_ir=kernel, source=source.text, line_origins=origins, line_statements=source.statements,
         compiler=source.compiler,

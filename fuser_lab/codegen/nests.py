@@ -314,7 +314,7 @@ def trial(
 
 
 def _read_in_place(fusion: Fusion, nest: Nest) -> dict[TensorView, list[TensorView]] | None:
-    """Return the inputs that each output of a nest of pointwise ops without views is the first to read.
+    """Return the inputs that each output of a nest of pointwise ops and copies, without views, is the first to read.
 
     None for all other nests, and if an input is an output, or its index is unknown.
     """
@@ -330,7 +330,7 @@ def _read_in_place(fusion: Fusion, nest: Nest) -> dict[TensorView, list[TensorVi
                 continue
             seen.add(tensor)
             expr = fusion.producers.get(tensor)
-            if expr is not None and OPS[expr.op.name].scalar is not None:
+            if expr is not None and (OPS[expr.op.name].scalar is not None or expr.op.name == "set"):
                 waiting += reversed(expr.tensor_inputs)
             elif expr is None and tensor in nest.index and tensor is not output:
                 found[output].append(tensor)
