@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 import fuser_lab as fl
-from fuser_lab.errors import IllegalEdit, InputError
+from fuser_lab.errors import InputError
 from tests import agreement
+from tests.programs.edits import NOT_BROADCAST, OPTIONS, edited
 from tests.programs.oracle import evaluated
 from tests.programs.program import NUMPY, Input, Program
 from tests.programs.values import FLOATS, Value
 
 SLACK = 4.0
-OPTIONS = fl.SegmenterOptions(search_states=200)  # for "optimal", which may search for seconds
-NOT_BROADCAST = "an axis declared -1 does not broadcast"
 
 
 class Wrong(AssertionError):  # noqa: N818 - reads as the finding that it is
@@ -76,29 +75,6 @@ def check(program: Program, way: Way) -> tuple[int, int]:
         if isinstance(before, np.ndarray) and before.tobytes() != np.ascontiguousarray(after).tobytes():
             raise Wrong("an input was changed")
     return len(plans), len(plans) - 1
-
-
-def edited(plan: Any, rng: Random) -> tuple[Any, list[str]]:
-    """Return a plan after some random cuts, glues and moves, and those that were legal."""
-    done: list[str] = []
-    if not plan.segments:  # an output that is an input needs no segment
-        return plan, done
-    for _ in range(rng.randint(2, 6)):
-        tensors = list(plan.fusion.tensors)
-        kind = rng.choice(("cut", "cut", "glue", "move"))
-        number = rng.randrange(len(plan.segments))
-        try:
-            if kind == "cut":
-                arguments: tuple[Any, ...] = (rng.choice(tensors),)
-            elif kind == "glue":
-                arguments = (number, rng.randrange(len(plan.segments)))
-            else:
-                arguments = (rng.choice(tensors), number)
-            plan = getattr(plan, kind)(*arguments)
-        except IllegalEdit:
-            continue
-        done.append(f"{kind}{arguments}")
-    return plan, done
 
 
 def compare(got: Sequence[Any], wanted: Sequence[Value], what: str) -> None:

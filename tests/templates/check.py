@@ -12,7 +12,7 @@ from fuser_lab.errors import InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
 from tests import agreement
-from tests.programs.check import NOT_BROADCAST, OPTIONS, edited
+from tests.programs.edits import NOT_BROADCAST, OPTIONS, edited
 from tests.templates.case import SIZES, SMALL, Case, Recording, recorded
 
 PERTURBED = 6  # evaluations with other inputs
