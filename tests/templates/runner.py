@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from numpy.exceptions import ComplexWarning
 
-from tests.processes import chunks, results
 from tests.fuzz.shrink import kind_of
+from tests.processes import chunks, results
 from tests.templates.case import Case, case_of, recorded
 from tests.templates.check import Way, check
 
