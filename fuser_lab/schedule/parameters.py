@@ -318,7 +318,7 @@ def _illegal(space: Space, chosen: LoopSchedule, given: Mapping[str, Value]) -> 
     if "resident" in given and not 0 <= schedule.resident * x * y <= _RESIDENT_THREADS:
         return f"resident = {schedule.resident} blocks of {x * y} threads exceed the capacity of a multiprocessor"
     if space.column_sums:
-        return _illegal_backward(space, schedule, given)
+        return _illegal_backward(space, chosen, schedule)
     if space.scans:
         return illegal_scan(space, schedule)
     if schedule.split != 1 and space.shifted and vector > 1:
@@ -424,12 +424,13 @@ def _steps(space: Space, schedule: LoopSchedule) -> int:
     return -(-max(space.groups(schedule.vector), 1) // (schedule.threads[0] * schedule.cluster))
 
 
-def _illegal_backward(space: Space, schedule: LoopSchedule, given: Mapping[str, Value]) -> str:
+def _illegal_backward(space: Space, chosen: LoopSchedule, schedule: LoopSchedule) -> str:
     """Return why values are illegal for rows that also accumulate column sums; empty if they are legal."""
     (x, y), sums, shared = schedule.threads, space.column_sums, schedule.shared
     if x % _WARP or y != 1:
         return f"threads = {schedule.threads} must be a multiple of {_WARP}, in x only"
-    if "blocks" in given and schedule.blocks > max(space.rows, 1):
+    # For few rows the heuristics start more blocks than there are rows.
+    if schedule.blocks > max(space.rows, 1) and schedule.blocks != chosen.blocks:
         return f"blocks = {schedule.blocks} must be between 1 and {max(space.rows, 1)}, the number of rows"
     if schedule.unroll > _ROWS_AHEAD:
         return f"unroll = {schedule.unroll} must be 1, or {_ROWS_AHEAD} to load the next row in advance"
