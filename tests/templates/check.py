@@ -11,7 +11,9 @@ import fuser_lab as fl
 from fuser_lab.errors import InputError
 from fuser_lab.interpreter import evaluate
 from fuser_lab.ir import Fusion
+from fuser_lab.runtime.arrays import to_numpy
 from tests import agreement
+from tests.on_gpu import has_gpu, on_gpu
 from tests.programs.edits import NOT_BROADCAST, OPTIONS, edited
 from tests.templates.case import SIZES, SMALL, Case, Recording, recorded
 
@@ -24,7 +26,7 @@ SUMMED = 2.0**-19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """The strategies of a case, targets whose kernels run in lock step, and whether the CPU's are compiled."""
+    """The strategies of a case, targets whose kernels run in lock step, and whether they are compiled and run."""
 
     strategies: tuple[str, ...]
     targets: tuple[str, ...]
@@ -68,6 +70,15 @@ class Expected:
                     f"({int((~right).sum())} of {right.size} differ)"
                 )
                 raise agreement.Disagreement(msg)
+
+    def compare_visible(self, results: Sequence[Any], what: str) -> None:
+        """Raise Disagreement unless results, without those of hidden outputs, are equal within the bounds."""
+        remaining = iter(results)
+        whole = [
+            reference if tv in self.fusion.hidden else next(remaining)
+            for tv, reference in zip(self.fusion.outputs, self.results, strict=True)
+        ]
+        self.compare(whole, what)
 
 
 def _moved(values: Sequence[Any], seed: int) -> list[Any]:
@@ -123,12 +134,11 @@ def check(case: Case, way: Way) -> int:
             for target in way.targets:
                 expected.compare(agreement.lock_step(plan, inputs, target), f"{target} kernels of {name}")
             if way.compiled:
-                results = plan.run(agreement.seeded(plan.fusion, inputs))
-                shown = [k for k, tv in enumerate(plan.fusion.outputs) if tv not in plan.fusion.hidden]
-                whole: list[Any] = list(expected.results)
-                for k, result in zip(shown, results, strict=True):
-                    whole[k] = result
-                expected.compare(whole, f"compiled kernels of {name}")
+                values = agreement.seeded(plan.fusion, inputs)
+                if has_gpu():
+                    results = [to_numpy(x) for x in plan.run([on_gpu(x) for x in values])]
+                    expected.compare_visible(results, f"kernels on a GPU of {name}")
+                expected.compare_visible(plan.run(values), f"compiled kernels of {name}")
                 inputs = [x.array() for x in recording.inputs]  # which the plan may have overwritten
     if way.compiled:
         _reused(case, recording)
@@ -176,8 +186,4 @@ def _reused(case: Case, recording: Recording) -> None:
             continue
         inputs = [x.array() for x in other.inputs]
         expected = Expected(agreement.bound(fd, inputs), inputs)
-        results = fd.execute([x.array() for x in other.inputs])
-        shown = [tv not in expected.fusion.hidden for tv in expected.fusion.outputs]
-        remaining = iter(results)
-        whole = [next(remaining) if seen else wanted for seen, wanted in zip(shown, expected.results, strict=True)]
-        expected.compare(whole, f"executed again at {sizes}")
+        expected.compare_visible(fd.execute([x.array() for x in other.inputs]), f"executed again at {sizes}")
