@@ -162,6 +162,15 @@ def test_what_jumps_meets_exact_values_only():
     assert analysis.add_call("fd.ops.log(t0)") is None  # not finite
 
 
+def test_the_sign_of_a_computed_zero_is_not_compared():
+    analysis = Analysis()
+    values = np.array([1.0, -1.0, -0.0], np.float32)
+    analysis.add_input(TensorInput(name="a", values=values, dtype=DataType.Float))
+    analysis.add_call("fd.ops.cumsum(a, 0)", ["b"])
+    assert analysis.add_call("fd.ops.signbit(a)") is not None
+    assert analysis.add_call("fd.ops.signbit(b)") is None
+
+
 def test_dead_steps_go_away():
     given_ = TensorInput(name="t0", values=np.ones(3, np.float32), dtype=DataType.Float)
     steps = (Step(results=("t1",), call="fd.ops.neg(t0)"), Step(results=("t2",), call="fd.ops.exp(t0)"))
