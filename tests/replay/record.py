@@ -64,17 +64,21 @@ def recorded(place: Path, pattern: str = "*", workers: int = 1) -> Path:
         sys.exit(f"replay: fuser_lab is imported from {fuser_lab.__file__}; run from its checkout, {ROOT}.")
     numbers = range(len(_cases(pattern)))
     chunks = [(pattern, numbers[first : first + _CHUNK]) for first in numbers[::_CHUNK]]
-    return written(place, results(_some_rows, chunks, workers))
+    return written(place, results(_some_rows, chunks, workers), len(chunks))
 
 
-def written(place: Path, chunks: Iterable[Iterable[Row]]) -> Path:
-    """Write rows to a file and return it; if it is interrupted, there is no file."""
+def written(place: Path, chunks: Iterable[Iterable[Row]], count: int) -> Path:
+    """Write chunks of rows to a file and return it; if fewer than ``count`` arrive, there is no file."""
     place.parent.mkdir(parents=True, exist_ok=True)
     unfinished = place.with_suffix(f".{os.getpid()}")
     with closing(sqlite3.connect(unfinished)) as base, base:
         base.execute("CREATE TABLE texts (name TEXT PRIMARY KEY, kind TEXT, digest TEXT, text BLOB)")
         for rows in chunks:
             base.executemany("INSERT INTO texts VALUES (?, ?, ?, ?)", rows)
+            count -= 1
+    if count:
+        unfinished.unlink()
+        sys.exit(f"replay: the record was interrupted; {count} chunks of cases are missing.")
     unfinished.replace(place)
     return place
 
