@@ -57,12 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         before = options.before or recorded_revision(options.against, options.pattern, options.workers)
     after = recorded(options.to.resolve(), options.pattern, options.workers)
     print(f"recorded in {time.perf_counter() - start:.0f} s: {after}")
-    return 0 if before is None else shown(before, after)
+    return 0 if before is None else shown(before, after, options.pattern)
 
 
-def shown(before: Path, after: Path) -> int:
+def shown(before: Path, after: Path, pattern: str) -> int:
     """Print what differs between two records and return the exit status."""
-    comparisons = compared(before, after)
+    comparisons = compared(before, after, pattern)
     for one in comparisons:
         for word, names in (("differs", one.differing), ("added", one.added), ("removed", one.removed)):
             print("".join(f"{word}: {name}\n" for name in names[:_NAMED]), end="")

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from difflib import unified_diff
+from fnmatch import fnmatchcase
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
@@ -133,22 +134,23 @@ def _both(before: Path, after: Path) -> Iterator[sqlite3.Connection]:
         yield base
 
 
-def compared(before: Path, after: Path) -> list[Comparison]:
-    """Return what differs between two records, by kind."""
+def compared(before: Path, after: Path, pattern: str = "*") -> list[Comparison]:
+    """Return what differs between two records of the cases whose names match a pattern, by kind."""
     with _both(before, after) as base:
-        def found(query: str, kind: str) -> tuple[str, ...]:
-            return tuple(name for (name,) in base.execute(f"SELECT name FROM {query} ORDER BY name", (kind,)))
-
-        pairs = "main.texts AS a JOIN older.texts AS b USING (name) WHERE a.kind = ?"
-        removed = "older.texts WHERE kind = ? AND name NOT IN (SELECT name FROM main.texts)"
-        added = "main.texts WHERE kind = ? AND name NOT IN (SELECT name FROM older.texts)"
-        return [
-            Comparison(
-                kind=kind, count=len(found(pairs, kind)), differing=found(f"{pairs} AND a.digest != b.digest", kind),
-                removed=found(removed, kind), added=found(added, kind),
-            )
-            for kind in KINDS
+        sides = [
+            {name: (kind, digest) for name, kind, digest in base.execute(f"SELECT name, kind, digest FROM {of}.texts")
+             if fnmatchcase(name.rpartition(": ")[0], pattern)}
+            for of in ("older", "main")
         ]
+    return [_comparison(kind, *({n: d for n, (k, d) in side.items() if k == kind} for side in sides)) for kind in KINDS]
+
+
+def _comparison(kind: str, before: dict[str, str], after: dict[str, str]) -> Comparison:
+    both = before.keys() & after.keys()
+    return Comparison(
+        kind=kind, count=len(both), differing=tuple(sorted(name for name in both if before[name] != after[name])),
+        removed=tuple(sorted(before.keys() - both)), added=tuple(sorted(after.keys() - both)),
+    )
 
 
 def difference(before: Path, after: Path, name: str) -> str:

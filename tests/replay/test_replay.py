@@ -22,15 +22,16 @@ def test_kernels_and_plans_are_those_of_the_digests(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_changed_character_is_shown_and_new_texts_are_counted(tmp_path: Path) -> None:
-    texts = {"a": "x = 1\ny = 2\n", "b": "z = 3\n"}
+    texts = {"a: S0": "x = 1\ny = 2\n", "b: S0": "z = 3\n"}
     before = written(tmp_path / "before", [[row(name, "kernel", text) for name, text in texts.items()]], 1)
-    rows = row("a", "kernel", "x = 1\ny = 7\n"), row("c", "plan", "one segment\n")
+    rows = row("a: S0", "kernel", "x = 1\ny = 7\n"), row("c: plan", "plan", "one segment\n")
     after = written(tmp_path / "after", [[rows[0]], [rows[1]]], 2)
     kernels, plans, logs = compared(before, after)
-    assert (kernels.count, kernels.differing, kernels.removed, kernels.added) == (1, ("a",), ("b",), ())
-    assert (plans.count, plans.differing, plans.added) == (0, (), ("c",))
+    assert (kernels.count, kernels.differing, kernels.removed, kernels.added) == (1, ("a: S0",), ("b: S0",), ())
+    assert (plans.count, plans.differing, plans.added) == (0, (), ("c: plan",))
     assert not logs.count
-    assert difference(before, after, "a").splitlines()[-2:] == ["-y = 2", "+y = 7"]
+    assert difference(before, after, "a: S0").splitlines()[-2:] == ["-y = 2", "+y = 7"]
+    assert [len(one.removed) for one in compared(before, after, "[!b]")] == [0, 0, 0], "only cases that match count"
     assert str(kernels) == "1 of 1 kernels differ, 1 removed"
 
 
