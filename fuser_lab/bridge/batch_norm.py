@@ -27,10 +27,10 @@ def _functional(
     if not (training and _rounds(torch, x)):
         op = torch.ops.aten._native_batch_norm_legit_functional.default  # noqa: SLF001
         return _by_torch(torch, op)(x, weight, bias, mean, variance, training, momentum, eps)
-    found, batch_mean, batch_variance = _trained(torch, x, weight, bias, mean, eps)
+    normalized, batch_mean, batch_variance = _trained(torch, x, weight, bias, mean, eps)
     count = x.numel() / x.shape[1]
     return (
-        *found,
+        *normalized,
         (momentum * batch_mean + (1 - momentum) * mean).to(mean.dtype),
         (momentum * (batch_variance * (count / (count - 1))) + (1 - momentum) * variance).to(variance.dtype),
     )

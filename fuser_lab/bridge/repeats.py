@@ -24,8 +24,8 @@ def merged(graph: Any) -> bool:
     calls = [node for node in graph.nodes if node.op == "call_function"]
     if any(writes(node) or not _is_known(node) for node in graph.nodes):
         return False
-    returned = {place for node in graph.find_nodes(op="output") for given in node.all_input_nodes
-                for place in _storages(given)}
+    returned = {place for node in graph.find_nodes(op="output") for operand in node.all_input_nodes
+                for place in _storages(operand)}
     first: dict[Any, Node] = {}
     for node in calls:
         if not _is_pure(node) or not returned.isdisjoint(_storages(node)):

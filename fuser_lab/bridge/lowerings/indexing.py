@@ -92,8 +92,8 @@ def _scatter_add(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
 
 def _reduces(call: Call) -> str | None:
     reduce, kind = call.argument(4, "reduce"), call.result.dtype
-    known = {"sum", "mean", "amax", "amin"} if call.result.is_float else {"sum", "amax", "amin"}
-    if reduce not in known or kind == "bool":
+    reductions = {"sum", "mean", "amax", "amin"} if call.result.is_float else {"sum", "amax", "amin"}
+    if reduce not in reductions or kind == "bool":
         return f"it reduces {kind} by {reduce}"
     return _has_axes(call)
 
@@ -260,5 +260,5 @@ def _read(to: Emitter, x: Any, indices: Any) -> Any:
         part = at if step == 1 else to.ops.mul(at, step)
         position = part if position is None else to.ops.add(position, part)
     flat = to.reshaped(to.expanded(position, broadcast), [prod(broadcast)])
-    found = to.ops.index_select(x, flat, before)
-    return to.reshaped(found, [*others[:before], *broadcast, *others[before:]])
+    rows = to.ops.index_select(x, flat, before)
+    return to.reshaped(rows, [*others[:before], *broadcast, *others[before:]])

@@ -66,7 +66,7 @@ def _scattered(call: Call) -> _Axes:
 def _unlike_take(call: Call, axes: _Axes, sizes: dict[int, int]) -> str | None:
     """Return why windows are not single elements of the indexed axes and whole others."""
     x = call.args[0]
-    if any(not isinstance(given, TracedTensor) or not given.size for given in call.args):
+    if any(not isinstance(operand, TracedTensor) or not operand.size for operand in call.args):
         return "a tensor is empty or a number"
     if any(sizes.get(axis, 1) != 1 for axis in axes.indexed) or any(
         sizes.get(axis, 1) != x.shape[axis] for axis in axes.whole
@@ -122,13 +122,13 @@ def _spread(to: Emitter, x: Any, count: int, whole: Sequence[int]) -> Any:
 
 def _filling(call: Call) -> Any:
     """Return the fill value for reads outside an axis."""
-    given, dtype = call.option("fill_value"), call.result.dtype
+    fill, dtype = call.option("fill_value"), call.result.dtype
     if dtype == "bool":
-        return True if given is None else bool(given)
+        return True if fill is None else bool(fill)
     if call.result.is_float:
-        return float("nan") if given is None else float(given)
+        return float("nan") if fill is None else float(fill)
     bits = 8 if dtype.endswith("int8") else int(dtype[-2:])
-    return int(given) if given is not None else (1 << bits) - 1 if dtype[0] == "u" else -(1 << (bits - 1))
+    return int(fill) if fill is not None else (1 << bits) - 1 if dtype[0] == "u" else -(1 << (bits - 1))
 
 
 @primitive(
@@ -143,20 +143,20 @@ def _gather(to: Emitter, x: Any, index: Any) -> Any:
     rest = [shape[axis] for axis in axes.whole]
     merged, count = _merged(to, x, axes), to.shape(position)[-1]
     if axes.batch:
-        found = ops.take_along_axis(merged, _spread(to, position, count, rest), len(axes.batch))
+        elements = ops.take_along_axis(merged, _spread(to, position, count, rest), len(axes.batch))
     else:
-        found = ops.index_select(merged, position, 0)
+        elements = ops.index_select(merged, position, 0)
     if inside is not None:
-        found = ops.where(_beside(to, inside, len(rest)), found, _filling(to.call))
-    given = to.shape(index)
+        elements = ops.where(_beside(to, inside, len(rest)), elements, _filling(to.call))
+    index_shape = to.shape(index)
     sizes = to.call.option("slice_sizes")
-    found = to.reshaped(found, [*(given[a] for a in axes.index_order), *(sizes[a] for a in axes.windowed)])
+    elements = to.reshaped(elements, [*(index_shape[a] for a in axes.index_order), *(sizes[a] for a in axes.windowed)])
     # The result's axes: those of the window are at `offset_dims`, those of the indices at the others, in order.
     offsets = to.call.option("dimension_numbers").offset_dims
     ahead = len(axes.index_order)
-    windows, indices = iter(range(ahead, found.ndim)), iter(range(ahead))
-    order = [next(windows) if d in offsets else axes.index_order.index(next(indices)) for d in range(found.ndim)]
-    return found if order == list(range(found.ndim)) else ops.permute(found, order)
+    windows, indices = iter(range(ahead, elements.ndim)), iter(range(ahead))
+    order = [next(windows) if d in offsets else axes.index_order.index(next(indices)) for d in range(elements.ndim)]
+    return elements if order == list(range(elements.ndim)) else ops.permute(elements, order)
 
 
 def _no_window(call: Call) -> str | None:
