@@ -160,8 +160,8 @@ class Memory:
 
     def stood(self, nodes: tuple[str, ...]) -> Stand | None:
         """Return the stand of the segment with these nodes, or of the one that the first known of them was in."""
-        found = self.boxes.get(nodes)
-        return found or next(filter(None, map(self._homes.get, nodes)), None)
+        stand = self.boxes.get(nodes)
+        return stand or next(filter(None, map(self._homes.get, nodes)), None)
 
     def prepare(self) -> None:
         """Find now what the next layout needs, so that an edit does not wait for it."""
@@ -197,17 +197,17 @@ class Layout:
     @cached_property
     def nodes(self) -> Mapping[str, Box]:
         """The boxes of all nodes."""
-        found = dict(self.free)
+        boxes = dict(self.free)
         for index, inside in self.insides.items():
             at = self.segments[index]
-            found |= {name: box.moved(at.x, at.y) for name, box in inside.nodes.items()}
-        return found
+            boxes |= {name: box.moved(at.x, at.y) for name, box in inside.nodes.items()}
+        return boxes
 
     @cached_property
     def edges(self) -> Mapping[str, Curve]:
         """The curves of all edges."""
-        found = {name: curve.moved(*tip) for name, (tip, curve) in self.wires.items()}
+        curves = {name: curve.moved(*tip) for name, (tip, curve) in self.wires.items()}
         for index, inside in self.insides.items():
             at = self.segments[index]
-            found |= {name: curve.moved(at.x, at.y) for name, curve in inside.edges.items()}
-        return found
+            curves |= {name: curve.moved(at.x, at.y) for name, curve in inside.edges.items()}
+        return curves

@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from fuser_lab.report.graph_views import NodeView
-from fuser_lab.report.identity_cache import kept
+from fuser_lab.report.identity_cache import cached_by_identity
 from fuser_lab.report.module_map import Call, CallGraph, Flow, Groups, Path, parts_of
 from fuser_lab.report.parts import Parts
 from fuser_lab.report.units import plural
@@ -45,7 +45,7 @@ def has_modules(view: ViewModel) -> bool:
     return len(frozenset().union(*map(_modules, parts))) > 1
 
 
-@kept
+@cached_by_identity
 def _modules(nodes: tuple[NodeView, ...]) -> frozenset[str]:
     return frozenset([node.module for node in nodes if node.kind == "op"])
 
@@ -92,14 +92,14 @@ def _folds(segment: SegmentView, homes: Mapping[str, str], edges: Iterable[EdgeV
     groups = Groups(graph)
     for node, n in places.items():
         groups.add(n, homes[node] or f" {n}", splits=True)  # no path begins with a space
-    found: list[ModuleFold] = []
+    folds: list[ModuleFold] = []
     numbers: Counter[str] = Counter()
     for path, calls in zip(groups.keys, groups.calls, strict=True):
         if not path.startswith(" "):
             nodes = tuple(segment.nodes[n] for n in calls)
-            found.append(ModuleFold(path=path, segment=segment.index, number=numbers[path], nodes=nodes))
+            folds.append(ModuleFold(path=path, segment=segment.index, number=numbers[path], nodes=nodes))
             numbers[path] += 1
-    return found
+    return folds
 
 
 def by_modules(view: ViewModel, folds: Iterable[ModuleFold]) -> ViewModel:

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Generic, TypeVar, overload
 
 from fuser_lab.report.graph_views import EdgeView, NodeView
-from fuser_lab.report.identity_cache import kept
+from fuser_lab.report.identity_cache import cached_by_identity
 
 T = TypeVar("T", NodeView, EdgeView)
 Ends = tuple[int | None, int | None]  # the segments of an edge's source and target
@@ -82,7 +82,7 @@ def rough(items: Sequence[T]) -> Iterator[T]:
     return chain.from_iterable(part.rough for part in items.parts) if isinstance(items, Parts) else iter(items)
 
 
-def found(items: Sequence[T], test: Callable[[T], bool], of: Collection[str] | None = None) -> Iterator[T]:
+def select(items: Sequence[T], test: Callable[[T], bool], of: Collection[str] | None = None) -> Iterator[T]:
     """Yield the items that pass a test, which must not depend on segment numbers or sources of edges.
 
     All items that pass are ``of`` these tensors, if it is given: others are not tested.
@@ -98,7 +98,7 @@ def found(items: Sequence[T], test: Callable[[T], bool], of: Collection[str] | N
             yield from part.finished(passed)
 
 
-@kept
+@cached_by_identity
 def _tensors(items: tuple[NodeView | EdgeView, ...]) -> frozenset[str]:
     return frozenset([item.tensor for item in items])
 
@@ -153,7 +153,7 @@ def edges_by_segment(edges: Sequence[EdgeView]) -> Mapping[int | None, Part[Edge
 
 
 def _grouped(items: Iterable[T], segment: Callable[[T], int | None]) -> dict[int | None, Part[T]]:
-    found: dict[int | None, list[T]] = defaultdict(list)
+    groups: dict[int | None, list[T]] = defaultdict(list)
     for item in items:
-        found[segment(item)].append(item)
-    return {index: Part(segment=index, rough=tuple(some)) for index, some in found.items()}
+        groups[segment(item)].append(item)
+    return {index: Part(segment=index, rough=tuple(some)) for index, some in groups.items()}
