@@ -26,10 +26,10 @@ def timing_rows(timings: measured.Timings, plans: Sequence[Plan]) -> Iterator[Ro
     shared = {
         **where, "load": timings.system_load, "cores": timings.cores, "preallocated": timings.preallocated,
     }
-    known = {plan.hash: plan for plan in plans}
+    plan_of = {plan.hash: plan for plan in plans}
     described = {plan.hash: plan_columns(plan) for plan in plans}
     for row in timings.rows:
-        plan = known.get(row.plan_hash) or (next(iter(plans)) if plans and row.segment is None else None)
+        plan = plan_of.get(row.plan_hash) or (next(iter(plans)) if plans and row.segment is None else None)
         yield {**shared, **_measured(row), **(described[plan.hash] if plan else {}), **_kernel(plan, row)}
 
 
