@@ -81,8 +81,8 @@ class Agreement:
     def __str__(self) -> str:
         """Return the numbers as text."""
         within = ", ".join(
-            f"{count}: {one - 1:.1%} ({other - 1:.1%})"
-            for count, one, other in zip(_AFTER, self.after, self.at_random, strict=True)
+            f"{count}: {chosen - 1:.1%} ({other - 1:.1%})"
+            for count, chosen, other in zip(_AFTER, self.after, self.at_random, strict=True)
         )
         plain = f"{self.plain_concordant:.1%} and {self.plain_rank:.3f} by predicted times before compilation"
         changed = f"slower by 5 % in {self.slower:.1%} of the segments, faster in {self.faster:.1%}"
@@ -106,7 +106,7 @@ class CandidateFit:
 
     def record(self) -> dict[str, Any]:
         """Return the model and the agreement as plain data."""
-        return {**model_record(self.model), "agreement": [asdict(one) for one in self.agreement]}
+        return {**model_record(self.model), "agreement": [asdict(agreement) for agreement in self.agreement]}
 
     def __str__(self) -> str:
         """Return the agreement as text."""
@@ -126,18 +126,18 @@ class _Rows:
 
     def changes(self, rates: Rates) -> Numbers:
         """Return the differences between each kernel's features and those of the heuristics' choice."""
-        found = products(terms(columns([row.features for row in self.rows]), rates, self.device))
-        changes = np.zeros_like(found)
+        values = products(terms(columns([row.features for row in self.rows]), rates, self.device))
+        changes = np.zeros_like(values)
         for group in self.groups:
-            changes[group] = found[group] - found[group[0]]
+            changes[group] = values[group] - values[group[0]]
         return changes
 
     def logarithms(self) -> Numbers:
         """Return the logarithms of the measured ratios, bounded."""
-        found = np.zeros(len(self.rows))
+        logarithms = np.zeros(len(self.rows))
         for group in self.groups:
-            found[group] = np.log(self.measured[group] / self.measured[group[0]])
-        return _clipped(found)
+            logarithms[group] = np.log(self.measured[group] / self.measured[group[0]])
+        return _clipped(logarithms)
 
 
 def fitted_candidates(
@@ -160,35 +160,36 @@ def fitted_candidates(
         If fewer than `FEWEST` candidates were measured, or those of one fusion only.
     """
     sets = [_rows_of(device, rows) for device, rows in measured]
-    names = sorted({name for one in sets for name in one.fusions})
-    count = sum(len(one.rows) for one in sets)
+    names = sorted({name for each_set in sets for name in each_set.fusions})
+    count = sum(len(each_set.rows) for each_set in sets)
     if count < FEWEST or len(names) < 2:
         msg = f"fit: at least {FEWEST} measured candidates of several fusions are needed, given {count}."
         raise InputError(msg)
     fold_of = {name: number % min(FOLDS, len(names)) for number, name in enumerate(names)}
-    places = [np.array([fold_of[name] for name in one.fusions]) for one in sets]
-    shipped = [kernel_model(one.device).rates for one in sets]
-    ratios, plain = ([np.ones(len(one.rows)) for one in sets] for _ in range(2))
+    places = [np.array([fold_of[name] for name in each_set.fusions]) for each_set in sets]
+    shipped = [kernel_model(each_set.device).rates for each_set in sets]
+    ratios, plain = ([np.ones(len(each_set.rows)) for each_set in sets] for _ in range(2))
     for fold in sorted(set(fold_of.values())):
-        kept = [place != fold for place in places]
+        training = [place != fold for place in places]
         here = shipped
         if refit:
             here = [
-                fitted_rates([row for row, used in zip(one.rows, mask, strict=True) if used], one.device)
-                for one, mask in zip(sets, kept, strict=True)
+                fitted_rates([row for row, used in zip(each_set.rows, mask, strict=True) if used], each_set.device)
+                for each_set, mask in zip(sets, training, strict=True)
             ]
-        weights = _weights(sets, here, kept)
-        for one, using, mask, ratio, alone in zip(sets, here, kept, ratios, plain, strict=True):
+        weights = _weights(sets, here, training)
+        for device_rows, using, mask, ratio, alone in zip(sets, here, training, ratios, plain, strict=True):
             out = ~mask
-            change = one.changes(using)
-            for style, found in weights.items():
-                where = out & (one.styles == style)
-                ratio[where] = np.exp(change[where] @ found)
-            alone[out] = predicted_seconds(columns(_uncompiled(one.rows)), using, one.device)[out]
+            change = device_rows.changes(using)
+            for style, style_weights in weights.items():
+                where = out & (device_rows.styles == style)
+                ratio[where] = np.exp(change[where] @ style_weights)
+            alone[out] = predicted_seconds(columns(_uncompiled(device_rows.rows)), using, device_rows.device)[out]
     return CandidateFit(
         model=_model(sets),
         agreement=tuple(
-            _agreement(one, ratio, alone) for one, ratio, alone in zip(sets, ratios, plain, strict=True)
+            _agreement(measurements, ratio, alone)
+            for measurements, ratio, alone in zip(sets, ratios, plain, strict=True)
         ),
     )
 
@@ -199,12 +200,12 @@ def fitted_model(measured: Sequence[tuple[Device, Sequence[Measurement]]]) -> Ca
 
 
 def _model(sets: Sequence[_Rows]) -> CandidateModel:
-    rates = [kernel_model(one.device).rates for one in sets]
-    found = _weights(sets, rates, [np.ones(len(one.rows), bool) for one in sets])
-    devices = " and ".join(dict.fromkeys(one.device.name for one in sets))
+    rates = [kernel_model(measurements.device).rates for measurements in sets]
+    fitted_weights = _weights(sets, rates, [np.ones(len(measurements.rows), bool) for measurements in sets])
+    devices = " and ".join(dict.fromkeys(measurements.device.name for measurements in sets))
     return CandidateModel(
-        weights={style: tuple(float(f"{w:.6g}") for w in weights) for style, weights in found.items()},
-        source=f"{sum(len(one.rows) for one in sets)} kernels on {devices}",
+        weights={style: tuple(float(f"{w:.6g}") for w in weights) for style, weights in fitted_weights.items()},
+        source=f"{sum(len(measurements.rows) for measurements in sets)} kernels on {devices}",
     )
 
 
@@ -215,12 +216,12 @@ def _rows_of(device: Device, rows: Sequence[Measurement]) -> _Rows:
         by_segment.setdefault(row.fusion, []).append(row)
     ordered = [sorted(group, key=lambda row: bool(row.params)) for group in by_segment.values()]
     ordered = [group for group in ordered if len(group) > 1 and not group[0].params and group[1].params]
-    found = tuple(row for group in ordered for row in group)
+    kernels = tuple(row for group in ordered for row in group)
     ends = np.cumsum([0, *map(len, ordered)])
     styles = np.array([group[0].features.style for group in ordered for _ in group])
     return _Rows(
-        device=device, rows=found, groups=tuple(np.arange(a, b) for a, b in pairwise(ends)),
-        measured=np.array([row.median for row in found]), fusions=tuple(map(fusion_of, found)), styles=styles,
+        device=device, rows=kernels, groups=tuple(np.arange(a, b) for a, b in pairwise(ends)),
+        measured=np.array([row.median for row in kernels]), fusions=tuple(map(fusion_of, kernels)), styles=styles,
     )
 
 
@@ -232,57 +233,61 @@ def _uncompiled(rows: Sequence[Measurement]) -> list[KernelFeatures]:
     return [replace(row.features, registers=0, spilled=0, resident=0) for row in rows]
 
 
-def _weights(sets: Sequence[_Rows], rates: Sequence[Rates], kept: Sequence[Mask]) -> dict[str, Numbers]:
+def _weights(sets: Sequence[_Rows], rates: Sequence[Rates], used: Sequence[Mask]) -> dict[str, Numbers]:
     """Return the weights by style that explain the ratios of the kept rows best.
 
     What the penalty keeps small is the difference from the predicted time of each kernel alone, so that this time
     decides where few candidates were measured.
     """
-    changes = [one.changes(using) for one, using in zip(sets, rates, strict=True)]
-    rest = [one.logarithms() - _clipped(change[:, 0]) for one, change in zip(sets, changes, strict=True)]
-    scale = np.concatenate([change[mask] for change, mask in zip(changes, kept, strict=True)]).std(axis=0) + 1e-9
-    found = {}
+    changes = [measurements.changes(using) for measurements, using in zip(sets, rates, strict=True)]
+    rest = [
+        measurements.logarithms() - _clipped(change[:, 0]) for measurements, change in zip(sets, changes, strict=True)
+    ]
+    scale = np.concatenate([change[mask] for change, mask in zip(changes, used, strict=True)]).std(axis=0) + 1e-9
+    solutions = {}
     for style in STYLES:
-        masks = [mask & (one.styles == style) for one, mask in zip(sets, kept, strict=True)]
+        masks = [mask & (measurements.styles == style) for measurements, mask in zip(sets, used, strict=True)]
         if sum(int(mask.sum()) for mask in masks) < FEWEST:
             continue
         rows = np.concatenate([change[mask] for change, mask in zip(changes, masks, strict=True)]) / scale
-        wanted = np.concatenate([part[mask] for part, mask in zip(rest, masks, strict=True)])
-        found[style] = np.linalg.solve(rows.T @ rows + _RIDGE * np.eye(rows.shape[1]), rows.T @ wanted) / scale
-        found[style][0] += 1
-    return found
+        targets = np.concatenate([part[mask] for part, mask in zip(rest, masks, strict=True)])
+        solutions[style] = np.linalg.solve(rows.T @ rows + _RIDGE * np.eye(rows.shape[1]), rows.T @ targets) / scale
+        solutions[style][0] += 1
+    return solutions
 
 
-def _agreement(one: _Rows, ratios: Numbers, plain: Numbers) -> Agreement:
+def _agreement(measurements: _Rows, ratios: Numbers, plain: Numbers) -> Agreement:
     heuristics, best, guarded, changes = [], [], [], []
-    for group in one.groups:
-        fastest = one.measured[group].min()
+    for group in measurements.groups:
+        fastest = measurements.measured[group].min()
         choice = group[ratios[group].argmin()]
         careful = choice if ratios[choice] * MARGIN <= ratios[group[0]] else group[0]
-        heuristics.append(one.measured[group[0]] / fastest)
-        best.append(one.measured[choice] / fastest)
-        guarded.append(one.measured[careful] / fastest)
-        changes.append(one.measured[careful] / one.measured[group[0]])
+        heuristics.append(measurements.measured[group[0]] / fastest)
+        best.append(measurements.measured[choice] / fastest)
+        guarded.append(measurements.measured[careful] / fastest)
+        changes.append(measurements.measured[careful] / measurements.measured[group[0]])
     random = np.random.default_rng(0)
-    orders = [random.random(len(one.rows)) for _ in range(20)]
+    orders = [random.random(len(measurements.rows)) for _ in range(20)]
     return Agreement(
-        device=one.device.name, kernels=len(one.rows), segments=len(one.groups),
-        concordant=concordant(one.groups, one.measured, ratios), rank=rank(one.groups, one.measured, ratios),
-        plain_concordant=concordant(one.groups, one.measured, plain), plain_rank=rank(one.groups, one.measured, plain),
+        device=measurements.device.name, kernels=len(measurements.rows), segments=len(measurements.groups),
+        concordant=concordant(measurements.groups, measurements.measured, ratios),
+        rank=rank(measurements.groups, measurements.measured, ratios),
+        plain_concordant=concordant(measurements.groups, measurements.measured, plain),
+        plain_rank=rank(measurements.groups, measurements.measured, plain),
         heuristics=_mean(heuristics), best=_mean(best), guarded=_mean(guarded),
         slower=float(np.mean(np.array(changes) >= _APART)), faster=float(np.mean(np.array(changes) <= 1 / _APART)),
-        after=tuple(_after(one, ratios, count) for count in _AFTER),
-        at_random=tuple(float(np.mean([_after(one, order, count) for order in orders])) for count in _AFTER),
+        after=tuple(_after(measurements, ratios, count) for count in _AFTER),
+        at_random=tuple(float(np.mean([_after(measurements, order, count) for order in orders])) for count in _AFTER),
     )
 
 
-def _after(one: _Rows, order: Numbers, count: int) -> float:
+def _after(measurements: _Rows, order: Numbers, count: int) -> float:
     """Return how much slower than the fastest the best of the heuristics' choice and the first candidates is."""
-    found = []
-    for group in one.groups:
+    slowdowns = []
+    for group in measurements.groups:
         first = group[1:][np.argsort(order[group[1:]], kind="stable")[:count]]
-        found.append(one.measured[[group[0], *first]].min() / one.measured[group].min())
-    return _mean(found)
+        slowdowns.append(measurements.measured[[group[0], *first]].min() / measurements.measured[group].min())
+    return _mean(slowdowns)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -66,12 +66,12 @@ class CandidateModel:
             Its rates; by default those that the package has.
         """
         rates = kernel_model(device).rates if rates is None else rates
-        found = terms(columns([chosen, *candidates]), rates, device)
+        logs = terms(columns([chosen, *candidates]), rates, device)
         weights = self.weights.get(chosen.style)
         if weights is None:  # too few candidates of this style were measured
-            change = found[1:, 0] - found[0, 0]
+            change = logs[1:, 0] - logs[0, 0]
         else:
-            change = (products(found[1:]) - products(found[:1])) @ np.array(weights)
+            change = (products(logs[1:]) - products(logs[:1])) @ np.array(weights)
         ratios: Numbers = np.exp(np.clip(change, -_MOST, _MOST))
         return ratios
 
@@ -80,9 +80,9 @@ class CandidateModel:
 
         The change of a product is shared by its factors: ``ab - cd`` is ``(a - c) (b + d) / 2 + (b - d) (a + c) / 2``.
         """
-        one, other = terms(columns([chosen, candidate]), kernel_model(device).rates, device)
+        baseline, other = terms(columns([chosen, candidate]), kernel_model(device).rates, device)
         weights = self.weights.get(chosen.style)
-        change, middle = other - one, (one + other) / 2
+        change, middle = other - baseline, (baseline + other) / 2
         slopes = np.eye(len(TERMS))[0] if weights is None else np.array(weights[: len(TERMS)])
         for place, (a, b) in enumerate(() if weights is None else _PAIRS, len(TERMS)):
             assert weights is not None
@@ -93,10 +93,10 @@ class CandidateModel:
 
 def terms(kernels: Columns, rates: Rates, device: Device) -> Numbers:
     """Return the terms of kernels, a row for each, in the order of `TERMS`."""
-    known = {**kernels, **{name: np.zeros_like(kernels[name]) for name in ("registers", "spilled", "resident")}}
-    amounts = _amounts(known, device)
-    found = [np.log(predicted_seconds(known, rates, device)), *(np.log(amounts[name]) for name in TERMS[1:])]
-    return np.stack(found, axis=1)
+    uncompiled = {**kernels, **{name: np.zeros_like(kernels[name]) for name in ("registers", "spilled", "resident")}}
+    amounts = _amounts(uncompiled, device)
+    logarithms = [np.log(predicted_seconds(uncompiled, rates, device)), *(np.log(amounts[name]) for name in TERMS[1:])]
+    return np.stack(logarithms, axis=1)
 
 
 def _amounts(k: Columns, device: Device) -> dict[str, Numbers]:
@@ -127,11 +127,11 @@ def because(model: CandidateModel, chosen: KernelFeatures, candidate: KernelFeat
     """Return what makes a candidate slower or faster than the heuristics' choice, under the model; empty if nothing."""
     effects = model.effects(chosen, candidate, device)
     slower = sum(effects.values()) > 0
-    term, effect = max(effects.items(), key=lambda one: one[1] if slower else -one[1])
+    term, effect = max(effects.items(), key=lambda item: item[1] if slower else -item[1])
     if not effect:
         return ""
-    known = columns([chosen, candidate])
-    plain = {**known, **{name: np.zeros_like(known[name]) for name in ("registers", "spilled", "resident")}}
+    kernels = columns([chosen, candidate])
+    plain = {**kernels, **{name: np.zeros_like(kernels[name]) for name in ("registers", "spilled", "resident")}}
     if term == "predicted":
         return _part(plain, device, slower=slower)
     before, after = (float(value) for value in _amounts(plain, device)[term])
@@ -157,7 +157,7 @@ def because(model: CandidateModel, chosen: KernelFeatures, candidate: KernelFeat
 def _part(kernels: Columns, device: Device, *, slower: bool) -> str:
     """Return which part of the predicted time of two kernels grows or shrinks the most."""
     times = busy_times(kernels, kernel_model(device).rates, device)
-    name, pair = max(times.items(), key=lambda one: float(one[1][1] - one[1][0]) * (1 if slower else -1))
+    name, pair = max(times.items(), key=lambda item: float(item[1][1] - item[1][0]) * (1 if slower else -1))
     before, after = map(float, pair)
     return f"{after / before:.3g} times the time for {name}" if before > 0 else f"time for {name}"
 
@@ -187,8 +187,8 @@ def keep_record(record: Mapping[str, Any]) -> Path:
 
 def kept_record() -> dict[str, Any]:
     """Return what `keep_record` stored."""
-    found: dict[str, Any] = json.loads(_place().read_text(encoding="utf-8"))
-    return found
+    record: dict[str, Any] = json.loads(_place().read_text(encoding="utf-8"))
+    return record
 
 
 @functools.cache

@@ -244,8 +244,8 @@ class KernelModel:
     def predict(self, kernel: KernelFeatures, seconds: float | None = None) -> Prediction:
         """Return the predicted time of a kernel, or the given time of it in a plan, with its bounds."""
         seconds = self.seconds(kernel) if seconds is None else seconds
-        known = self.intervals or {}
-        interval = known.get(kernel.style) or known.get("") or Interval()
+        intervals = self.intervals or {}
+        interval = intervals.get(kernel.style) or intervals.get("") or Interval()
         return Prediction(
             seconds=seconds, low=seconds * interval.low, high=seconds * interval.high, source=self.source,
         )
@@ -259,10 +259,10 @@ class KernelModel:
 
 def columns(kernels: Sequence[KernelFeatures]) -> Columns:
     """Return the features of kernels as arrays by name; ``style`` has indices into `STYLES`."""
-    found = {
-        name: np.array([getattr(one, name) for one in kernels], np.float64) for name in _NUMBERS
+    arrays = {
+        name: np.array([getattr(kernel, name) for kernel in kernels], np.float64) for name in _NUMBERS
     }
-    return found | {"style": np.array([STYLES.index(one.style) for one in kernels])}
+    return arrays | {"style": np.array([STYLES.index(kernel.style) for kernel in kernels])}
 
 
 def predicted_seconds(kernels: Columns, rates: Rates, device: Device) -> Numbers:
@@ -272,14 +272,14 @@ def predicted_seconds(kernels: Columns, rates: Rates, device: Device) -> Numbers
     exponent = rates.sharpness + rates.overlap * (1 - 1 / waves)
     largest = np.maximum(terms.max(axis=0), 1e-12)
     busy = largest * ((terms / largest) ** exponent).sum(axis=0) ** (1 / exponent)
-    found: Numbers = rates.launch + (kernels["launches"] - 1) * rates.phase + busy
-    return found
+    seconds: Numbers = rates.launch + (kernels["launches"] - 1) * rates.phase + busy
+    return seconds
 
 
 def _waves(kernels: Columns, device: Device) -> Numbers:
     slots = device.sms * resident_blocks(kernels, device)
-    found: Numbers = np.maximum(np.maximum(kernels["blocks"], 1.0) / slots, 1.0)
-    return found
+    waves: Numbers = np.maximum(np.maximum(kernels["blocks"], 1.0) / slots, 1.0)
+    return waves
 
 
 def busy_times(kernels: Columns, rates: Rates, device: Device) -> dict[str, Numbers]:
@@ -316,8 +316,8 @@ def _outside_registers(k: Columns) -> Numbers:
     """Return the bytes that warps move to and from per-thread arrays that do not fit in registers."""
     registers = np.where(k["registers"] > 0, k["registers"], _REGISTERS)
     in_memory = k["scratch"] > _IN_REGISTERS * _WORD * registers
-    found: Numbers = _LANE_WORD * (np.where(in_memory, k["moves"], 0.0) + k["spilled"] / _WORD * k["warps"])
-    return found
+    spilled: Numbers = _LANE_WORD * (np.where(in_memory, k["moves"], 0.0) + k["spilled"] / _WORD * k["warps"])
+    return spilled
 
 
 def resident_blocks(k: Columns, device: Device) -> Numbers:
@@ -325,13 +325,13 @@ def resident_blocks(k: Columns, device: Device) -> Numbers:
     of_threads = _RESIDENT_THREADS // np.maximum(k["threads"], 1)
     of_shared = np.where(k["shared"] > 0, device.shared_per_sm // np.maximum(k["shared"], 1), _MOST_BLOCKS)
     allowed = np.clip(np.minimum(of_threads, of_shared), 1, _MOST_BLOCKS)
-    found: Numbers = np.where(k["resident"] > 0, k["resident"], allowed)
-    return found
+    blocks: Numbers = np.where(k["resident"] > 0, k["resident"], allowed)
+    return blocks
 
 
 def model_record(model: KernelModel) -> dict[str, Any]:
     """Return a model as plain data, with the name of its device."""
-    intervals = {name: asdict(one) for name, one in (model.intervals or {}).items()}
+    intervals = {name: asdict(interval) for name, interval in (model.intervals or {}).items()}
     return {
         "device": model.device.name, "source": model.source, "rates": asdict(model.rates), "intervals": intervals,
         "together": asdict(model.together),
@@ -342,7 +342,7 @@ def model_from(record: Mapping[str, Any], device: Device) -> KernelModel:
     """Return the model that `model_record` wrote."""
     return KernelModel(
         device=device, source=record["source"], rates=Rates(**record["rates"]),
-        intervals={name: Interval(**one) for name, one in record["intervals"].items()},
+        intervals={name: Interval(**bounds) for name, bounds in record["intervals"].items()},
         together=PlanRates(**record["together"]),
     )
 

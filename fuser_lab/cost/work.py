@@ -57,8 +57,8 @@ def work_of(exprs: Iterable[Expr]) -> Work:
 def total_work(parts: Collection[Work]) -> Work:
     """Return the sum of several amounts of arithmetic."""
     return Work(
-        simple=sum([one.simple for one in parts]), dividing=sum([one.dividing for one in parts]),
-        special=sum([one.special for one in parts]), reducing=sum([one.reducing for one in parts]),
+        simple=sum([part.simple for part in parts]), dividing=sum([part.dividing for part in parts]),
+        special=sum([part.special for part in parts]), reducing=sum([part.reducing for part in parts]),
     )
 
 
@@ -80,10 +80,10 @@ def repeated_work(exprs: Sequence[Expr]) -> Work:
         times = 1
         if expr.tensor_outputs and expr.out not in after:
             times = max((repeats * _turns(user, expr.out) for user, repeats in users.get(expr.out, ())), default=1)
-        own = _work(expr)
+        work = _work(expr)
         total += Work(
-            simple=times * own.simple, dividing=times * own.dividing, special=times * own.special,
-            reducing=own.reducing,
+            simple=times * work.simple, dividing=times * work.dividing, special=times * work.special,
+            reducing=work.reducing,
         )
         for value in expr.tensor_inputs:
             users.setdefault(value, []).append((expr, times))
@@ -96,9 +96,9 @@ def _turns(user: Expr, operand: TensorView) -> int:
         return max(prod(_computed(user.out)) // max(prod(_computed(operand)), 1), 1)
     if user.kind is not OpKind.POINTWISE or operand.ndim != user.out.ndim:
         return 1
-    own, made = _computed(operand), _computed(user.out)
-    last = max((axis for axis, size in enumerate(own) if size > 1), default=0)
-    return prod(made[axis] for axis in range(last) if own[axis] == 1)
+    sizes, made = _computed(operand), _computed(user.out)
+    last = max((axis for axis, size in enumerate(sizes) if size > 1), default=0)
+    return prod(made[axis] for axis in range(last) if sizes[axis] == 1)
 
 
 def product_flops(exprs: Iterable[Expr]) -> int:
