@@ -100,8 +100,8 @@ class HostClock:
             said = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         except OSError:
             return ""
-        found = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", said, re.MULTILINE)
-        return f"CPU {max(map(float, found)):.0f} MHz" if found else ""
+        frequencies = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", said, re.MULTILINE)
+        return f"CPU {max(map(float, frequencies)):.0f} MHz" if frequencies else ""
 
 
 def _shared(run: Callable[[], list[float]], count: int) -> list[Callable[[], float]]:
@@ -214,16 +214,16 @@ class DeviceClock:
     def rates(self) -> str:
         """Return the clock rates of multiprocessors and memory as reported by the driver; empty if unavailable."""
         properties = self._torch.cuda.get_device_properties(self._torch.cuda.current_device())
-        found = _gpu_clocks(f"GPU-{getattr(properties, 'uuid', '')}")
-        return "" if found is None else f"SM {found[0]} MHz, memory {found[1]} MHz"
+        clocks = _gpu_clocks(f"GPU-{getattr(properties, 'uuid', '')}")
+        return "" if clocks is None else f"SM {clocks[0]} MHz, memory {clocks[1]} MHz"
 
 
 def _sampled(measured: Callable[[], float], seconds: float) -> Sample:
-    found: list[float] = []
+    samples: list[float] = []
     end = time.perf_counter() + seconds
-    while len(found) < LEAST_SAMPLES or (time.perf_counter() < end and len(found) < MOST_SAMPLES):
-        found.append(measured())
-    return Sample(seconds=tuple(found))
+    while len(samples) < LEAST_SAMPLES or (time.perf_counter() < end and len(samples) < MOST_SAMPLES):
+        samples.append(measured())
+    return Sample(seconds=tuple(samples))
 
 
 class Turns:
@@ -247,9 +247,9 @@ class Turns:
 
     def first(self, number: int) -> None:
         """Take a few provisional samples of a call, one if it is slow; later turns replace them."""
-        found, begin = self._found[number], time.perf_counter()
-        while not found or (len(found) < LEAST_SAMPLES and time.perf_counter() - begin < self._seconds / _TURNS):
-            found.append(self._calls[number]())
+        samples, begin = self._found[number], time.perf_counter()
+        while not samples or (len(samples) < LEAST_SAMPLES and time.perf_counter() - begin < self._seconds / _TURNS):
+            samples.append(self._calls[number]())
 
     def rounds(self, ended: Callable[[], bool] = lambda: False) -> Iterator[float]:
         """Sample all calls in rounds, and yield the completed share after each round.
@@ -304,10 +304,10 @@ def _gpu_clocks(uuid: str) -> tuple[int, int] | None:
     handle = ctypes.c_void_p()
     if library is None or library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) != 0:
         return None
-    found = []
+    clocks = []
     for kind in (_SM_CLOCK, _MEMORY_CLOCK):
         clock = ctypes.c_uint()
         if library.nvmlDeviceGetClockInfo(handle, kind, ctypes.byref(clock)) != 0:
             return None
-        found.append(clock.value)
-    return found[0], found[1]
+        clocks.append(clock.value)
+    return clocks[0], clocks[1]

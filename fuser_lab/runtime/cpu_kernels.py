@@ -118,8 +118,8 @@ def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
         cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
         flags.no_compile = True  # stop at LLVM IR: nothing is loaded or registered
         flags.no_cfunc_wrapper = True
-        # A loop need not test at run time whether its arrays overlap, and is a vector loop however many it has: LLVM
-        # makes no more than a few such tests.
+        # Without this flag, LLVM tests at run time whether arrays overlap, and does not vectorize a loop with so many
+        # arrays that it would need more than a few such tests.
         flags.noalias = True
         flags.no_rewrites = True  # of array expressions and constants, which kernels do not have
         library = _codegen().create_library(definition.function.__qualname__)
@@ -188,9 +188,9 @@ def _unknown_symbols() -> tuple[str, ...]:
         compiler_runtime = None
         with contextlib.suppress(OSError):
             compiler_runtime = ctypes.CDLL("libgcc_s.so.1")
-        wanted = [name for name in _HALF_CONVERSIONS if llvm.address_of_symbol(name) is None]
-        unknown = tuple(name for name in wanted if not hasattr(compiler_runtime, name))
-        for name in wanted:
+        absent = [name for name in _HALF_CONVERSIONS if llvm.address_of_symbol(name) is None]
+        unknown = tuple(name for name in absent if not hasattr(compiler_runtime, name))
+        for name in absent:
             function = ctypes.pythonapi.Py_FatalError if name in unknown else getattr(compiler_runtime, name)
             llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
     return unknown
@@ -199,12 +199,12 @@ def _unknown_symbols() -> tuple[str, ...]:
 def functions_of(source: str, names: Sequence[str]) -> tuple[Callable[..., None], ...]:
     """Return the kernels of generated source by name, from memory, from disk, or newly compiled."""
     key = content_key(source)
-    found = _LOADED.get(key)
-    if found is None:
+    kernels = _LOADED.get(key)
+    if kernels is None:
         WAITING.claim(source)
         with _LOCK:
-            found = _LOADED.get(key) or _LOADED.keep(key, _made(source))
-    return tuple(found[name] for name in names)
+            kernels = _LOADED.get(key) or _LOADED.keep(key, _made(source))
+    return tuple(kernels[name] for name in names)
 
 
 def _made(source: str) -> Functions:
@@ -241,8 +241,8 @@ def _processor() -> str:
     """Return a hash of the properties of the processor that machine code depends on."""
     settings = (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE, config.BOUNDSCHECK)
     versions = (importlib.metadata.version("llvmlite"), sys.implementation.cache_tag)
-    known = (*versions, *map(str, settings), *_codegen().magic_tuple())
-    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:12]
+    properties = (*versions, *map(str, settings), *_codegen().magic_tuple())
+    return hashlib.sha256("\n".join(properties).encode()).hexdigest()[:12]
 
 
 def _packed(kernels: Sequence[MachineCode]) -> bytes:

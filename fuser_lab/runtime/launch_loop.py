@@ -94,9 +94,9 @@ def _module() -> Any:
     kernel, arguments, blocks, x, y, shared = (
         load(here, n) for n in (_FUNCTION, _ARGUMENTS, _BLOCKS, _X, _Y, _SHARED)
     )
-    one = status(1)
+    single = status(1)
     extra = place.as_pointer()(None)
-    answer = builder.call(launch, [kernel, blocks, one, one, x, y, one, shared, stream, arguments, extra])
+    answer = builder.call(launch, [kernel, blocks, single, single, x, y, single, shared, stream, arguments, extra])
     builder.cbranch(builder.icmp_unsigned("==", answer, status(0)), after, refused)
     builder.position_at_end(after)
     number.add_incoming(builder.add(number, word(1)), after)
