@@ -90,11 +90,11 @@ SEGMENT_SET = _identity("segment_set", "A copy of x that asks the segmenter to e
 
 def _permute(rec: Recorder, arg: Operand, dims: Sequence[int]) -> Val:
     tensor = rec.tensor(arg, "permute", "arg")
-    given = wholes(dims, "permute", "dims")
-    if len(given) != tensor.ndim:
-        msg = f"permute: dims={given} has {len(given)} entries for a tensor with {tensor.ndim} axes."
+    axes = wholes(dims, "permute", "dims")
+    if len(axes) != tensor.ndim:
+        msg = f"permute: dims={axes} has {len(axes)} entries for a tensor with {tensor.ndim} axes."
         raise DefinitionError(msg)
-    order = unique_dims(given, tensor.ndim, "permute")
+    order = unique_dims(axes, tensor.ndim, "permute")
     if order == tuple(range(tensor.ndim)):
         return rec.emit(SET, [tensor])[0]
     return rec.emit(PERMUTE, [tensor], dims=order)[0]
@@ -203,11 +203,11 @@ def _reshape(rec: Recorder, arg: Operand, new_shape: Sequence[Operand]) -> Val:
 
 
 def _check_sizes(sizes: Sequence[Extent]) -> None:
-    known = [s for s in sizes if isinstance(s, int)]
-    if known.count(-1) > 1:
+    constants = [s for s in sizes if isinstance(s, int)]
+    if constants.count(-1) > 1:
         msg = f"reshape: a maximum of one value of -1 can be given, new_shape is {_shown(sizes)}."
         raise DefinitionError(msg)
-    if any(s < -1 for s in known):
+    if any(s < -1 for s in constants):
         msg = f"reshape: new_shape is {_shown(sizes)}; its entries are sizes, 0 or more, or -1 for the remaining size."
         raise DefinitionError(msg)
 
@@ -247,9 +247,9 @@ def resolve_shape(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]
     """
     _check_sizes(new)
     total = prod(old)
-    known = prod(s for s in new if s != -1)
-    if -1 in new and known and total % known == 0:
-        new = tuple(total // known if s == -1 else s for s in new)
+    count = prod(s for s in new if s != -1)
+    if -1 in new and count and total % count == 0:
+        new = tuple(total // count if s == -1 else s for s in new)
     if -1 in new or prod(new) != total:
         msg = f"reshape: total element counts must match, given {list(old)} and new_shape {list(new)}."
         raise DefinitionError(msg)

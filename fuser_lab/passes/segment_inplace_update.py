@@ -63,14 +63,14 @@ def _near_broadcast(fusion: Fusion) -> set[Val]:
 def _reached(
     start: Iterable[Expr], ends: Callable[[Expr], tuple[Val, ...]], following: Mapping[Val, tuple[Expr, ...]],
 ) -> set[Val]:
-    found: set[Val] = set()
+    reached: set[Val] = set()
     waiting = [value for expr in start for value in ends(expr)]
     while waiting:
         value = waiting.pop()
-        if value not in found:
-            found.add(value)
+        if value not in reached:
+            reached.add(value)
             waiting += [other for expr in following.get(value, ()) for other in ends(expr)]
-    return found
+    return reached
 
 
 def _widens(expr: Expr) -> bool:
