@@ -107,9 +107,9 @@ class _Concretizer:
         return new
 
     def _bind(self, tensor: TensorView, position: int, extent: Extent, size: int) -> None:
-        known = self._sizes.setdefault(extent.name, size) if isinstance(extent, Scalar) else extent
-        if known != size:
-            msg = f"{tensor.name} has size {size} on axis {position}; the fusion was defined for {known} there."
+        bound = self._sizes.setdefault(extent.name, size) if isinstance(extent, Scalar) else extent
+        if bound != size:
+            msg = f"{tensor.name} has size {size} on axis {position}; the fusion was defined for {bound} there."
             raise InputError(msg)
 
     def _built(self, expr: Expr) -> list[Expr]:
@@ -191,9 +191,9 @@ class _Concretizer:
             for v, n in zip(inputs, numbers, strict=True) if n is not None
         ]
         with np.errstate(all="ignore"):
-            found = OPS[expr.op.name].reference(*arrays, **attrs)
+            results = OPS[expr.op.name].reference(*arrays, **attrs)
         constant = all(v.value is not None for v in inputs)
-        for out, result in zip(expr.outputs, found if isinstance(found, tuple) else (found,), strict=True):
+        for out, result in zip(expr.outputs, results if isinstance(results, tuple) else (results,), strict=True):
             number = _as_number(result, out)
             self._values[out.name] = number
             if constant:
@@ -239,13 +239,13 @@ def _domain_of(result: Result) -> TensorDomain:
 
 def _used(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
     """Return the expressions without scalar arithmetic that only sizes need."""
-    wanted: set[Val] = set()
-    kept: list[Expr] = []
+    read: set[Val] = set()
+    used: list[Expr] = []
     for expr in reversed(exprs):
-        if expr.tensor_outputs or not wanted.isdisjoint(expr.outputs):
-            kept.append(expr)
-            wanted.update(v for v in expr.inputs if isinstance(v, Scalar))
-    return tuple(reversed(kept))
+        if expr.tensor_outputs or not read.isdisjoint(expr.outputs):
+            used.append(expr)
+            read.update(v for v in expr.inputs if isinstance(v, Scalar))
+    return tuple(reversed(used))
 
 
 def _as_number(result: Any, out: Val) -> Number:

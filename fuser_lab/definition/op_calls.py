@@ -19,7 +19,7 @@ class OpsRecorder(Recorder, Protocol):
     def is_open(self) -> bool:
         """Whether recording is allowed."""
 
-    def require_open(self, what: str) -> None:
+    def require_open(self, caller: str) -> None:
         """Raise unless the definition is open."""
 
     def recorded(
