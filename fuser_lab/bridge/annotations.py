@@ -28,7 +28,7 @@ _ACCEPTED = "a module's path with * and **, a module class, a torch function or 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """An entry of `annotate`: ``path`` for modules by path, ``cls`` for those of a class, ``call`` for calls."""
+    """An entry of `annotate`, which names modules by ``path``, modules by class (``cls``), or calls (``call``)."""
 
     text: str
     path: tuple[str, ...] = ()

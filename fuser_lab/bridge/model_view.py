@@ -84,7 +84,7 @@ class Shares:
 
 
 def shares_of(graphs: Sequence["CapturedGraph"], breaks: Sequence["GraphBreak"] = ()) -> Shares:
-    """Return the distribution of calls; those of a region that failed are not in it."""
+    """Return the distribution of calls; calls of a failed region count among ``others``."""
     free = separate = others = 0
     for graph in graphs:
         for left in graph.left:

@@ -56,7 +56,7 @@ def module_map(captured: "CapturedGraph", title: str = "") -> ModuleMap:
 
 
 def module_maps(graphs: Sequence["CapturedGraph"]) -> tuple[ModuleMap, ...]:
-    """Return the maps of captured graphs; those of one kind are numbered."""
+    """Return the maps of captured graphs; graphs of the same kind are numbered."""
     kinds = [graph.kind for graph in graphs]
     return tuple(
         module_map(graph, graph.kind if kinds.count(graph.kind) == 1 else f"{graph.kind} {kinds[:n].count(graph.kind)}")
@@ -96,7 +96,7 @@ def _bytes(value: Any) -> int:
 
 
 def _module(node: Node, paths: Sequence[Path]) -> Path:
-    """Return the module of a call, given those of the calls that it reads, the latest last."""
+    """Return the module of a call; ``paths`` are the modules of the calls whose results it reads, the latest last."""
     named = modules_of(node)
     if named or not paths:
         return parts_of(named[-1][0]) if named else ()

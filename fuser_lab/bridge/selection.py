@@ -30,7 +30,7 @@ Op = tuple[int, Node]  # the number of its graph, and the node
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The ops that a text selects, in order; ``by_graph`` has those of each graph."""
+    """The ops that a text selects, in order; ``by_graph`` groups them by graph."""
 
     text: str
     ops: tuple[Op, ...]

@@ -136,7 +136,7 @@ class SymbolicGraph:
         return sized, Partition(tuple(regions), tuple(left))
 
     def _sized(self, values: Values) -> tuple[Any, Mapping[Node, Node]]:
-        """Return a graph module with values in place of the symbols, and its nodes by those of this graph."""
+        """Return a graph module with values in place of the symbols, and its nodes by the nodes of this graph."""
         torch = self._torch
         fill = _Fill(torch, self._fakes, self._mode, dict(zip(self._symbols, values, strict=True)))
         graph = torch.fx.Graph()

@@ -196,7 +196,7 @@ class _ModelMeasurement(Measurement):
         with torch.no_grad():
             expected = region.fallback(*inputs)
             error = max(map(distance, results, expected), default=0.0)
-            if error >= 1:  # such as a sum of which only rounding errors remain
+            if error >= 1:  # for example if a sum cancels, so that only rounding errors remain
                 error = min(error, region.inexactness(inputs, results, expected))
         return call, error, ""
 

@@ -47,7 +47,7 @@ class TorchRegion(Region):
         self._out_strides = tuple(traced.strides for traced in self.traced)
         self._prepared: PreparedPlan | None = None
         self._again: Again | None = None  # a run like one before
-        self._quick: Again | None = None  # the same, if a call is no more than a run
+        self._quick: Again | None = None  # the same run, if a call does nothing else
         self.watchers.append(self._choose)
         self._apart: tuple[int, ...] = ()  # outputs that the plan returns in shared memory
         self._relaid: tuple[int, ...] = ()  # outputs that the plan returns with strides other than the traced ones

@@ -140,7 +140,7 @@ def held(node: Node) -> TracedTensor:
 
 
 def results_of(node: Node) -> tuple[TracedTensor | None, ...]:
-    """Return the results of a node: one, or those of the list that it returns."""
+    """Return the results of a node: one, or the entries of the list that it returns."""
     value = node.meta.get("val")
     if isinstance(value, list | tuple):
         return tuple(map(traced_tensor, value))

@@ -22,7 +22,7 @@ from fuser_lab.cost.host_time import (
 )
 from fuser_lab.cost.plan_time import KernelInPlan
 
-_RUNS: Final = 2  # of which the second finds the caches as all later ones do
+_RUNS: Final = 2  # the first run fills the caches; from the second run on, they are in a steady state
 
 
 def begun_phases(

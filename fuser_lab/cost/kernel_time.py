@@ -138,7 +138,8 @@ class Rates:
     launch, phase
         Seconds of an empty kernel, and of each further phase.
     read, write, kept
-        Bytes per second of memory; bytes of outputs of which half are still in the L2 cache when the kernel ends.
+        Bytes per second read from and written to memory; the size in bytes of outputs of which half remain in the L2
+        cache when the kernel ends.
     cache, stores, partials
         Bytes per second of the L2 cache, for sectors that are read, written, and partially written.
     lines, shared, local
@@ -283,7 +284,7 @@ def _waves(kernels: Columns, device: Device) -> Numbers:
 
 
 def busy_times(kernels: Columns, rates: Rates, device: Device) -> dict[str, Numbers]:
-    """Return the seconds of everything that a device does at the same time for a kernel, by what it does."""
+    """Return the busy seconds of each resource of a device, such as memory; resources work in parallel."""
     k = kernels
     blocks = np.maximum(k["blocks"], 1.0)
     slots = device.sms * resident_blocks(k, device)

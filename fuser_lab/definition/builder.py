@@ -139,7 +139,7 @@ class FusionBuilder(Recording):
         return made
 
     def __reduce__(self) -> tuple[Callable[[Fusion], Self], tuple[Fusion], dict[str, object]]:
-        """Return the recorded fusion and the names of its values, of which copies and pickles are made.
+        """Return the recorded fusion and the names of its values, from which copies and pickles are built.
 
         They belong to no cache and compile their own kernels.
         """

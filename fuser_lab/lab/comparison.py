@@ -1,4 +1,4 @@
-"""Two measurements side by side: ratios of medians with intervals, and what else has changed."""
+"""Two measurements side by side: ratios of medians with intervals, and changes of the environment."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -218,7 +218,7 @@ def _flat(timings: Timings) -> dict[str, str]:
 def _packages(value: Any) -> dict[str, str]:
     try:
         packages = parsed(value)
-    except (AttributeError, UnreadableError):  # AttributeError: it is no text
+    except (AttributeError, UnreadableError):  # AttributeError: the value is not a text
         return {}
     return {str(k): str(v) for k, v in packages.items()} if isinstance(packages, Mapping) else {}
 

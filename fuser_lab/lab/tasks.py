@@ -123,7 +123,7 @@ class Task:
 
 
 def case_of(name: str, fusion: Fusion, size: Sequence[Any] | None, fusion_inputs: Sequence[Any] | None) -> Case:
-    """Return a fusion at a size: the sweep's, otherwise its own, otherwise the one that the definition fixes."""
+    """Return a fusion at a size: the sweep's, otherwise the example's, otherwise the size that the definition fixes."""
     try:
         if size is not None:
             inputs = inputs_of(fusion, size)

@@ -307,7 +307,7 @@ def _rearranged(
 
 
 def _built_reshape(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
-    """Return the squeeze, the reshape and the broadcast of which nvFuser makes a reshape; none if the sizes are equal.
+    """Return the squeeze, reshape and broadcast into which nvFuser splits a reshape; empty if the sizes are equal.
 
     nvFuser's walk (csrc/transform_view.cpp:501-660, 969-990): broadcast axes of the operand that meet no size 1 are
     squeezed, and sizes 1 that meet no axis are broadcast; only other axes are merged and split.

@@ -197,7 +197,7 @@ def plan_diff(before: Any, after: Any) -> PlanDiff:
 
 
 def _own(first: SegmentedFusion, second: SegmentedFusion) -> tuple[str, ...]:
-    """Return expressions that only the first has; a replica counts as what it repeats."""
+    """Return the expressions that only the first plan has; a replica counts as the expression that it repeats."""
     names = (e.name for e in first.fusion.tensor_exprs)
     return tuple(name for name in names if name not in second.home and name not in first.replicas)
 

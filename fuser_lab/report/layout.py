@@ -150,7 +150,7 @@ class _Drawing:
         return self._swapped((text.width, text.height))
 
     def _choose(self) -> tuple[int, float, float]:
-        """Return the number of bands, the scale at which the drawing then fits, and what it is worth."""
+        """Return the best number of bands, the scale at which the drawing fits with it, and its score."""
         most = _MOST_BANDS if self._before is None else self._before.bands
         sizes = self._net.extents(most, 1 if self._before is None else most)
         scored = [(bands, _fit(size, self._room)) for bands, size in sizes.items()]

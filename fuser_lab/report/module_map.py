@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """A tensor that one call makes and another reads, by number; ``target`` is None if the graph returns it."""
+    """A tensor that call ``source`` makes and call ``target`` reads; ``target`` is None for a result of the graph."""
 
     source: int
     target: int | None
@@ -51,7 +51,7 @@ class CallGraph:
 
     @cached_property
     def into(self) -> tuple[tuple[Flow, ...], ...]:
-        """For each call, what it reads from others."""
+        """For each call, the tensors that it reads from other calls."""
         flows_into: list[list[Flow]] = [[] for _ in self.calls]
         for flow in self.flows:
             if flow.target is not None:
@@ -60,7 +60,7 @@ class CallGraph:
 
     @cached_property
     def out_of(self) -> tuple[tuple[Flow, ...], ...]:
-        """For each call, what others read from it."""
+        """For each call, the tensors that other calls read from it."""
         flows_out: list[list[Flow]] = [[] for _ in self.calls]
         for flow in self.flows:
             flows_out[flow.source].append(flow)
@@ -290,7 +290,7 @@ class _Builder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fold:
-    """Modules that one box represents: ``turns`` different ones, ``times`` times."""
+    """Modules that one box represents: a sequence of ``turns`` modules that is repeated ``times`` times."""
 
     names: tuple[str, ...]
     turns: int

@@ -107,7 +107,7 @@ def device_of(plan: Any) -> Device:
 
 
 def roof_that_ran(target: Device, model: CostModel | None) -> Roof:
-    """Return the roof of the device that ran: the target's if it is the same, or else the other one's if known."""
+    """Return the roof of the device that ran the plan: the target, or the device of ``model`` if it is another one."""
     if model is None or model.device == target.name:
         return Roof.of(target)
     return Roof(name=model.device, bandwidth=model.bandwidth / 1e9)

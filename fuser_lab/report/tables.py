@@ -142,7 +142,7 @@ def layout_table(layouts: Sequence[LayoutView]) -> Table:
 
 
 def decision_reason(decision: DecisionView) -> str:
-    """Return the reason of an attempt, or else those of the schedulers."""
+    """Return the reason of an attempt, or the schedulers' reasons if the attempt has none."""
     if decision.text:
         return decision.text
     answers = [v for v in decision.verdicts if v.accepted is decision.accepted]

@@ -334,7 +334,7 @@ _LARGE_DOUBLE = 6755399441055744.0  # 1.5 * 2**52: see _LARGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Angle:
-    """An angle as a number of right angles, of which only the lowest bits matter, plus at most half a right angle."""
+    """An angle as a number of right angles, needed only modulo 4, plus at most half a right angle."""
 
     rights: Any
     rest: Number

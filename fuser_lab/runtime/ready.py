@@ -223,7 +223,7 @@ class ReadyRun:
         except RuntimeError:  # the slow path reports what does not fit in memory
             return None
         for value in outputs:
-            addresses.append(value.data_ptr())  # noqa: PERF401 - a list of its own takes longer
+            addresses.append(value.data_ptr())  # noqa: PERF401 - a second list takes longer
         pack(*addresses)
         self.given = addresses
         self._launches[0](self.stream)

@@ -282,7 +282,7 @@ def _secret(place: Path) -> bytes:
             with contextlib.suppress(OSError):  # a file system may have no links
                 folder.write("cache_key", secrets.token_bytes(_DIGEST), keep=True)
             shared_secret = _known_secret(folder)
-        if shared_secret is None:  # what is there is no secret
+        if shared_secret is None:  # the file is not a valid secret
             folder.write("cache_key", secrets.token_bytes(_DIGEST))
             shared_secret = _known_secret(folder)
     if shared_secret is None:

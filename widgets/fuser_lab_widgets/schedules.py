@@ -31,7 +31,7 @@ def panel(plan: EditablePlan, chosen: int, number: int, *, ranked: bool = False)
     chosen
         Number of the segment; the last one if there are fewer.
     number
-        The plan's number, which buttons send, so that those of a plan that is no longer on show do nothing.
+        The plan's number, which buttons send, so that buttons of an earlier plan do nothing.
     ranked
         Whether other parameters are listed, in the order of their predicted times, which takes a second.
     """

@@ -151,7 +151,7 @@ def _gather(to: Emitter, x: Any, index: Any) -> Any:
     index_shape = to.shape(index)
     sizes = to.call.option("slice_sizes")
     elements = to.reshaped(elements, [*(index_shape[a] for a in axes.index_order), *(sizes[a] for a in axes.windowed)])
-    # The result's axes: those of the window are at `offset_dims`, those of the indices at the others, in order.
+    # The window's axes are at the positions `offset_dims` of the result; the indices' axes fill the others, in order.
     offsets = to.call.option("dimension_numbers").offset_dims
     ahead = len(axes.index_order)
     windows, indices = iter(range(ahead, elements.ndim)), iter(range(ahead))

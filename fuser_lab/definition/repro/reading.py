@@ -88,17 +88,17 @@ _SET_UPS = ("setUpClass", "setup_class", "setUp", "setup_method")
 _DEEPEST_FIXTURES = 4
 
 
-class _Return(Exception):  # noqa: N818 - ends a function of the script, which is no error
+class _Return(Exception):  # noqa: N818 - not an error: it ends a function of the script
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
-class _Left(Exception):  # noqa: N818 - ends a round of a loop of the script, which is no error
+class _Left(Exception):  # noqa: N818 - not an error: it ends a round of a loop of the script
     def __init__(self, for_good: bool) -> None:
         self.for_good = for_good
 
 
-class _Executed(Exception):  # noqa: N818 - ends the statement that executes the definition, which is no error
+class _Executed(Exception):  # noqa: N818 - not an error: it ends the statement that executes the definition
     pass
 
 

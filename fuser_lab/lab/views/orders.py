@@ -1,4 +1,4 @@
-"""Effects of order: the greedy segmenter's plan depends on that of the ops, peak memory on that of the segments."""
+"""Effects of order: of the ops on the greedy segmenter's plan, and of the segments on peak memory."""
 
 import heapq
 import random
