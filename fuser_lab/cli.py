@@ -166,7 +166,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     if len(arguments.files) > 1:
         msg = f"fit: the rates of a device are fitted to one FILE, given {len(arguments.files)}."
         raise InputError(msg)
-    device, rows = _measured(arguments.files[0])
+    device, rows = _measurements(arguments.files[0])
     fit: Fit | PlanFit = (
         fitted(rows, device) if arguments.plans is None
         else fitted_together(rows, read_plans(Path(arguments.plans)), device)
@@ -178,7 +178,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(file: str) -> tuple[Device, Sequence[Measurement]]:
+def _measurements(file: str) -> tuple[Device, Sequence[Measurement]]:
     """Return the device and the kernels of a file."""
     measurements = load(Path(file))
     name = measurements.facts.get("name", "")
@@ -194,7 +194,7 @@ def _fit_candidates(arguments: argparse.Namespace) -> int:
     from fuser_lab.cost.candidate_fitting import fitted_candidates
     from fuser_lab.cost.candidate_model import keep_record
 
-    fit = fitted_candidates([_measured(file) for file in arguments.files])
+    fit = fitted_candidates([_measurements(file) for file in arguments.files])
     data = {"schema": "fuser_lab.fit_candidates", "version": 1, **fit.record()}
     print(json_text(data, indent=1) if arguments.json else fit)
     if arguments.write:

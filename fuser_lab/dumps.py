@@ -172,7 +172,7 @@ def load_dump(
         If there is no dump with that index, or a size is not an int of 0 or more.
     """
     with collector_paused():
-        return _loaded(_chosen(dumps_in(text), index), sizes or {}, device_of(target), name or "nvFuser")
+        return _load(_choose(dumps_in(text), index), sizes or {}, device_of(target), name or "nvFuser")
 
 
 @takes(text=TEXT, target=optional(TEXT | instance(Device)))
@@ -186,17 +186,17 @@ def load_dumps(text: str, *, target: str | Device | None = None) -> list[Dump]:
     UnsupportedError
         As `load_dump`.
     """
-    return [_loaded(dump, {}, device_of(target), "nvFuser") for dump in dumps_in(text)]
+    return [_load(dump, {}, device_of(target), "nvFuser") for dump in dumps_in(text)]
 
 
-def _chosen(dumps: Sequence[DumpText], index: int) -> DumpText:
+def _choose(dumps: Sequence[DumpText], index: int) -> DumpText:
     if index >= len(dumps):
         msg = f"load_dump: the text contains {plural(len(dumps), 'dump')}, but no dump {index}."
         raise InputError(msg)
     return dumps[index]
 
 
-def _loaded(dump: DumpText, sizes: Mapping[str, Any], device: Device, name: str) -> Dump:
+def _load(dump: DumpText, sizes: Mapping[str, Any], device: Device, name: str) -> Dump:
     for symbol, size in sizes.items():
         if not isinstance(symbol, str) or type(size) is not int or not 0 <= size < 1 << 40:
             msg = (
@@ -204,7 +204,7 @@ def _loaded(dump: DumpText, sizes: Mapping[str, Any], device: Device, name: str)
             )
             raise InputError(msg)
     sized = built(dump, sizes)
-    inputs = tuple(_described(value) for value in sized.fusion.inputs)
+    inputs = tuple(_description(value) for value in sized.fusion.inputs)
     notes = list(sized.notes)
     fd = FusionDefinition.of(sized.fusion)
     if dump.skipped:
@@ -219,7 +219,7 @@ def _loaded(dump: DumpText, sizes: Mapping[str, Any], device: Device, name: str)
     )
 
 
-def _described(value: Any) -> Described:
+def _description(value: Any) -> Described:
     if isinstance(value, Scalar):
         return _SCALARS.get(value.dtype.name, 1.0)
     domain = value.domain

@@ -254,8 +254,8 @@ class DecisionLog:
         ArgumentTypeError
             If ``accepted`` is neither a bool nor None.
         """
-        kind_name = None if kind is None else _known("kind", kind, [member.value for member in Kind])
-        asked = None if scheduler is None else _known("scheduler", scheduler, SCHEDULER_NAMES)
+        kind_name = None if kind is None else _checked_name("kind", kind, [member.value for member in Kind])
+        asked = None if scheduler is None else _checked_name("scheduler", scheduler, SCHEDULER_NAMES)
         tests: list[Callable[[Attempt], bool]] = []
         if phase is not None:
             tests.append(lambda a: a.phase.startswith(phase))
@@ -355,7 +355,7 @@ def group_text(names: Names) -> str:
     return "{" + ", ".join(shown) + "}"
 
 
-def _known(argument: str, value: object, names: Sequence[str]) -> str:
+def _checked_name(argument: str, value: object, names: Sequence[str]) -> str:
     """Return a name, given as text or as a member of an enumeration; raise InputError if it is unknown."""
     name = value.value if isinstance(value, enum.Enum) else value
     if isinstance(name, str) and name in names:

@@ -76,12 +76,12 @@ class ModelCosts:
     @property
     def by_module(self) -> dict[str, int]:
         """Bytes by the path of the module that makes the tensor, largest first; ``*`` for equal regions."""
-        return _summed((boundary.module, boundary.bytes) for boundary in self.boundaries)
+        return _totals((boundary.module, boundary.bytes) for boundary in self.boundaries)
 
     @property
     def by_reason(self) -> dict[str, int]:
         """Bytes by the reason code that keeps two segments apart, the largest first."""
-        return _summed((boundary.reason, boundary.bytes) for boundary in self.boundaries)
+        return _totals((boundary.reason, boundary.bytes) for boundary in self.boundaries)
 
     def tables(self) -> tuple[tuple[str, Table], ...]:
         """Return bytes by module and by reason, and the ten most expensive boundaries, each with its caption."""
@@ -171,7 +171,7 @@ class ModelCosts:
         return fragment(element("p", element("b", self.headline)), *tables)
 
 
-def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _totals(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     sums: Counter[str] = Counter()
     for name, count in pairs:
         sums[name] += count

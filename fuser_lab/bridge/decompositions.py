@@ -59,10 +59,10 @@ def table(left_to_torch: frozenset[str] = frozenset()) -> dict[Any, Any]:
     decompositions |= {op: mended for op, mended in batch_norm.decompositions().items() if op in decompositions}
     lowered = composites.decompositions()
     decompositions |= {op: written for op, written in lowered.items() if not is_named(str(op), left)}
-    return {op: _laid(op, decomposed) for op, decomposed in decompositions.items()}
+    return {op: _with_usual_strides(op, decomposed) for op, decomposed in decompositions.items()}
 
 
-def _laid(op: Any, decomposed: Callable[..., Any]) -> Callable[..., Any]:
+def _with_usual_strides(op: Any, decomposed: Callable[..., Any]) -> Callable[..., Any]:
     """Return a decomposition whose results have the strides that the op gives them, which callers may rely on."""
     torch = torch_for("fuser_lab.bridge")
     # What torch flattens arguments with.

@@ -111,7 +111,7 @@ class _Reader:
     def constant(self, atom: Any, value: Any) -> "Step | Known":
         """Return a value that the jaxpr contains: a number, or the one node for its array."""
         array = value if hasattr(value, "dtype") else np.asarray(value, atom.aval.dtype)
-        number = _known(atom.aval, array)
+        number = _number_of(atom.aval, array)
         if number is not None:
             return number
         if id(value) not in self._of_array:
@@ -145,7 +145,7 @@ class _Reader:
     def called(self, equation: Any, operands: Sequence[Any], origin: Origin) -> list[Any]:
         """Return the results of an equation: one node, one node per result, or a known number."""
         if operands and all(isinstance(operand, Known) for operand in operands) and not equation.effects:
-            number = _computed(equation, operands)
+            number = _constant_of(equation, operands)
             if number is not None:
                 return [number]
         results = tuple(traced_aval(variable.aval) for variable in equation.outvars)
@@ -181,7 +181,7 @@ class Known:
     value: Any
 
 
-def _known(aval: Any, value: Any) -> Known | None:
+def _number_of(aval: Any, value: Any) -> Known | None:
     """Return a value as a number; None for values with axes, and for dtypes that fusions do not support."""
     dtype = DTYPES.get(str(getattr(aval, "dtype", "")))
     if dtype is None or aval.shape != ():
@@ -191,13 +191,13 @@ def _known(aval: Any, value: Any) -> Known | None:
     return Known(number, array)
 
 
-def _computed(equation: Any, operands: Sequence[Known]) -> Known | None:
+def _constant_of(equation: Any, operands: Sequence[Known]) -> Known | None:
     (variable, *more) = equation.outvars
     if more or getattr(variable.aval, "shape", None) != () or str(variable.aval.dtype) not in DTYPES:
         return None
     jax = jax_for("from_jax")
     with jax.ensure_compile_time_eval():
-        return _known(variable.aval, bound(equation, [operand.value for operand in operands])[0])
+        return _number_of(variable.aval, bound(equation, [operand.value for operand in operands])[0])
 
 
 def bound(equation: Any, operands: Sequence[Any]) -> list[Any]:

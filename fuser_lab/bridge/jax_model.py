@@ -119,10 +119,10 @@ def from_jax(
         If JAX is not installed, or is older than 0.10.
     """
     with collecting_rarely():
-        return _captured(function, inputs, dict(keywords or {}), options)
+        return _capture(function, inputs, dict(keywords or {}), options)
 
 
-def _captured(
+def _capture(
     function: Callable[..., Any], inputs: tuple[Any, ...], keywords: dict[str, Any], options: Mapping[str, Any],
 ) -> CapturedFunction:
     jax = jax_for("from_jax")

@@ -130,7 +130,7 @@ def from_torch(
     _check_layouts(torch, tensors)
     _check_gradients(torch, called, tensors, backward=backward)
     _check_devices(torch, called, tensors)
-    run = _compiled(torch, called, capture, backward=backward)
+    run = _compile(torch, called, capture, backward=backward)
     on_meta = any(x.device.type == "meta" for x in tensors)
     with collecting_rarely(), state_kept(torch, called, tensors), traced_on_meta() if on_meta else nullcontext():
         given_copies, copied_keywords = copies(torch, (inputs, named_arguments))
@@ -138,7 +138,7 @@ def from_torch(
         try:
             results = run(*given_copies, **copied_keywords)
         except importlib.import_module("torch._dynamo.exc").TorchDynamoException as error:
-            raise InputError(_refused(str(error))) from None
+            raise InputError(_refusal(str(error))) from None
         except (NotImplementedError, RuntimeError) as error:
             if not on_meta or "meta" not in str(error).lower():
                 raise
@@ -167,7 +167,7 @@ def _recurrent(torch: Any, called: Any) -> str:
     return next((f"torch.nn.{type(m).__name__}" for m in modules if isinstance(m, torch.nn.RNNBase)), "")
 
 
-def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Callable[..., Any]:
+def _compile(torch: Any, called: Any, capture: Capture, *, backward: bool) -> Callable[..., Any]:
     def keep(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         capture.note_break(gm)
         return compiled(gm, example_inputs, capture)
@@ -183,8 +183,8 @@ def _compiled(torch: Any, called: Any, capture: Capture, *, backward: bool) -> C
         # By default, torch skips recurrent layers such as LSTM, and it cannot partition their gradient.
         "allow_rnn": not backward,
     }
-    patches = {setting: value for name, value in settings.items() if (setting := _known(config, name))}
-    ignored = _known(config, "ignore_logging_functions")
+    patches = {setting: value for name, value in settings.items() if (setting := _setting_name(config, name))}
+    ignored = _setting_name(config, "ignore_logging_functions")
     patches[ignored] = {*getattr(config, ignored), *_messages()}
     optimizing = importlib.import_module("torch._dynamo").optimize(keep, dynamic=False)
     _configure(optimizing.callback, lambda: config.patch(**patches))
@@ -203,7 +203,7 @@ _OLDER = {
 }  # names in torch 2.6
 
 
-def _known(config: Any, name: str) -> str:
+def _setting_name(config: Any, name: str) -> str:
     """Return the name of a setting in this torch, or an empty text."""
     return next((n for n in (name, _OLDER.get(name, name)) if hasattr(config, n)), "")
 
@@ -275,7 +275,7 @@ def _check_layouts(torch: Any, tensors: Sequence[Any]) -> None:
         raise UnsupportedError(msg)
 
 
-def _refused(text: str) -> str:
+def _refusal(text: str) -> str:
     """Return Dynamo's refusal as one sentence: its explanation, and the innermost line of the user's code."""
     why = re.search(r"got \w+\(['\"](.*)['\"]\)", text) or re.search(r"Explanation: (.*)", text)
     lines = re.findall(r'File "([^"]*)", line (\d+)', text.partition("from user code:")[2])

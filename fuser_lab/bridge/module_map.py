@@ -37,7 +37,7 @@ def module_map(captured: "CapturedGraph", title: str = "") -> ModuleMap:
     calls: list[Call] = []
     flows: list[Flow] = []
     for node, part in parts.items():
-        read = list(_read(node, numbers))
+        read = list(_calls_read(node, numbers))
         for path, cls in modules_of(node):
             classes.setdefault(parts_of(path), cls.rpartition(".")[2])
         sources = sorted((source for source, _ in read), key=numbers.__getitem__)
@@ -47,7 +47,7 @@ def module_map(captured: "CapturedGraph", title: str = "") -> ModuleMap:
         calls.append(Call(module=modules[node], op=op, region=region, bytes=_bytes(node.meta.get("val"))))
         flows += [_flow(source, value, numbers, numbers[node]) for source, value in read]
     returned = next(node for node in captured.traced.nodes if node.op == "output")
-    flows += [_flow(source, value, numbers, None) for source, value in _read(returned, numbers)]
+    flows += [_flow(source, value, numbers, None) for source, value in _calls_read(returned, numbers)]
     graph = CallGraph(
         title=title or captured.kind, library=captured.library, calls=tuple(calls),
         flows=tuple(dict.fromkeys(flows)), classes=classes,
@@ -72,7 +72,7 @@ def _parts(captured: "CapturedGraph") -> "Mapping[Node, tuple[Region, RegionOp] 
     return {node: parts[node] for node in captured.traced.nodes if node in parts and target_of(node) != "getitem"}
 
 
-def _read(node: Node, numbers: Mapping[Node, int]) -> Iterator[tuple[Node, Node]]:
+def _calls_read(node: Node, numbers: Mapping[Node, int]) -> Iterator[tuple[Node, Node]]:
     """Yield the calls whose results a node reads, each with its value."""
     for operand in node.all_input_nodes:
         value = operand

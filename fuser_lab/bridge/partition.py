@@ -196,8 +196,8 @@ def partitioned(
     position = {node: place for place, node in enumerate(gm.graph.nodes)}
     parts: list[list[Node]] = []
     for proposed in proposed_groups(list(gm.graph.nodes), reasons, section):
-        parts += _connected(_without_edge_views(sorted(proposed, key=position.__getitem__)))
-    parts = _absorbed(parts, section, position)
+        parts += _connected_parts(_without_edge_views(sorted(proposed, key=position.__getitem__)))
+    parts = _with_parts_joined(parts, section, position)
     parts.sort(key=lambda part: position[part[0]])
     regions = [tuple(chunk) for part in parts for chunk in chunks(part, wishes.max_region_ops)]
     worthwhile = [region for region in regions if is_worth_it(region, wishes)]
@@ -278,7 +278,7 @@ def base_of(node: Node) -> Node:
     return node
 
 
-def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
+def _connected_parts(nodes: Sequence[Node]) -> list[list[Node]]:
     """Return a region's nodes in parts that share no value, no computed operand and no large input.
 
     Torch's partitioner joins everything that does not form a cycle; unrelated nodes would only keep equal layers from
@@ -305,7 +305,7 @@ def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
     return list(parts.values())
 
 
-def _absorbed(
+def _with_parts_joined(
     parts: Sequence[list[Node]], section: dict[Node, int], position: dict[Node, int],
 ) -> list[list[Node]]:
     """Return the parts; a part that reads only another part's results and the graph's inputs is joined to it.

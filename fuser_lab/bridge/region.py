@@ -91,7 +91,7 @@ class Region(ABC):
         self.signature = signature_of(nodes, self.input_nodes, self.output_nodes, cutting, homes or {}, shared)
         self.call_nodes = tuple(node for node in nodes if target_of(node) != "getitem")
         results = [call.results for call in self.signature.calls]
-        self.traced = tuple(_known(results[ref.call or 0][ref.place]) for ref in self.signature.outputs)
+        self.traced = tuple(_static_tensor(results[ref.call or 0][ref.place]) for ref in self.signature.outputs)
         self._lock = new_lock()
 
     @property
@@ -230,7 +230,7 @@ class Region(ABC):
             raise ValidationError(msg) from None
 
 
-def _known(traced: TracedTensor | None) -> TracedTensor:
+def _static_tensor(traced: TracedTensor | None) -> TracedTensor:
     assert traced is not None  # results missing from a list are never read
     return traced
 

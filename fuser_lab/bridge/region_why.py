@@ -140,7 +140,7 @@ def _across(
     """Return the answer for selections that share no graph."""
     at = next(iter(first.by_graph)), next(iter(second.by_graph))
     labels = [
-        f"{each.text} is in graph {number} ({graphs[number].kind}), {_placed(graphs[number], each.by_graph[number])}"
+        f"{each.text} is in graph {number} ({graphs[number].kind}), {_home_of(graphs[number], each.by_graph[number])}"
         for each, number in zip((first, second), at, strict=True)
     ]
     low, high = sorted(at)
@@ -157,14 +157,14 @@ def _across(
     )
 
 
-def _placed(graph: "CapturedGraph", nodes: Iterable[Node]) -> str:
+def _home_of(graph: "CapturedGraph", nodes: Iterable[Node]) -> str:
     """Return ``in region 3`` or ``left to torch`` for nodes."""
     inside = set(nodes)
     numbers = [str(region.index) for region in graph.regions if not inside.isdisjoint(region.nodes)]
-    return f"in {_numbered(numbers)}" if numbers else f"left to {graph.library}"
+    return f"in {_number_list(numbers)}" if numbers else f"left to {graph.library}"
 
 
-def _numbered(numbers: Sequence[str]) -> str:
+def _number_list(numbers: Sequence[str]) -> str:
     return f"region{'s' if len(numbers) > 1 else ''} {named(numbers)}"
 
 
@@ -222,7 +222,7 @@ class _Comparison:
             others = [str(each.index) for each in self._regions(nodes) if each is not region]
             if others:
                 word = f"{selection.text} region {others[0]}"
-                parts.append(f"{selection.text} also has ops in {_numbered(others)}; select them by {word!r}")
+                parts.append(f"{selection.text} also has ops in {_number_list(others)}; select them by {word!r}")
         return f" {'. '.join(parts)}." if parts else ""
 
     # One of them is left to the library
@@ -231,7 +231,7 @@ class _Comparison:
         clauses = []
         for selection, nodes, place in zip(self._selections, self._nodes, regions, strict=True):
             if place:
-                clauses.append(f"{selection.text} is {_placed(self._graph, nodes)}")
+                clauses.append(f"{selection.text} is {_home_of(self._graph, nodes)}")
             else:
                 ops = named(dict.fromkeys(f"{target_of(n)}: {self._left.get(n, 'it unpacks a list')}" for n in nodes))
                 clauses.append(f"{self._graph.library} runs {selection.text} ({ops})")

@@ -31,7 +31,7 @@ def merged(graph: Any) -> bool:
         if not _is_pure(node) or not returned.isdisjoint(_storages(node)):
             continue
         try:
-            key = (node.target, _compared(node.args), _compared(dict(node.kwargs)))
+            key = (node.target, _comparison_key(node.args), _comparison_key(dict(node.kwargs)))
         except _UnknownError:
             continue
         same = first.setdefault(key, node)
@@ -73,15 +73,15 @@ def _is_pure(node: Node) -> bool:
     return torch.Tag.nondeterministic_seeded not in node.target.tags and ".empty" not in target_of(node)
 
 
-def _compared(value: Any) -> Any:
+def _comparison_key(value: Any) -> Any:
     """Return a key that is equal only for equal arguments: 1, 1.0 and True differ."""
     torch = torch_for("fuser_lab.bridge")
     if isinstance(value, torch.fx.Node):
         return value
     if isinstance(value, list | tuple):
-        return (type(value), *map(_compared, value))
+        return (type(value), *map(_comparison_key, value))
     if isinstance(value, dict):
-        return tuple((key, _compared(part)) for key, part in sorted(value.items()))
+        return tuple((key, _comparison_key(part)) for key, part in sorted(value.items()))
     if value is None or isinstance(
         value, bool | int | float | complex | str | torch.dtype | torch.device | torch.layout | torch.memory_format,
     ):

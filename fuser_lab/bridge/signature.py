@@ -152,7 +152,7 @@ def recorded(signature: Signature) -> Recorded:
         if cached is not None:
             _RECORDED.move_to_end(key)
             return cached
-    made = _recorded(signature)
+    made = _record(signature)
     with _LOCK:
         cached = _RECORDED.setdefault(key, made)
         while len(_RECORDED) > _KEPT:
@@ -160,7 +160,7 @@ def recorded(signature: Signature) -> Recorded:
     return cached
 
 
-def _recorded(signature: Signature) -> Recorded:
+def _record(signature: Signature) -> Recorded:
     recording = _recorded_as(signature)
     laid_otherwise = _laid_otherwise(recording, signature)
     return _recorded_as(signature, laid_otherwise) if laid_otherwise else recording
@@ -274,8 +274,8 @@ def signature_of(
             if refs[operand].call is not None and operand.all_input_nodes and homes.get(operand) != homes.get(node)
         }}
         operands.append((
-            tuple(_referred(value, seen) for value in node.args),
-            tuple((name, _referred(value, seen)) for name, value in node.kwargs.items()),
+            tuple(_references(value, seen) for value in node.args),
+            tuple((name, _references(value, seen)) for name, value in node.kwargs.items()),
         ))
         refs[node] = Ref(len(calls), 0)
         calls.append(call)
@@ -286,7 +286,7 @@ def signature_of(
     )
 
 
-def _referred(value: Any, refs: Mapping[Node, Ref]) -> Any:
+def _references(value: Any, refs: Mapping[Node, Ref]) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(_referred(part, refs) for part in value)
+        return tuple(_references(part, refs) for part in value)
     return refs[value] if is_node(value) else plain(value)

@@ -129,7 +129,7 @@ class SymbolicGraph:
         regions: list[tuple[Node, ...]] = []
         for region in self._regions:
             nodes = tuple(copies[node] for node in region)
-            why = next((why for node in nodes if (why := _refused(node)) is not None), None)
+            why = next((why for node in nodes if (why := _refusal(node)) is not None), None)
             if why is not None:
                 left += [Left(node, target_of(node), why, origin_of(node)) for node in nodes]
             regions.append(nodes if why is None else ())
@@ -171,7 +171,7 @@ class SymbolicGraph:
             return node.target(*args, **held(node.kwargs, lambda operand: operand.meta["val"]))
 
 
-def _refused(node: Node) -> str | None:
+def _refusal(node: Node) -> str | None:
     """Return why a node of a region cannot be lowered, None if it can."""
     if target_of(node) == "getitem":
         return None

@@ -163,7 +163,7 @@ class _ModelMeasurement(Measurement):
         """Return the measurement of the whole model, without a deviation, because only regions are compared."""
         function = self._model.run if name == OURS else self._source.function
         if name not in {OURS, "eager"}:
-            function = _compiled(self._torch, function, name)
+            function = _compile(self._torch, function, name)
         call = self._step(function)
         call()
         return call, math.nan, ""
@@ -183,7 +183,7 @@ class _ModelMeasurement(Measurement):
             # Without Dynamo, whose guards take longer than a small kernel.
             function = importlib.import_module("torch._inductor").compile(region.fallback, list(inputs))
         elif name != "eager":
-            function = _compiled(torch, region.fallback, name)
+            function = _compile(torch, region.fallback, name)
 
         def call() -> Any:
             with torch.no_grad():
@@ -230,7 +230,7 @@ def _observed(regions: Sequence[TorchRegion], note: Callable[[TorchRegion, Seque
             region.observer = None
 
 
-def _compiled(torch: Any, function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+def _compile(torch: Any, function: Callable[..., Any], backend: str) -> Callable[..., Any]:
     """Return a function compiled by torch for a backend, in a separate code object."""
     def entered(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)

@@ -150,8 +150,8 @@ def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     places = np.array([fold_of[fusion_of(row)] for row in good])
     for fold in range(folds):
         training, out = places != fold, places == fold
-        without = _least_squares(_chosen(kernels, training), measured[training], start, rates, device)
-        left_out[out] = predicted_seconds(_chosen(kernels, out), without, device)
+        without = _least_squares(_selected_rows(kernels, training), measured[training], start, rates, device)
+        left_out[out] = predicted_seconds(_selected_rows(kernels, out), without, device)
     factors = measured / left_out
     styles = np.array([row.features.style for row in good])
     model = KernelModel(
@@ -175,7 +175,7 @@ def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     )
 
 
-def _chosen(kernels: Columns, which: npt.NDArray[np.bool_]) -> Columns:
+def _selected_rows(kernels: Columns, which: npt.NDArray[np.bool_]) -> Columns:
     return {name: values[which] for name, values in kernels.items()}
 
 

@@ -161,7 +161,7 @@ def time_bound(fusion: Fusion, model: TimeModel, seconds: float) -> TimeBound:
     its result, unless it is fused.
     """
     products = [expr for expr in fusion.tensor_exprs if _is_product(expr)]
-    alone = sum(model.kernel([expr], _touched([expr])) for expr in products)
+    alone = sum(model.kernel([expr], _touched_bytes([expr])) for expr in products)
     rest = [expr for expr in fusion.tensor_exprs if not _is_product(expr)]
     results = {expr.out for expr in products}
     outputs = {*fusion.outputs, *(v for expr in products for v in expr.tensor_inputs)}
@@ -195,6 +195,6 @@ def _is_product(expr: Expr) -> bool:
     return expr.kind is OpKind.MATMUL
 
 
-def _touched(exprs: Iterable[Expr]) -> int:
+def _touched_bytes(exprs: Iterable[Expr]) -> int:
     return sum(tv.nbytes for expr in exprs for tv in dict.fromkeys((*expr.tensor_inputs, *expr.tensor_outputs)))
 

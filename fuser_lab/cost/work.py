@@ -93,10 +93,10 @@ def repeated_work(exprs: Sequence[Expr]) -> Work:
 def _turns(user: Expr, operand: TensorView) -> int:
     """Return how often a kernel computes each element of an operand for one expression."""
     if user.kind is OpKind.RESHAPE:
-        return max(prod(_computed(user.out)) // max(prod(_computed(operand)), 1), 1)
+        return max(prod(_computed_sizes(user.out)) // max(prod(_computed_sizes(operand)), 1), 1)
     if user.kind is not OpKind.POINTWISE or operand.ndim != user.out.ndim:
         return 1
-    sizes, made = _computed(operand), _computed(user.out)
+    sizes, made = _computed_sizes(operand), _computed_sizes(user.out)
     last = max((axis for axis, size in enumerate(sizes) if size > 1), default=0)
     return prod(made[axis] for axis in range(last) if sizes[axis] == 1)
 
@@ -116,11 +116,11 @@ def _work(expr: Expr) -> Work:
         return Work()
     dtypes = tuple(value.dtype for value in expr.inputs)
     simple, dividing, special = _per_element(expr.op.name, dtypes, expr.attrs)
-    elements = prod(_computed(expr.out))
+    elements = prod(_computed_sizes(expr.out))
     return Work(simple=simple * elements, dividing=dividing * elements, special=special * elements)
 
 
-def _computed(tensor: TensorView) -> tuple[int, ...]:
+def _computed_sizes(tensor: TensorView) -> tuple[int, ...]:
     """Return the extents that are computed: a broadcast axis counts as one element, however far it is expanded."""
     return tuple(
         1 if axis.is_broadcast else size for axis, size in zip(tensor.domain.axes, tensor.shape, strict=True)

@@ -67,7 +67,7 @@ class _Concretizer:
         self._fixed = {*fusion.inputs, *fusion.hidden, *(v for pair in fusion.aliases for v in pair)}
         self._fixed.update(tv for tv, _ in fusion.stride_orders)
         self._returned = set(fusion.outputs)
-        exprs = _used([new for expr in fusion.exprs for new in self._built(expr)])
+        exprs = _used_exprs([new for expr in fusion.exprs for new in self._built(expr)])
 
         def tensor(old: TensorView) -> TensorView:
             new = self._new[old]
@@ -237,7 +237,7 @@ def _domain_of(result: Result) -> TensorDomain:
     return result.domain
 
 
-def _used(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
+def _used_exprs(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
     """Return the expressions without scalar arithmetic that only sizes need."""
     read: set[Val] = set()
     used: list[Expr] = []

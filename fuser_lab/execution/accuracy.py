@@ -103,7 +103,7 @@ def measured(
         for count in counts:
             names = _names(dtype, count)
             if names:
-                accuracies += _measured(names, dtype, count, target)
+                accuracies += _measure(names, dtype, count, target)
     return tuple(accuracies)
 
 
@@ -132,7 +132,7 @@ def _fusion(names: Sequence[str], dtype: DataType, count: int, size: int) -> Fus
     return concretize(fd.fusion, {tv.name: (size,) for tv in fd.fusion.tensor_inputs}, {})
 
 
-def _measured(names: Sequence[str], dtype: DataType, count: int, target: str) -> list[Accuracy]:
+def _measure(names: Sequence[str], dtype: DataType, count: int, target: str) -> list[Accuracy]:
     inputs = samples(dtype, count)
     fusion = _fusion(names, dtype, count, len(inputs[0]))
     plan = prepare(fusion, [(fusion, SchedulerType.POINTWISE)], target, allow_fallback=False)
@@ -140,7 +140,7 @@ def _measured(names: Sequence[str], dtype: DataType, count: int, target: str) ->
     arguments = inputs if on_host else [from_numpy_as("torch", x).to(target) for x in inputs]
     results = [to_numpy(x) for x in plan.run(arguments)]
     with np.errstate(all="ignore"):
-        references = _wanted(names, fusion, inputs)
+        references = _exact_results(names, fusion, inputs)
         accuracies = []
         for name, tv, got, exact in zip(names, fusion.outputs, results, references, strict=True):
             if exact is None:
@@ -162,7 +162,7 @@ def _measured(names: Sequence[str], dtype: DataType, count: int, target: str) ->
 Wanted = tuple[Any, Array]  # indices of samples, and their exact results
 
 
-def _wanted(names: Sequence[str], fusion: Fusion, inputs: Sequence[Array]) -> list[Wanted | None]:
+def _exact_results(names: Sequence[str], fusion: Fusion, inputs: Sequence[Array]) -> list[Wanted | None]:
     """Return exact results for some samples of each op; None if none can be computed in higher precision."""
     if inputs[0].dtype in {np.dtype(np.float64), np.dtype(np.complex128)}:
         return [_of_double(name, inputs) for name in names]

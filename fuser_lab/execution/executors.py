@@ -77,15 +77,15 @@ def options_of(enable: object, disable: object) -> SegmenterOptions:
     ArgumentTypeError
         If they are not lists of names.
     """
-    on = _known("_enable_options", enable, ENABLE_OPTIONS)
-    off = {_DISABLES[name] for name in _known("_disable_options", disable, DISABLE_OPTIONS) if name in _DISABLES}
+    on = _options("_enable_options", enable, ENABLE_OPTIONS)
+    off = {_DISABLES[name] for name in _options("_disable_options", disable, DISABLE_OPTIONS) if name in _DISABLES}
     return SegmenterOptions(
         disabled_schedulers=frozenset(scheduler.value for scheduler in off), memory_promotion="memory_promotion" in on,
         fuse_matmul="fuse_matmul" in on,
     )
 
 
-def _known(argument: str, options: object, names: frozenset[str]) -> tuple[str, ...]:
+def _options(argument: str, options: object, names: frozenset[str]) -> tuple[str, ...]:
     chosen = tuple(_NAMES.of(options, "execute", argument))
     for name in chosen:
         if name not in names:

@@ -93,7 +93,7 @@ class SegmentedDefinition:
             return self.manager.run(flat, way.runs, way.sizes)
         sizes = self._sizes(flat)
         runs: list[Run] = []
-        outputs = self.manager.run(flat, [partial(_noted, s, flat, runs) for s in self._segments], sizes)
+        outputs = self.manager.run(flat, [partial(_run_and_store, s, flat, runs) for s in self._segments], sizes)
         with self._lock:
             self._ways[key] = _Way(tuple(runs), sizes)
             if len(self._ways) > _KEPT_WAYS:
@@ -157,7 +157,7 @@ def _by_definition(segment: Definition, how: Mapping[str, Any], values: list[Any
     return segment.manual_execute(values) if by_hand else segment.execute(values, **how)
 
 
-def _noted(segment: Definition, inputs: Sequence[Any], runs: list[Run], values: list[Any]) -> Sequence[Any]:
+def _run_and_store(segment: Definition, inputs: Sequence[Any], runs: list[Run], values: list[Any]) -> Sequence[Any]:
     """Run a segment, and store its compiled form so that the next run does not examine the inputs."""
     specs = [d for d in map(describe, values) if isinstance(d, TensorSpec)]
     if specs:

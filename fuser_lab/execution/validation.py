@@ -77,7 +77,7 @@ def tolerances(fusion: Fusion) -> tuple[Tolerance, ...]:
     sizes: dict[str, int] = {}
     bits: dict[str, int] = {}
     for expr in fusion.exprs:
-        size = max((sizes.get(tv.name, 1) for tv in expr.tensor_inputs), default=1) * _summed(expr)
+        size = max((sizes.get(tv.name, 1) for tv in expr.tensor_inputs), default=1) * _reduced_count(expr)
         inherited = min((bits.get(tv.name, 53) for tv in expr.tensor_inputs), default=53)
         for tv in expr.tensor_outputs:
             sizes[tv.name] = size
@@ -97,7 +97,7 @@ def _tolerance(tensor: TensorView, size: int, bits: int) -> Tolerance:
     return Tolerance(absolute=error, relative=_RELATIVE * error, reduction_size=size, bits=least)
 
 
-def _summed(expr: Expr) -> int:
+def _reduced_count(expr: Expr) -> int:
     """Return the number of elements that are reduced to one element of a result."""
     if expr.kind is OpKind.REDUCTION:
         return math.prod(_size(a.visible_extent) for a in expr.tensor_outputs[0].domain.logical if a.is_reduction)

@@ -43,7 +43,7 @@ def performed(task: Task, peers: Peers | None = None, *, run: str = "", version:
         rows = [{"failure": " ".join(str(error).split())}]
     except Exception as error:  # noqa: BLE001 - whatever goes wrong, other tasks go on
         rows = [{"failure": f"{type(error).__name__}: {' '.join(str(error).split())}"}]
-    common = {**_environment(run), **_described(task), "measurement": uuid.uuid4().hex, "measured_at": now()}
+    common = {**_environment(run), **_task_columns(task), "measurement": uuid.uuid4().hex, "measured_at": now()}
     full_rows = [{**common, **row} for row in rows]
     full_rows[-1]["elapsed"] = time.perf_counter() - start
     return full_rows
@@ -52,7 +52,7 @@ def performed(task: Task, peers: Peers | None = None, *, run: str = "", version:
 def failed(task: Task, sentence: str) -> list[Row]:
     """Return the rows of a task that no worker could finish."""
     row = {"measurement": uuid.uuid4().hex, "measured_at": now(), "failure": sentence, "elapsed": 0.0}
-    return [{**_described(task), **row}]
+    return [{**_task_columns(task), **row}]
 
 
 def compiled_ahead(task: Task, capabilities: tuple[tuple[int, int], ...]) -> None:
@@ -72,7 +72,7 @@ def capability() -> tuple[int, int]:
     return DeviceMemory().capability()
 
 
-def _described(task: Task) -> Row:
+def _task_columns(task: Task) -> Row:
     return {
         "subject": task.subject, "fusion": task.fusion, "fusion_hash": task.fusion_hash, "plan": task.plan_name,
         "strategy": task.strategy, "target": task.target.name, "sweep": task.sweep, "task": task.key,
@@ -97,12 +97,12 @@ def _plan(task: Task) -> Plan:
     return with_schedule(plan, task.schedule, task.device)
 
 
-def _segmented(task: Task, peers: Peers) -> list[Row]:
+def _cut_rows(task: Task, peers: Peers) -> list[Row]:
     """Return a row per segment and one of the plan; a segment that no scheduler accepts has the reasons as its note."""
     return _plan_rows(_plan(task))
 
 
-def _certified(task: Task, peers: Peers) -> list[Row]:
+def _proof_rows(task: Task, peers: Peers) -> list[Row]:
     plan = _plan(task)
     certificate = plan.certificate()
     *segments, whole = _plan_rows(plan)
@@ -127,7 +127,7 @@ def _compiled_rows(task: Task, peers: Peers) -> list[Row]:
     return [*rows, whole]
 
 
-def _timed(task: Task, peers: Peers) -> list[Row]:
+def _time_rows(task: Task, peers: Peers) -> list[Row]:
     plan = _plan(task).renamed(task.plan_name)
     inputs = [value.materialize() if isinstance(value, TensorSpec) else value for value in task.inputs]
     if has_own_memory(task.device):
@@ -170,5 +170,5 @@ def _plan_rows(plan: Plan) -> list[Row]:
 
 
 _WORK: dict[Work, Callable[[Task, Peers], list[Row]]] = {
-    Work.SEGMENT: _segmented, Work.CERTIFICATE: _certified, Work.COMPILE: _compiled_rows, Work.TIME: _timed,
+    Work.SEGMENT: _cut_rows, Work.CERTIFICATE: _proof_rows, Work.COMPILE: _compiled_rows, Work.TIME: _time_rows,
 }

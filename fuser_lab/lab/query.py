@@ -63,7 +63,7 @@ def readable(files: Files) -> Files:
     duckdb = duckdb_module()
     try:
         with duckdb.connect() as connection:
-            connection.execute(f"SELECT count(*), {_touched()} FROM {_source(files)}").fetchall()
+            connection.execute(f"SELECT count(*), {_all_columns()} FROM {_source(files)}").fetchall()
     except duckdb.Error:
         files, _ = _DuckDB(duckdb).sound(files)
     return files
@@ -131,7 +131,7 @@ class _DuckDB(Engine):
             (path,) = (*alone.journals, *alone.parquet)
             try:
                 with self._duckdb.connect() as connection:
-                    connection.execute(f"SELECT count(*), {_touched()} FROM {_source(alone)}").fetchall()
+                    connection.execute(f"SELECT count(*), {_all_columns()} FROM {_source(alone)}").fetchall()
             except self._duckdb.Error as error:
                 if not path.exists():
                     raise FileNotFoundError(path) from None
@@ -211,7 +211,7 @@ def _nothing() -> str:
     return ", ".join(f'CAST(NULL AS {column.kind.duckdb}) AS "{column.name}"' for column in COLUMNS)
 
 
-def _touched() -> str:
+def _all_columns() -> str:
     """Return an expression that reads all columns; a count would not need to."""
     return ", ".join(f'bit_xor(hash("{column.name}"))' for column in COLUMNS)
 

@@ -171,7 +171,7 @@ def _scale(scale: Any, features: int) -> float:
     return 1 / math.sqrt(max(features, 1)) if scale is None else float(scale)
 
 
-def _kept(dropout: float, seed: Any, offset: Any, shape: tuple[int, ...]) -> Array | None:
+def _dropout_factors(dropout: float, seed: Any, offset: Any, shape: tuple[int, ...]) -> Array | None:
     """Return the factor of each probability: 0, or the value that preserves their mean; None without dropout."""
     if not dropout:
         return None
@@ -192,7 +192,7 @@ def _reference_fwd(query: Array, key: Array, value: Array, *extra: Any, options:
     if "mask" in named:
         scores = np.where(named["mask"], scores, -np.inf)
     if named.get("is_causal", False):
-        scores = np.where(_seen(scores), scores, -np.inf)
+        scores = np.where(_causal_scores(scores), scores, -np.inf)
     largest = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
     power = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
     total = np.sum(power, axis=-1, keepdims=True)
@@ -200,12 +200,12 @@ def _reference_fwd(query: Array, key: Array, value: Array, *extra: Any, options:
     chances = power / np.where(total == 0, 1, total)
     logsumexp = np.where(total == 0, -np.inf, np.log(total) + np.where(np.isfinite(largest), largest, 0))[..., 0]
     seed, offset = named.get("seed"), named.get("offset")
-    keeps = _kept(float(named.get("dropout_p", 0.0)), seed, offset, chances.shape)
+    keeps = _dropout_factors(float(named.get("dropout_p", 0.0)), seed, offset, chances.shape)
     output = np.matmul(chances if keeps is None else chances * keeps.astype(chances.dtype), value)
     return np.asarray(output), np.asarray(logsumexp), *_words(seed, offset)
 
 
-def _seen(scores: Array) -> Array:
+def _causal_scores(scores: Array) -> Array:
     """Return the scores that a causal mask keeps: those at the same or earlier positions."""
     return np.tri(scores.shape[-2], scores.shape[-1], dtype=np.bool_)
 
@@ -230,7 +230,7 @@ def _torch_fwd(torch: Any, query: Any, key: Any, value: Any, *extra: Any, option
     logsumexp = torch.logsumexp(scores, -1)
     chances = _torch_chances(torch, scores, logsumexp)
     seed, offset = named.get("seed"), named.get("offset")
-    keeps = _kept(float(named.get("dropout_p", 0.0)), seed, offset, tuple(chances.shape))
+    keeps = _dropout_factors(float(named.get("dropout_p", 0.0)), seed, offset, tuple(chances.shape))
     if keeps is not None:
         chances = chances * torch.from_numpy(keeps).to(device=chances.device, dtype=wide)
     words = (torch.from_numpy(x).to(query.device) for x in _words(seed, offset))
@@ -367,10 +367,10 @@ def _reference_bwd(
     factor = query.dtype.type(_scale(scale, query.shape[-1]))
     scores = np.matmul(query * factor, np.swapaxes(key, -1, -2))
     if is_causal:
-        scores = np.where(_seen(scores), scores, -np.inf)
+        scores = np.where(_causal_scores(scores), scores, -np.inf)
     seen = np.isfinite(logsumexp)[..., None]
     chances = np.exp(scores - np.where(seen, logsumexp[..., None], 0).astype(scores.dtype)) * seen
-    keeps = _kept(float(dropout_p), np.ravel(seed)[0], np.ravel(offset)[0], chances.shape)
+    keeps = _dropout_factors(float(dropout_p), np.ravel(seed)[0], np.ravel(offset)[0], chances.shape)
     to_chances = np.matmul(grad, np.swapaxes(value, -1, -2))
     dropped = chances
     if keeps is not None:
@@ -401,7 +401,7 @@ def _torch_bwd(
     dropped = chances
     if float(dropout_p):
         first, second = (int(x.reshape(-1)[0].item()) for x in (seed, offset))
-        keeps = torch.from_numpy(_kept(float(dropout_p), first, second, tuple(chances.shape)))
+        keeps = torch.from_numpy(_dropout_factors(float(dropout_p), first, second, tuple(chances.shape)))
         keeps = keeps.to(device=chances.device, dtype=wide)
         dropped, to_chances = chances * keeps, to_chances * keeps
     to_scores = chances * (to_chances - (grad * output).sum(-1, keepdim=True)) * factor

@@ -100,7 +100,7 @@ def without_segment_set(fusion: Fusion, tensor: str, readers: str | Sequence[str
     else:
         hints = [user for user in fusion.users.get(source, ()) if user.op.name == HINT]
     if not hints:
-        msg = f"{brief(tensor)} has no segment_set; there are {_listed(annotations_of(fusion)) or 'none'}."
+        msg = f"{brief(tensor)} has no segment_set; there are {_list_text(annotations_of(fusion)) or 'none'}."
         raise IllegalEdit(msg)
     requested = None if readers is None else dict.fromkeys((readers,) if isinstance(readers, str) else readers)
     reading: set[str] = set()
@@ -189,7 +189,7 @@ def _new_name(fusion: Fusion, tensor: str) -> str:
     return name
 
 
-def _listed(listed: Iterable[Annotation]) -> str:
+def _list_text(listed: Iterable[Annotation]) -> str:
     return "; ".join(map(str, listed))
 
 

@@ -30,7 +30,7 @@ class TranslateScatterAccumulate(Pass):
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such scatters."""
-        scatters = {expr: scatter for expr in fusion.exprs if (scatter := _scattered(expr, fusion)) is not None}
+        scatters = {expr: scatter for expr in fusion.exprs if (scatter := _scatter_of(expr, fusion)) is not None}
         if not scatters:
             return fusion
         writer = Rewriter(fusion)
@@ -42,7 +42,7 @@ class TranslateScatterAccumulate(Pass):
         return writer.fusion_of()
 
 
-def _scattered(total: Expr, fusion: Fusion) -> Expr | None:
+def _scatter_of(total: Expr, fusion: Fusion) -> Expr | None:
     """Return the scatter whose result is summed, or None.
 
     As nvFuser looks from a scatter to its sum (csrc/preseg_passes/translate_scatter_accumulate.cpp:28-182): two axes,

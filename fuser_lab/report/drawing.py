@@ -53,7 +53,7 @@ class _Ops:
         """Return the nodes for another segment number."""
         if segment == self.segment:
             return Part(segment=segment, rough=self.nodes)
-        return Part(segment=segment, rough=self.nodes, finished=partial(_numbered, segment))
+        return Part(segment=segment, rough=self.nodes, finished=partial(_renumbered_ops, segment))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class _Edges:
         ]
         finished: Any = tuple
         if segment != self.segment or places != self.places:
-            finished = partial(_moved, segment, self.ops.read, places)
+            finished = partial(_renumbered_edges, segment, self.ops.read, places)
         return Part(segment=segment, rough=self.edges, finished=finished, crossing=crossing)
 
 
@@ -186,7 +186,7 @@ class Drawing:
             row = _row(segment, segment_ops, before and before[2])
             self.segments.append(row.view)
             self._drawn.keep(segment_ops, wires, row)
-        ends = [(f"out:{n}:{tensor.name}", tensor) for n, tensor in enumerate(_shown(fusion))]
+        ends = [(f"out:{n}:{tensor.name}", tensor) for n, tensor in enumerate(_shown_tensors(fusion))]
         sources = [(node, tensor, self._made.get(tensor.name)) for node, tensor in ends]
         outputs = tuple(_tensor_node(node, "output", tensor) for node, tensor in ends)
         leaving = tuple(
@@ -293,7 +293,7 @@ def _same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
     return all(x is y for x, y in zip(a[:-1], b[:-1], strict=True)) and a[-1] == b[-1]
 
 
-def _numbered(segment: int, nodes: Iterable[NodeView]) -> tuple[NodeView, ...]:
+def _renumbered_ops(segment: int, nodes: Iterable[NodeView]) -> tuple[NodeView, ...]:
     """Return ops with another segment number; `dataclasses.replace` takes three times as long."""
     return tuple([
         NodeView(
@@ -305,7 +305,7 @@ def _numbered(segment: int, nodes: Iterable[NodeView]) -> tuple[NodeView, ...]:
     ])
 
 
-def _moved(
+def _renumbered_edges(
     segment: int, read: tuple[TensorView, ...], places: tuple[_Place | None, ...], edges: Iterable[EdgeView],
 ) -> tuple[EdgeView, ...]:
     """Return edges with another segment number, from the producers of what is read or from inside the segment."""
@@ -371,7 +371,7 @@ def _segment(segment: SegmentLike, ops: _Ops, crossing: int, verdicts: Iterable[
     )
 
 
-def _shown(fusion: Fusion) -> Iterator[TensorView]:
+def _shown_tensors(fusion: Fusion) -> Iterator[TensorView]:
     return (tensor for tensor in fusion.outputs if tensor not in fusion.hidden)
 
 

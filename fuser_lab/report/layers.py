@@ -133,11 +133,11 @@ def solve(graph: Graph, bends: Bends | None = None) -> Net:
     ValueError
         If the wires form a cycle.
     """
-    return _solved(graph) if bends is None else _in_order(Net(graph, bends))
+    return _solution(graph) if bends is None else _in_order(Net(graph, bends))
 
 
 @lru_cache(maxsize=256)
-def _solved(graph: Graph) -> Net:
+def _solution(graph: Graph) -> Net:
     return _in_order(Net(graph, {}))
 
 

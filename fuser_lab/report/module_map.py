@@ -185,7 +185,7 @@ class _Builder:
         self, name_id: str, kind: BoxKind, name: str, path: Path, calls: Sequence[int], *, times: int = 1,
         turns: int = 1, inside: Inside | None = None,
     ) -> ModuleBox:
-        counts = _counted(self._graph, tuple(calls))
+        counts = _counts(self._graph, tuple(calls))
         cls = self._graph.classes.get(path, "") if kind == "module" else ""
         return ModuleBox(
             id=name_id, kind=kind, name=name, cls=cls, times=times, calls=tuple(calls), ops=counts.ops,
@@ -277,7 +277,7 @@ class _Builder:
         folds: list[_Fold] = []
         at = 0
         while at < len(names):
-            turns, times = _repeated(alike, at)
+            turns, times = _repetition(alike, at)
             folds.append(_Fold(names=tuple(names[at: at + turns * times]), turns=turns, times=times))
             at += turns * times
         return folds
@@ -318,7 +318,7 @@ class _Level:
     links: tuple[Link, ...]
 
 
-def _counted(graph: CallGraph, calls: tuple[int, ...]) -> _Counts:
+def _counts(graph: CallGraph, calls: tuple[int, ...]) -> _Counts:
     cached = graph.counted.get(calls)
     if cached is not None:
         return cached
@@ -335,7 +335,7 @@ def _counted(graph: CallGraph, calls: tuple[int, ...]) -> _Counts:
     return counts
 
 
-def _repeated(alike: Sequence[int], at: int) -> tuple[int, int]:
+def _repetition(alike: Sequence[int], at: int) -> tuple[int, int]:
     """Return the period and count of the repetition from a position on that covers the most, the shortest of equals."""
     best = (1, 1)
     for turns in range(1, min(_MOST_TURNS, (len(alike) - at) // 2) + 1):

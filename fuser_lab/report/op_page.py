@@ -72,12 +72,12 @@ def op_rows() -> tuple[OpRow, ...]:
 
 
 def _row(entry: OpDef | Composite) -> OpRow:
-    recorded = [_recorded(sample) for sample in entry.samples]
+    recorded = [_record(sample) for sample in entry.samples]
     first: dict[tuple[str, str], _Recorded] = {}
     for sample in recorded:
         if not sample.is_empty:
             first.setdefault(sample.dtypes, sample)
-    answers = [_asked(entry, sample) for sample in list(first.values())[:_ASKED]]
+    answers = [_computed_by(entry, sample) for sample in list(first.values())[:_ASKED]]
     return OpRow(
         name=entry.name,
         family=_family(entry),
@@ -104,7 +104,7 @@ def _library(entry: OpDef | Composite) -> str:
     return "torch" if entry.library is not None or entry.kind.is_view else "NumPy"
 
 
-def _asked(entry: OpDef | Composite, recorded: "_Recorded") -> dict[str, set[str]]:
+def _computed_by(entry: OpDef | Composite, recorded: "_Recorded") -> dict[str, set[str]]:
     """Return for each target what computes an op in a sample."""
     fusion = PRESEGMENTATION.run(bind(recorded.fusion, recorded.inputs).fusion)
     groups = segment(fusion, SchedulerRegistry()).groups
@@ -146,7 +146,7 @@ class _Recorded:
         return any(extent == 0 for tv in self.fusion.tensors.values() for extent in tv.extents)
 
 
-def _recorded(sample: Sample) -> _Recorded:
+def _record(sample: Sample) -> _Recorded:
     with FusionBuilder() as fd:
         names: dict[str, Any] = {"fd": fd, "DataType": DataType}
         for letter, arg in zip(_LETTERS, sample.args, strict=False):

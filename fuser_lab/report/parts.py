@@ -142,17 +142,17 @@ def nodes_by_segment(nodes: Sequence[NodeView]) -> Mapping[int | None, Part[Node
     """Return the nodes of each segment; parts with the same ``rough`` have the same nodes but for segment numbers."""
     if isinstance(nodes, Parts):
         return {part.segment: part for part in nodes.parts if part.segment is not None}
-    return _grouped(nodes, lambda node: node.segment)
+    return _by_segment(nodes, lambda node: node.segment)
 
 
 def edges_by_segment(edges: Sequence[EdgeView]) -> Mapping[int | None, Part[EdgeView]]:
     """Return the edges into each segment."""
     if isinstance(edges, Parts):
         return {part.segment: part for part in edges.parts if part.segment is not None}
-    return _grouped(edges, lambda edge: edge.segments[1])
+    return _by_segment(edges, lambda edge: edge.segments[1])
 
 
-def _grouped(items: Iterable[T], segment: Callable[[T], int | None]) -> dict[int | None, Part[T]]:
+def _by_segment(items: Iterable[T], segment: Callable[[T], int | None]) -> dict[int | None, Part[T]]:
     groups: dict[int | None, list[T]] = defaultdict(list)
     for item in items:
         groups[segment(item)].append(item)

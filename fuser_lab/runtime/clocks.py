@@ -81,7 +81,7 @@ class HostClock:
                 ends.append(time.perf_counter())
             return [end - begin for begin, end in pairwise(ends)]
 
-        return _shared(run, len(calls))
+        return _calls_of_run(run, len(calls))
 
     def measured_in_order_warm(self, calls: Sequence[Callable[[], object]]) -> list[None]:
         """Return None for each call: this clock never finds the caches cold."""
@@ -92,7 +92,7 @@ class HostClock:
 
     def sample(self, call: Callable[[], object], seconds: float) -> Sample:
         """Return samples of a call, with short calls in batches."""
-        return _sampled(self.measured(call), seconds)
+        return _sample(self.measured(call), seconds)
 
     def rates(self) -> str:
         """Return the processor's clock rate as reported by the system, or ``""``."""
@@ -104,7 +104,7 @@ class HostClock:
         return f"CPU {max(map(float, frequencies)):.0f} MHz" if frequencies else ""
 
 
-def _shared(run: Callable[[], list[float]], count: int) -> list[Callable[[], float]]:
+def _calls_of_run(run: Callable[[], list[float]], count: int) -> list[Callable[[], float]]:
     """Return functions that measure the calls of a run; one run gives a sample of every call."""
     waiting: list[deque[float]] = [deque(maxlen=MOST_SAMPLES) for _ in range(count)]
 
@@ -184,15 +184,15 @@ class DeviceClock:
             cuda.synchronize()
             return [float(begin.elapsed_time(end)) * 1e-3 for begin, end in pairwise(events)]
 
-        return _shared(run, len(calls))
+        return _calls_of_run(run, len(calls))
 
     def sample(self, call: Callable[[], object], seconds: float) -> Sample:
         """Return samples of a call with a cold L2 cache."""
-        return _sampled(self.measured(call), seconds)
+        return _sample(self.measured(call), seconds)
 
     def warm(self, call: Callable[[], object], seconds: float) -> Sample:
         """Return samples of a call with the cache as the previous call left it."""
-        return _sampled(self.measured_warm(call), seconds)
+        return _sample(self.measured_warm(call), seconds)
 
     def _measured(self, call: Callable[[], object], before: Callable[[], object]) -> Callable[[], float]:
         torch = self._torch
@@ -218,7 +218,7 @@ class DeviceClock:
         return "" if clocks is None else f"SM {clocks[0]} MHz, memory {clocks[1]} MHz"
 
 
-def _sampled(measured: Callable[[], float], seconds: float) -> Sample:
+def _sample(measured: Callable[[], float], seconds: float) -> Sample:
     samples: list[float] = []
     end = time.perf_counter() + seconds
     while len(samples) < LEAST_SAMPLES or (time.perf_counter() < end and len(samples) < MOST_SAMPLES):

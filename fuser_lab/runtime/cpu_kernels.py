@@ -211,13 +211,13 @@ def _made(source: str) -> Functions:
     place = _place(source)
     content = store.read(place)
     if content is not None:
-        kernels = _unpacked(content)
+        kernels = _unpack(content)
     else:
         with collecting_rarely():
             definitions = [value for value in defined_in(source).values() if isinstance(value, Definition)]
             kernels = tuple(compiled(definition) for definition in definitions)
         if all(kernel.relocatable for kernel in kernels):
-            store.write(place, _packed(kernels))
+            store.write(place, _pack(kernels))
     return {kernel.name: loaded(kernel) for kernel in kernels}
 
 
@@ -245,7 +245,7 @@ def _processor() -> str:
     return hashlib.sha256("\n".join(properties).encode()).hexdigest()[:12]
 
 
-def _packed(kernels: Sequence[MachineCode]) -> bytes:
+def _pack(kernels: Sequence[MachineCode]) -> bytes:
     """Return kernels as a line of JSON and their object files."""
     head = [
         {"name": k.name, "entry": k.entry, "environment": k.environment, "threaded": k.threaded, "size": len(k.code)}
@@ -254,8 +254,8 @@ def _packed(kernels: Sequence[MachineCode]) -> bytes:
     return b"".join((json_text(head).encode(), b"\n", *(k.code for k in kernels)))
 
 
-def _unpacked(content: bytes) -> tuple[MachineCode, ...]:
-    """Return the kernels in content made by `_packed`."""
+def _unpack(content: bytes) -> tuple[MachineCode, ...]:
+    """Return the kernels in content made by `_pack`."""
     head, _, codes = content.partition(b"\n")
     kernels, start = [], 0
     for record in json.loads(head):

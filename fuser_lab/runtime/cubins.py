@@ -48,7 +48,7 @@ def machine_code_of(generated: GeneratedKernel, cc: tuple[int, int]) -> tuple[Lo
     loadable = _read(place, phases)
     if loadable is None:
         with interrupts_deferred():
-            loadable = tuple(_linked(generated, compiled, cc) for compiled in compile_phases(generated, cc))
+            loadable = tuple(_link(generated, compiled, cc) for compiled in compile_phases(generated, cc))
         _write(place, loadable)
     return loadable
 
@@ -58,7 +58,7 @@ def is_cached(generated: GeneratedKernel, cc: tuple[int, int]) -> bool:
     return store.has(_place(generated, cc))
 
 
-def _linked(generated: GeneratedKernel, compiled: CompiledPhase, cc: tuple[int, int]) -> LoadablePhase:
+def _link(generated: GeneratedKernel, compiled: CompiledPhase, cc: tuple[int, int]) -> LoadablePhase:
     try:
         cubin, log = machine_code(compiled.ptx, cc)
     except Exception as error:

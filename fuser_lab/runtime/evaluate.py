@@ -35,7 +35,7 @@ def evaluate_segment(
     for expr in fusion.exprs:
         operands = [values[v] if v in values else constant(v) for v in expr.inputs]
         target = (into or {}).get(expr.outputs[0].name)
-        if target is not None and device is not None and _written(expr, operands, target):
+        if target is not None and device is not None and _is_written(expr, operands, target):
             values[expr.outputs[0]] = target
             continue
         results = evaluate_expr(expr, operands) if device is None else _torch_expr(expr, operands, device)
@@ -168,7 +168,7 @@ def _torch_expr(expr: Expr, operands: Sequence[Any], device: Any) -> tuple[Any, 
     return tuple(from_numpy_as("torch", _owned(x)).to(device) for x in results)
 
 
-def _written(expr: Expr, operands: Sequence[Any], target: Any) -> bool:
+def _is_written(expr: Expr, operands: Sequence[Any], target: Any) -> bool:
     """Whether torch has written the result of an expression into a tensor."""
     into = OPS[expr.op.name].into
     if into is None or not all(is_torch(x) for x in (target, operands[0])):

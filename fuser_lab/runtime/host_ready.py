@@ -144,7 +144,7 @@ class HostRun:
         for guard in self._guards:
             if guard(*inputs):
                 return [value.data_ptr() for value in inputs]
-        compared = _compared(inputs, self._inputs)
+        compared = _addresses_of(inputs, self._inputs)
         if compared is not None:
             self._add_guard(inputs)
         return compared
@@ -158,7 +158,7 @@ class HostRun:
         """Return all addresses if the caller's outputs are writable and share no memory with other arrays."""
         if len(outputs) != len(self._outputs) or not all(map(_is_writable, outputs)):
             return None
-        written = _compared(outputs, self._outputs)
+        written = _addresses_of(outputs, self._outputs)
         if written is None:
             return None
         values, addresses = [*inputs, *outputs], input_addresses + written
@@ -190,7 +190,7 @@ def _kind(value: Any) -> type:
     return kind.__base__ or kind if kind.__name__ == "Parameter" and hasattr(value, "data_ptr") else kind
 
 
-def _compared(values: Sequence[Any], forms: Sequence[Form]) -> list[Any] | None:
+def _addresses_of(values: Sequence[Any], forms: Sequence[Form]) -> list[Any] | None:
     """Return addresses and numbers of values if they have these forms, otherwise None."""
     numbers: list[Any] = []
     for value, (kind, shape, strides, dtype) in zip(values, forms, strict=True):

@@ -42,13 +42,13 @@ def loop() -> Any:
     of that launch, and the driver's status is returned.
     """
     with interrupts_deferred():
-        engine, address = _compiled()
+        engine, address = _compile()
     function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
     function.engine = engine  # type: ignore[attr-defined] # keeps the code alive
     return function
 
 
-def _compiled() -> tuple[Any, int]:
+def _compile() -> tuple[Any, int]:
     from llvmlite import binding
 
     with contextlib.suppress(RuntimeError):  # newer versions initialize themselves and raise

@@ -49,7 +49,7 @@ def _place(builder: Any, record: Any, field: int) -> Any:
     return cgutils.gep_inbounds(builder, record, 0, field)
 
 
-def _shared(module: Any, kernel: Any) -> Any:
+def _sharing_function(module: Any, kernel: Any) -> Any:
     """Return a function with the parameters of a kernel that lets all threads call it and waits for them."""
     # The count of parts precedes the arguments, so that threads of the pool need not know their number.
     frame = ir.LiteralStructType([_SIZE, *(arg.type for arg in kernel.args[1:])])
@@ -112,7 +112,7 @@ class _Lower(Lower):
         context, fndesc = self.context, self.fndesc
         module = context.create_module("wrapper")
         kind = context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
-        callee = _shared(module, ir.Function(module, kind, fndesc.llvm_func_name))
+        callee = _sharing_function(module, ir.Function(module, kind, fndesc.llvm_func_name))
         PyCallWrapper(context, module, callee, fndesc, self.env, self.call_helper, release_gil).build()
         self.library.add_ir_module(module)
 

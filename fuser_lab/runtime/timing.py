@@ -331,7 +331,7 @@ class _Measurement(Measurement):
         try:
             results = call()
         finally:
-            changed = [number for number, array in before.items() if _restored(self._inputs[number], array)]
+            changed = [number for number, array in before.items() if _restore(self._inputs[number], array)]
         if changed and not prepared.fusion.aliases:
             msg = f"it changes input {' and '.join(map(str, changed))}, which has been restored"
             raise InputError(msg)
@@ -469,7 +469,7 @@ def _spoiled(array: Any) -> Any:
     return spoiled
 
 
-def _restored(array: Any, before: Any) -> bool:
+def _restore(array: Any, before: Any) -> bool:
     """Whether an array was changed; it is restored."""
     flat = array.detach() if is_torch(array) else array
     now, then = flat, before

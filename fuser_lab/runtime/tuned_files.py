@@ -118,11 +118,11 @@ def _all_files() -> Iterator[tuple[Path, "KeptResult | str"]]:
         except UnreadableError as error:
             yield place, f"cannot be read ({error})"
         else:
-            yield place, _parsed(content)
+            yield place, _parse(content)
 
 
 @functools.lru_cache(maxsize=4096)
-def _parsed(content: bytes) -> "KeptResult | str":
+def _parse(content: bytes) -> "KeptResult | str":
     """Return the result that a file's content is, or why it is none."""
     try:
         record = parsed(content)

@@ -143,17 +143,17 @@ def _rewriting(plan: Any, view: ViewModel, edge: EdgeView) -> list[Answer]:
         return []
     is_checked = not is_large(view)
     again = {"type": "recompute", "label": f"Recompute {edge.tensor} in S{reader}", "id": edge.id, "title": _AGAIN}
-    edits: list[Answer] = [again | (_refused(plan.recompute, edge.tensor, segments=reader) if is_checked else {})]
+    edits: list[Answer] = [again | (_refusal(plan.recompute, edge.tensor, segments=reader) if is_checked else {})]
     tensor = plan.fusion.tensors.get(edge.tensor)
     for dtype, parts in NARROW.items() if tensor is not None and tensor.dtype is DataType.Float else ():
         title = f"Values change: each element is rounded by at most 1/{parts} of itself; the edit reports the effect"
         less = {"type": "narrow", "label": f"Pass {edge.tensor} as {dtype}", "id": edge.id, "dtype": dtype}
-        refused = _refused(plan.narrow, edge.tensor, DataType[dtype]) if is_checked else {}
+        refused = _refusal(plan.narrow, edge.tensor, DataType[dtype]) if is_checked else {}
         edits.append(less | {"title": title} | refused)
     return edits
 
 
-def _refused(edit: Callable[..., Any], *arguments: Any, **more: Any) -> Answer:
+def _refusal(edit: Callable[..., Any], *arguments: Any, **more: Any) -> Answer:
     """Return why an edit is refused, as a part of its action, or nothing if it is legal."""
     try:
         edit(*arguments, **more)
@@ -285,7 +285,7 @@ def _annotating(plan: Any, view: ViewModel, edge: EdgeView) -> list[Answer]:
         actions.append((insert | {"label": f"Insert segment_set: {edge.tensor}, all readers", "all": True}, None))
     if not hasattr(plan, "definition"):
         return [action for action, _ in actions]
-    return [action | _refused(with_segment_set, plan.definition, edge.tensor, readers) for action, readers in actions]
+    return [action | _refusal(with_segment_set, plan.definition, edge.tensor, readers) for action, readers in actions]
 
 
 def _layout(plan: Any, tensor: str) -> list[list[str]]:
@@ -333,7 +333,7 @@ def _node(plan: EditablePlan, view: ViewModel, node: NodeView, *, editable: bool
         "moves": [row for row, _ in moves],
         "verdicts": _verdicts(segment.verdicts) if segment else [],
         "segment": node.segment,
-        "sentence": "" if segment is None else _taken(segment),
+        "sentence": "" if segment is None else _scheduler_text(segment),
     }
 
 
@@ -401,11 +401,11 @@ def _segment(view: ViewModel, segment: SegmentView) -> Answer:
         "actions": [],
         "verdicts": _verdicts(segment.verdicts),
         "segment": segment.index,
-        "sentence": _taken(segment) if segment.ok else segment_text(segment),
+        "sentence": _scheduler_text(segment) if segment.ok else segment_text(segment),
     }
 
 
-def _taken(segment: SegmentView) -> str:
+def _scheduler_text(segment: SegmentView) -> str:
     """Return which scheduler accepted a segment, and those that refused before it."""
     if not segment.ok:
         return f"No scheduler accepts segment {segment.index}."

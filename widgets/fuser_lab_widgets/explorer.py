@@ -676,7 +676,7 @@ class Explorer(anywidget.AnyWidget):
     def _edit(self, selected: str, kind: str, *arguments: Any) -> None:
         """Make an edit of the partition, and say what it changed, and why it changed more than it names."""
         old, plan = self._current().header, self._session.plan
-        done = _done(kind, arguments)
+        done = _edit_text(kind, arguments)
         because = previews.because(plan, kind, arguments)
 
         def make() -> None:
@@ -1367,7 +1367,7 @@ def _are_same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
     return all(value is other for value, other in zip(a, b, strict=True))
 
 
-def _done(kind: str, arguments: Sequence[Any]) -> str:
+def _edit_text(kind: str, arguments: Sequence[Any]) -> str:
     """Return the text of an edit that was made."""
     match kind:
         case "cut":

@@ -65,7 +65,7 @@ def page_form(kernel: KernelSteps) -> dict[str, Any]:
 
 
 def _step(kernel: KernelSteps, step: KernelStep) -> dict[str, Any]:
-    said = [f"{'writes' if touch.write else 'reads'} {touch.buffer}{_named(touch.elements)}" for touch in step.touches]
+    said = [f"{'writes' if t.write else 'reads'} {t.buffer}{_in_brackets(t.elements)}" for t in step.touches]
     text = ", ".join(said) or {"reduce": "the threads combine their values", "barrier": "the threads wait"}[step.kind]
     rounds = ", ".join(f"{name} = {value}" for name, value in step.loops if isinstance(value, int))
     return {
@@ -74,11 +74,11 @@ def _step(kernel: KernelSteps, step: KernelStep) -> dict[str, Any]:
         "rounds": rounds,
         "axes": step.axes,
         "threads": step.threads,
-        "touches": [[touch.buffer, touch.write, touch.threads, touch.elements] for touch in step.touches],
+        "touches": [[t.buffer, t.write, t.threads, t.elements] for t in step.touches],
     }
 
 
-def _named(elements: Sequence[int]) -> str:
+def _in_brackets(elements: Sequence[int]) -> str:
     """Return elements in brackets: all of them if there are few, otherwise their number."""
     distinct = sorted(set(elements))
     if len(distinct) > 1 and distinct == list(range(distinct[0], distinct[-1] + 1)):

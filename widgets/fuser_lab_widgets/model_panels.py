@@ -51,7 +51,7 @@ def side(shown: ModuleMap, box: ModuleBox, number: int) -> str:
     parts = [element("h4", title[box.kind]), element("p", f"{describe(box)}.", css="fx-note")]
     if box.kind == "module":
         parts += _regions(shown, box, number)
-        parts += _left(shown, box)
+        parts += _left_rows(shown, box)
     if box.kind == "region":
         parts.append(element("p", _button(f"Open region {box.name}", _open(number, int(box.name)), css="fx-button")))
     if len(box.calls) <= _MOST_ROWS:
@@ -111,7 +111,7 @@ def _regions(shown: ModuleMap, box: ModuleBox, number: int) -> list[Element]:
     return [_table(("region", "ops here", "what"), rows, sends=sends, caption="Regions: a click opens one below")]
 
 
-def _left(shown: ModuleMap, box: ModuleBox) -> list[Element]:
+def _left_rows(shown: ModuleMap, box: ModuleBox) -> list[Element]:
     counts: Counter[tuple[str, str]] = Counter()
     for n in box.calls:
         part = shown.parts[n]

@@ -111,11 +111,11 @@ def changed(transforms: Sequence[Transform], step: int, number: int | None, name
     if name not in dict(transform.args):
         msg = f"Step {step + 1} of the schedule, {transform}, has no {name}."
         raise InputError(msg)
-    args = tuple((key, _replaced(value, number) if key == name else value) for key, value in transform.args)
+    args = tuple((key, _with_number(value, number) if key == name else value) for key, value in transform.args)
     return [*transforms[:step], replace(transform, args=args), *transforms[step + 1 :]]
 
 
-def _replaced(value: object, number: int) -> Any:
+def _with_number(value: object, number: int) -> Any:
     """Return a number in the place of another; of a pair of threads, the first."""
     return (number, *value[1:]) if isinstance(value, tuple) else number
 

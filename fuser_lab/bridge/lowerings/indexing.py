@@ -61,7 +61,7 @@ def _index_put(to: Emitter, x: Any, indices: Any, values: Any, accumulate: bool 
     count = prod(shape)
     # The position of each element, read with the same indices: the positions to write to.
     places = to.reshaped(to.places(count), shape)
-    positions = _read(to, places, indices)
+    positions = _elements_at(to, places, indices)
     target = to.shape(positions)
     written = to.expanded(to.cast(values, to.dtype), target)
     at = to.reshaped(positions, [prod(target)])
@@ -234,10 +234,10 @@ def _scatter(to: Emitter, x: Any, dim: int, index: Any, source: Any) -> Any:
              "aten.index.Tensor(b, [None, i, i])"],
 )  # fmt: skip
 def _index(to: Emitter, x: Any, indices: Any) -> Any:
-    return _read(to, x, indices)
+    return _elements_at(to, x, indices)
 
 
-def _read(to: Emitter, x: Any, indices: Any) -> Any:
+def _elements_at(to: Emitter, x: Any, indices: Any) -> Any:
     """Return ``x[indices]``; None stands for a whole axis."""
     shape = to.shape(x)
     places = [place for place, index in enumerate(indices) if index is not None]

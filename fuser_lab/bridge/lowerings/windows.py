@@ -63,7 +63,7 @@ def _pairs(to: Emitter, n: int, k: int, scale: int, step: int, start: int) -> An
     return to.expanded(to.ops.add(rows, to.ops.broadcast(to.places(k, 0, step), [True, False])), (n, k))
 
 
-def _read(
+def _window_elements(
     to: Emitter, x: Any, sizes: Sequence[int], positions: Sequence[Any], valid: Sequence[Any],
 ) -> tuple[Any, Any, Any]:
     """Return elements of windows ``[..., windows, window]``, with their flat positions and whether they exist.
@@ -99,7 +99,7 @@ def _windows(to: Emitter, x: Any, pool: _Pool) -> tuple[Any, Any, Any]:
         to.ops.logical_and(to.ops.ge(position, 0), to.ops.lt(position, size))
         for position, size in zip(positions, pool.sizes, strict=True)
     ]
-    return _read(to, x, pool.sizes, positions, valid)
+    return _window_elements(to, x, pool.sizes, positions, valid)
 
 
 def _combined(
@@ -235,7 +235,7 @@ def _avg_pool_backward(
         inside = ops.logical_and(ops.ge(begin, 0), ops.lt(window, windows))
         positions.append(window)
         valid.append(ops.logical_and(inside, ops.eq(ops.mul(window, step), begin)))
-    elements, _places, there = _read(to, each, pool.results, positions, valid)
+    elements, _places, there = _window_elements(to, each, pool.results, positions, valid)
     return to.reshaped(ops.sum(ops.where(there, elements, 0.0), [elements.ndim - 1]), shape)
 
 

@@ -134,7 +134,7 @@ def _candidates(script: Script) -> list[Candidate]:
     tree = script.tree
     every = tuple(ast.walk(tree))
     calls = _names_of(every)
-    made = _made(every, calls)
+    made = _definition_variables(every, calls)
     blocks = [
         _block(node, calls, made, around)
         for node, around in _statements(tree, ())
@@ -161,7 +161,7 @@ def _names_of(every: Sequence[ast.AST]) -> frozenset[str]:
     return frozenset({"FusionDefinition"} | {a.asname for a in imported if a.name == "FusionDefinition" and a.asname})
 
 
-def _made(every: Sequence[ast.AST], calls: frozenset[str]) -> frozenset[str]:
+def _definition_variables(every: Sequence[ast.AST], calls: frozenset[str]) -> frozenset[str]:
     """Return the variables to which a script assigns a call of FusionDefinition."""
     variables: set[str] = set()
     for node in every:

@@ -195,7 +195,7 @@ def profile(
     abstract = inputs is None or any(isinstance(value, TensorSpec) for value in inputs) or not has_arrays(inputs)
     if inputs is None or abstract:
         _check(plan, inputs)
-        profiled = _compiled(plan)
+        profiled = _estimate(plan)
     elif has_own_memory(device_of([describe(value) for value in inputs])):
         profiled = _on_gpu(plan, inputs, seconds)
     else:
@@ -219,7 +219,7 @@ def _check(plan: Plan, inputs: Sequence[Any] | None) -> None:
             raise InputError(msg)
 
 
-def _compiled(plan: Plan, why: str = "", measured: dict[int, float] | None = None, device: str = "") -> PlanProfile:
+def _estimate(plan: Plan, why: str = "", measured: dict[int, float] | None = None, device: str = "") -> PlanProfile:
     target = plan.oracle.device
     model = CostModel.of(target)
     rows = []
@@ -267,9 +267,9 @@ def _on_gpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
     device = times.rows[-1].device
     try:
         kernels = ncu.measured(_script(plan))
-        return counted_profile(_compiled(plan, measured=took, device=device), kernels)
+        return counted_profile(_estimate(plan, measured=took, device=device), kernels)
     except UnsupportedError as error:
-        return _compiled(plan, str(error), took, device)
+        return _estimate(plan, str(error), took, device)
 
 
 def _script(plan: Plan) -> str:
@@ -293,11 +293,11 @@ def counted_profile(compiled: PlanProfile, kernels: Sequence[KernelCounters]) ->
         msg = f"profile: ncu saw {len(ours)} launches of the plan's {expected} kernels."
         raise UnsupportedError(msg)
     left = iter(ours)
-    rows = tuple(_counted(row, [next(left) for _ in row.kernels]) for row in compiled.rows)
+    rows = tuple(_with_counters(row, [next(left) for _ in row.kernels]) for row in compiled.rows)
     return replace(compiled, rows=rows, why_no_counters="")
 
 
-def _counted(row: ProfiledSegment, kernels: Sequence[KernelCounters]) -> ProfiledSegment:
+def _with_counters(row: ProfiledSegment, kernels: Sequence[KernelCounters]) -> ProfiledSegment:
     if not kernels:
         return row
     longest = max(kernels, key=lambda kernel: kernel.seconds)
@@ -318,7 +318,7 @@ def _counted(row: ProfiledSegment, kernels: Sequence[KernelCounters]) -> Profile
 def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
     times = time(plan, inputs, seconds=seconds, progress=False)
     took = {row.segment: row.median for row in times.rows if row.segment is not None and row.samples}
-    missed, why = _missed(plan, inputs)
+    missed, why = _cache_misses(plan, inputs)
     rows = []
     for segment, load in zip(plan.segments, loads(plan), strict=True):
         model = machine_model(CPU.name, max(load.bytes, 1))
@@ -339,7 +339,7 @@ def _on_cpu(plan: Plan, inputs: Sequence[Any], seconds: float) -> PlanProfile:
     return PlanProfile(plan=plan.name, device=device, rows=tuple(rows), why_no_counters=why, target=CPU.name)
 
 
-def _missed(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
+def _cache_misses(plan: Plan, inputs: Sequence[Any]) -> tuple[dict[int, float], str]:
     """Return the bytes of cache misses per segment, from hardware counters, or why there are none."""
     bound = plan.prepared(CPU.name).bind(list(inputs))
     bytes_of: dict[int, float] = {}

@@ -133,7 +133,7 @@ def frontier(
     if missing is not None:
         msg = f"frontier: against has no number for {brief(missing)!r}; it has {', '.join(map(repr, costs))}."
         raise InputError(msg)
-    placed = [_placed(row, rows, costs) for row in rows]
+    placed = [_frontier_row(row, rows, costs) for row in rows]
     return Frontier(rows=tuple(sorted(placed, key=lambda row: (row.cost, row.seconds))), unit=unit)
 
 
@@ -143,7 +143,7 @@ def peak_memory(plan: Plan) -> int:
     return max((step.total for step in memory_steps(plan)), default=0)
 
 
-def _placed(row: TimingRow, rows: Sequence[TimingRow], costs: Mapping[str, Any]) -> FrontierRow:
+def _frontier_row(row: TimingRow, rows: Sequence[TimingRow], costs: Mapping[str, Any]) -> FrontierRow:
     beaten, ties = "", []
     for other in rows:
         if other is row:

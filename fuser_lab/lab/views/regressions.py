@@ -136,7 +136,7 @@ def regressions(
         msg = f"regressions: {first or 'no commit'} and {last or 'no commit'} cannot be compared: {why}."
         raise InputError(msg)
     folder = ledger or (str(data.folder) if isinstance(data, Ledger) else "LEDGER")
-    compared = [(key, compared_rows(_timed(old[key]), _timed(new[key]))) for key in shared]
+    compared = [(key, compared_rows(_timing_row(old[key]), _timing_row(new[key]))) for key in shared]
     slower = [_regression(key, pair, old[key], folder) for key, pair in compared if pair.verdict == "slower"]
     return Regressions(
         before=first, after=last, compared=len(compared), ties=sum(comparison.tie for _, comparison in compared),
@@ -164,7 +164,7 @@ def _key(row: Row) -> tuple[str, str, int | None, str]:
     return _text(row, "fusion_hash"), _text(row, "plan"), segment, _text(row, "device")
 
 
-def _timed(row: Row) -> TimingRow:
+def _timing_row(row: Row) -> TimingRow:
     seconds = samples_of(row)
     segment = None if is_missing(row.get("segment")) else int(number(row["segment"]))
     return TimingRow(

@@ -62,10 +62,10 @@ def _of_classes(
     # A lookup outside its axis gives 0 in kernels, which would be a valid loss.
     count = rec.value(scores.extents[dim], "cross_entropy", "arg")
     inside = record(rec, "logical_and", record(rec, "ge", places, 0), record(rec, "lt", places, count))
-    scores_of_labels = record(rec, "where", inside, _picked(rec, scores, places, dim), math.nan)
+    scores_of_labels = record(rec, "where", inside, _element_of_label(rec, scores, places, dim), math.nan)
     share = cast(rec, counted, scores.dtype)
     if classes is not None:
-        share = record(rec, "mul", share, _picked(rec, along(rec, classes, dim, scores.ndim), places, dim))
+        share = record(rec, "mul", share, _element_of_label(rec, along(rec, classes, dim, scores.ndim), places, dim))
     loss = record(rec, "where", counted, record(rec, "neg", record(rec, "mul", scores_of_labels, share)), 0.0)
     if smoothing:
         weighted = scores if classes is None else record(rec, "mul", scores, along(rec, classes, dim, scores.ndim))
@@ -108,7 +108,7 @@ def _of_shares(
     return total if how == "sum" else record(rec, "truediv", total, count_of(rec, loss.extents))
 
 
-def _picked(rec: Recorder, values: TensorView, places: TensorView, dim: int) -> TensorView:
+def _element_of_label(rec: Recorder, values: TensorView, places: TensorView, dim: int) -> TensorView:
     """Return the element of each row at a class index."""
     at = [place == dim for place in range(values.ndim)]
     index = record(rec, "broadcast", places, at)
