@@ -100,6 +100,7 @@ def storage_name(buffer: Buffer) -> str:
 
 
 Place = tuple[int, int]
+_Line = tuple[str, str | None, Place | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +136,8 @@ class Emitter:
         self._phase = self._next = 0  # position of the statement that is printed next
         self._depth = 0
 
+        self._functions: list[_Line] = []  # that the kernel calls
+
     def source(self) -> Source:
         """Return the file; raise CodegenError if the kernel is lowered for another form of loops, or is wrong."""
         lowered = self._kernel.target
@@ -146,7 +149,7 @@ class Emitter:
             self._line("")
             self._line("")
             self._function(number, phase)
-        body = list(zip(self._lines, self._origins, self._places, strict=True))
+        body = [*zip(self._lines, self._origins, self._places, strict=True), *self._functions]
         self._lines, self._origins, self._places = [], [], []
         self._header("\n".join(line for line, _, _ in body))
         lines = [*zip(self._lines, self._origins, self._places, strict=True), *body]
@@ -183,6 +186,16 @@ class Emitter:
         self._depth += 1
         yield
         self._depth -= 1
+
+    @contextmanager
+    def _apart(self) -> "Iterator[list[_Line]]":
+        """Yield a list of the lines that are printed in the block, without the indentation around it."""
+        around = self._lines, self._origins, self._places, self._depth
+        self._lines, self._origins, self._places, self._depth = [], [], [], 0
+        lines: list[_Line] = []
+        yield lines
+        lines += zip(self._lines, self._origins, self._places, strict=True)
+        self._lines, self._origins, self._places, self._depth = around
 
     # Statements
 
