@@ -107,13 +107,15 @@ _Line = tuple[str, str | None, Place | None]
 class Source:
     """A generated file and, per line, the expression that it computes and the statement that it prints.
 
-    A statement is given by the number of its phase and its position there in the order of `walk`; ``compiler`` is the
-    compiler that the file is for, if the target has several.
+    A statement is given by the number of its phase and its position there in the order of `walk`. ``repeats`` maps
+    statements that are not printed to those that are printed and have the same code. ``compiler`` is the compiler that
+    the file is for, if the target has several.
     """
 
     text: str
     origins: tuple[str | None, ...]
     statements: tuple[Place | None, ...]
+    repeats: Mapping[Place, Place]
     compiler: str
 
 
@@ -137,6 +139,7 @@ class Emitter:
         self._depth = 0
 
         self._functions: list[_Line] = []  # that the kernel calls
+        self._repeats: dict[Place, Place] = {}
 
     def source(self) -> Source:
         """Return the file; raise CodegenError if the kernel is lowered for another form of loops, or is wrong."""
@@ -157,6 +160,7 @@ class Emitter:
             text="\n".join(line for line, _, _ in lines) + "\n",
             origins=tuple(origin for _, origin, _ in lines),
             statements=tuple(place for _, _, place in lines),
+            repeats=self._repeats,
             compiler=self.compiler,
         )
 

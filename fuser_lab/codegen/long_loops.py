@@ -14,9 +14,11 @@
 The body is cut into parts where few values cross. For each block of iterations, the parts run one after another, and
 values that cross a cut are kept in scratch arrays, which fit in the L1 cache. Indices and loads of inputs are repeated
 instead of kept. Each iteration executes the same statements in the same order as before, and loop-carried values, such
-as a running sum, stay in one part. If there are many parts, each is a function that the kernel calls
-(``called``), because the time that Numba and LLVM take for a function is quadratic in its number of loops. Parts with the
-same code are one function, so a chain that repeats itself is compiled about once.
+as a running sum, stay in one part.
+
+If there are many parts, each is a function that the kernel calls (``Loop.called``), because Numba and LLVM take time
+that is quadratic in the number of loops of a function. Parts with the same code, except for names, are one function, so
+the operations that a chain repeats are compiled a few times in total.
 """
 
 import itertools
@@ -48,8 +50,8 @@ from fuser_lab.ir.transform import ParallelType
 
 LONG = 1000  # instructions of a body up to which it is not split
 PART = 400  # maximum average number of instructions per part
-# Parts of a loop up to which they stay in the kernel's function. From 4 on, functions take less time to compile; with 22,
-# a third of it (python -m tests.benchmarks.chains), and without them the source is easier to read.
+# Number of parts up to which they stay in the kernel's function, where they are easier to read. With 7 parts, functions
+# save a tenth of the processor time of compiling; with 22, two thirds (python -m tests.benchmarks.chains).
 MANY = 8
 ROUNDS = 256  # iterations per block, so that a 4-byte value takes 1 KiB
 
@@ -445,13 +447,12 @@ class _Divider:
         return buffer
 
     def _fresh(self, base: str) -> str:
-        for number in itertools.count(self._numbers.get(base, 0)):
-            name = f"{base}_{number}" if number else base
-            if name not in self._names:
-                self._names.add(name)
-                self._numbers[base] = number + 1
-                return name
-        raise AssertionError
+        number = self._numbers.get(base, 0)
+        while (name := f"{base}_{number}" if number else base) in self._names:
+            number += 1
+        self._numbers[base] = number + 1
+        self._names.add(name)
+        return name
 
 
 def _names(statement: Statement) -> Iterator[str]:

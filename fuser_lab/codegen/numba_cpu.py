@@ -13,6 +13,7 @@ from fuser_lab.codegen.emitter import (
     TRUNCATIONS,
     TYPE_NAMES,
     Emitter,
+    Place,
     storage_name,
     used_names,
 )
@@ -98,7 +99,8 @@ class CpuEmitter(Emitter):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self._counters: set[str] = set()
-        self._called: dict[tuple[str, str], str] = {}  # the names of functions by their signatures and code
+        # By signature and code: the name of a function, and its first statement.
+        self._called: dict[tuple[str, str], tuple[str, Place]] = {}
         self._unsigned: frozenset[str] = frozenset()  # values that are positive, 0.0 or NaN
         self._on_stack = 0  # bytes
         self._calls = any(are_called(phase.body) for phase in kernel.phases)
@@ -167,6 +169,7 @@ class CpuEmitter(Emitter):
 
     def _call_of(self, loop: Loop) -> None:
         """Print the call of a loop's function, and keep the function unless one has the same code but for names."""
+        first = self._next
         with self._apart() as body, self._indented():
             self.serial_loop(loop)
         names, types = _names_of(loop)
@@ -178,14 +181,16 @@ class CpuEmitter(Emitter):
         parameters = [name for name in order if name in types]
         signature = f"void({', '.join(types[name] for name in parameters)})"
         given = ", ".join(parameters)
-        name = self._called.get((signature, code))
-        if name is None:
-            name = self._called[signature, code] = f"{self._kernel.name}_part{len(self._called)}"
+        new = f"{self._kernel.name}_part{len(self._called)}", (self._phase, first)
+        name, (phase, start) = self._called.setdefault((signature, code), new)
+        if name == new[0]:
             with self._apart() as head:
-                options = ", ".join(_OPTIONS)
-                for text in ("", "", "@called(", f'    "{signature}",', f"    {options},", ")", f"def {name}({given}):"):
+                options = f"    {', '.join(_OPTIONS)},"
+                for text in ("", "", "@called(", f'    "{signature}",', options, ")", f"def {name}({given}):"):
                     self._line(text)
             self._functions += (*head, *body)
+        else:
+            self._repeats.update(((self._phase, n), (phase, start + n - first)) for n in range(first, self._next))
         self._line(f"{name}({given})", loop.origin)
 
     def selected(self, args: tuple[Term, ...]) -> str:
@@ -323,7 +328,7 @@ class CpuEmitter(Emitter):
         return super().function(term)
 
 
-def _names_of(loop: Loop) -> tuple[frozenset[str], dict[str, str]]:
+def _names_of(loop: Loop) -> tuple[set[str], dict[str, str]]:
     """Return the names in a loop, and the types of those that it takes from outside of it."""
     inside = list(walk((loop,)))
     terms = [term for statement in inside for root in terms_of(statement) for term in root.walk()]

@@ -8,10 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from numba.core import types, typing
-from numba.core.imputils import lower_constant
+import numba.extending
+from numba.core import imputils, types, typing
 from numba.core.registry import cpu_target
-from numba.extending import models, register_model, typeof_impl
+
+# Their names are not exported for type checkers.
+_extending: Any = numba.extending
+_imputils: Any = imputils
+_types: Any = types
+_typing: Any = typing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -36,12 +41,12 @@ def called_by(function: Callable[..., None]) -> Iterator[CalledLoop]:
             yield value
 
 
-class _Type(types.Callable, types.Opaque):  # type: ignore[misc]
+class _Type(_types.Callable, _types.Opaque):  # type: ignore[misc]
     """Numba's type of a marked function."""
 
     def __init__(self, loop: CalledLoop, arguments: tuple[Any, ...]) -> None:
         self.loop = loop
-        self.call = typing.signature(types.none, *arguments)
+        self.call = _typing.signature(_types.none, *arguments)
         super().__init__(f"called_loop({loop.function.__name__}, {id(loop)})")
 
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
@@ -57,19 +62,20 @@ class _Type(types.Callable, types.Opaque):  # type: ignore[misc]
         return self.loop
 
 
-register_model(_Type)(models.OpaqueModel)
-
 _TYPES: dict[CalledLoop, _Type] = {}  # of the functions that the kernel that is being compiled calls
 
 
-@typeof_impl.register(CalledLoop)
 def _type_of(loop: CalledLoop, context: Any) -> Any:
     return _TYPES[loop]
 
 
-@lower_constant(_Type)
 def _constant(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return context.get_dummy_value()
+
+
+_extending.register_model(_Type)(_extending.models.OpaqueModel)
+_extending.typeof_impl.register(CalledLoop)(_type_of)
+_imputils.lower_constant(_Type)(_constant)
 
 
 @contextmanager

@@ -112,15 +112,10 @@ class _CalledLibrary(KernelLibrary):
     """A library of a function that LLVM compiles as a part of its caller's module."""
 
     def _optimize_final_module(self) -> None:
-        """Do nothing: the caller's library does."""
-
-    def _get_module_for_linking(self) -> Any:
-        """Return the module, all of whose functions the caller's module takes, also those that only names refer to."""
-        self._ensure_finalized()
+        """Leave this to the caller's library, whose module takes all functions, also those that attributes name."""
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == llvm.Linkage.external:
                 function.linkage = "weak_odr"
-        return self._final_module
 
 
 def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
