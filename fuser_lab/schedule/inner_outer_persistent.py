@@ -211,7 +211,7 @@ def _widened(facts: CandidateFacts, row: ReductionPattern) -> Refusal | None:
     """Return where a row's result is broadcast to other axes, or a column's result to rows again, or None."""
     exact, after = facts.exact, facts.flow.after
     columns = sum(1 << i for i, p in enumerate(facts.patterns) if not p.inner)
-    for name, new in facts.flow.broadcasts_after():
+    for name, new in facts.flow.broadcasts_after:
         for number in new:
             for target, user in exact.concretized.get(number, {}).items():
                 extent = exact.extent[target]

@@ -91,7 +91,7 @@ def broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
     exact = facts.exact
     reduced = facts.patterns[0].reduced
     meets = exact.concretized
-    for name, new in facts.flow.broadcasts_after():
+    for name, new in facts.flow.broadcasts_after:
         for number in new:
             for target, user in meets.get(number, {}).items():
                 if target not in reduced:

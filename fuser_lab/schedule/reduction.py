@@ -65,7 +65,7 @@ def _kept(facts: CandidateFacts) -> Refusal | None:
 
 def _widened_again(facts: CandidateFacts) -> Refusal | None:
     meets = facts.exact.concretized
-    for name, new in facts.flow.broadcasts_after():
+    for name, new in facts.flow.broadcasts_after:
         for number in new:
             for target, user in meets.get(number, {}).items():
                 extent = facts.exact.extent[target]
