@@ -1,5 +1,7 @@
 """The bytes that persistent schedulers keep per row: what is alive at once, in which dtype, and what is recomputed."""
 
+from dataclasses import replace
+
 import pytest
 from unit.schedule.asking import ask, fusion_of, tensor
 
@@ -122,6 +124,13 @@ def test_without_clusters_a_block_keeps_rows_in_shared_memory(body, longest, ste
     assert fits.accepted
     assert dict(fits.reason.params)["where"] == "shared memory"
     assert refusal.code == "buffer_too_large"
+
+
+def test_no_row_takes_more_than_half_of_a_small_device():
+    small = replace(H200, sms=20)
+    longest = small.persistent_bytes * 10 // 4
+    assert said(one_norm, longest, small).accepted
+    assert said(one_norm, longest + 1, small).code == "buffer_too_large"
 
 
 def test_without_clusters_short_rows_are_kept_in_registers():
