@@ -2,6 +2,7 @@
 
 from fuser_lab.dtypes import DataType
 from tests.nvfuser_assertions.assertion import Assertions
+from tests.nvfuser_assertions.normalization import layer_norm_backward, rms_norm_backward
 
 FILE = Assertions("tests/cpp/test_combined_inner_outer_reduction.cpp")
 
@@ -22,20 +23,6 @@ def rows(ops, arg):
     return ops.broadcast(ops.sum(arg, [1]), [False, True])
 
 
-def gradient_of_input(ops, grad, x_hat, inverse, weight, features):
-    """Return what layer_norm_backward and rms_norm_backward return first (csrc/ops/normalization.cpp:398-424, 451-477)."""
-    scaled = ops.mul(grad, ops.broadcast(weight, [True, False]))
-    total, product = rows(ops, scaled), rows(ops, ops.mul(scaled, x_hat))
-    inner = ops.sub(ops.sub(ops.mul(float(features), scaled), total), ops.mul(x_hat, product))
-    return ops.mul(ops.mul(1 / features, inverse), inner)
-
-
-def layer_norm_backward(ops, grad, x, mean, inverse, weight, features):
-    x_hat = ops.mul(ops.sub(x, mean), inverse)
-    first = gradient_of_input(ops, grad, x_hat, inverse, weight, features)
-    return first, ops.sum(ops.mul(grad, x_hat), [0]), ops.sum(grad, [0])
-
-
 def layer_norm_inputs(fd, batch):
     grad, x = tensor(fd, -1, -1), tensor(fd, -1, -1)
     mean, inverse = fd.define_tensor([batch, 1]), fd.define_tensor([batch, 1])
@@ -50,7 +37,7 @@ def shapes(batch, features):
 @FILE.asserts(303, least=2, inputs=shapes(8192, 2048), values=(False,))
 def shared_consumer(fd, ops, inner_and_outer):
     grad, x, mean, inverse, weight, _ = layer_norm_inputs(fd, 8192)
-    first, of_weight, of_bias = layer_norm_backward(ops, grad, x, mean, inverse, weight, 2048)
+    first, of_weight, of_bias = layer_norm_backward(ops, grad, x, mean, inverse, weight, 2, 2048)
     if inner_and_outer:
         fd.add_output(ops.add(first, of_weight))
     else:
@@ -65,7 +52,7 @@ def shared_consumer(fd, ops, inner_and_outer):
 @FILE.asserts(473, least=2, inputs=shapes(64, 32), values=(3,))
 def shared_producer(fd, ops, case):
     grad, x, mean, inverse, weight, bias = layer_norm_inputs(fd, 64)
-    first, of_weight, of_bias = layer_norm_backward(ops, grad, x, mean, inverse, weight, 32)
+    first, of_weight, of_bias = layer_norm_backward(ops, grad, x, mean, inverse, weight, 2, 32)
     if case == 0:
         others = ops.add(first, x), ops.add(of_weight, x)
     elif case == 1:
@@ -148,16 +135,14 @@ def norm_inputs(fd, ops, contiguous, dtype, features):
 
 
 @for_sizes(1166)
-def rms_norm_backward(fd, ops, contiguous, dtype, features):
+def gradient_of_rms_norm(fd, ops, contiguous, dtype, features):
     grad, x, inverse, weight = norm_inputs(fd, ops, contiguous, dtype, features)
-    x_hat = ops.mul(x, inverse)
-    first = gradient_of_input(ops, grad, x_hat, inverse, weight, features)
-    fd.add_output(maybe_cast(ops, dtype, first))
-    fd.add_output(maybe_cast(ops, dtype, ops.sum(ops.mul(grad, x_hat), [0])))
+    for result in rms_norm_backward(ops, grad, x, inverse, weight, 2, features):
+        fd.add_output(maybe_cast(ops, dtype, result))
 
 
 @for_sizes(1223)
-def thunder_rms_norm_backward(fd, ops, contiguous, dtype, features):
+def gradient_of_thunder_rms_norm(fd, ops, contiguous, dtype, features):
     """Record thunder_rms_norm_backward (csrc/ops/normalization.cpp:498-535)."""
     grad, x, rms, weight = norm_inputs(fd, ops, contiguous, dtype, features)
     scaled = ops.mul(grad, ops.broadcast(weight, [True, False]))
