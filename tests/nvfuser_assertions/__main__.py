@@ -4,26 +4,35 @@ from tests.nvfuser_assertions.assertion import files
 
 
 def main() -> None:
-    """Print the numbers of each file, the assertions with another answer, and those that cannot be expressed."""
-    print(f"{'file':48} found expressible agree differ")
-    totals = [0, 0, 0, 0]
+    """Print the numbers of each file, the cases with another answer, and the assertions that cannot be expressed.
+
+    An assertion is a line of nvFuser; it agrees if all its cases do, which are the parameters of its test.
+    """
+    columns = ("found", "expressible", "agree", "differ", "cases")
+    print(f"{'file':56}", *columns)
+    totals = [0] * len(columns)
     differences, left = [], []
     for file in files():
         answers = [(case, *case.answer()) for case in file.cases]
-        apart = [answer for answer in answers if not answer[1]]
+        apart = [(case, got) for case, agrees, got in answers if not agrees]
+        expressible, differ = ({case.line for case, *_ in rows} for rows in (answers, apart))
         lines = sum(map(len, file.left.values()))
-        numbers = [len(answers) + lines, len(answers), len(answers) - len(apart), len(apart)]
-        totals = [a + b for a, b in zip(totals, numbers, strict=True)]
-        print(f"{file.file:48} {numbers[0]:5} {numbers[1]:11} {numbers[2]:5} {numbers[3]:6}")
+        counts = (len(expressible) + lines, len(expressible), len(expressible - differ), len(differ), len(answers))
+        totals = [a + b for a, b in zip(totals, counts, strict=True)]
+        print_row(file.file, counts, columns)
         differences += apart
         left += [(file.file, lines, reason) for reason, lines in file.left.items()]
-    print(f"{'all':48} {totals[0]:5} {totals[1]:11} {totals[2]:5} {totals[3]:6}")
+    print_row("all", totals, columns)
     print("\nDiffer:")
-    for case, _, got in differences:
+    for case, got in differences:
         print(f"{case.source} {case.name}: expected {case.expected}; got {got}. {case.differs or 'NOT EXPLAINED.'}")
     print("\nNot expressible:")
     for file, lines, reason in left:
         print(f"{file}:{', '.join(map(str, lines))}: {reason}")
+
+
+def print_row(name, counts, columns):
+    print(f"{name:56}", *(f"{count:{len(column)}}" for count, column in zip(counts, columns, strict=True)))
 
 
 if __name__ == "__main__":
