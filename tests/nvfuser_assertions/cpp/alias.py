@@ -16,6 +16,7 @@ FILE.known_answer(1213, "copy_input_into_input")
 FILE.known_answer(1270, "bookend_input_side")
 FILE.known_answer(1302, "bookend_output_side")
 FILE.known_answer(1530, "inplace_no_split")
+FILE.inexpressible("an intermediate tensor has an allocation domain without an op that makes it", 1634)
 
 
 def tensor(fd, *shape):
@@ -104,14 +105,12 @@ def reshape_in_place(fd, ops):
     fd.add_output(ops.set(ops.reshape(out, [2, 3, 4])), a)
 
 
-@FILE.asserts(1607, schedulers="expr_eval")
+@FILE.asserts(
+    1607, schedulers="expr_eval",
+    differs="In nvFuser a complete fusion is a segment (csrc/fusion_segmenter.cpp:303-343), also without expressions; "
+    "a plan here has a segment only for expressions",
+)
 def returned_inputs(fd, ops):
     a, b = fd.define_tensor([10, 10, 10]), fd.define_tensor([10, 10, 10])
     fd.add_output(a)
     fd.add_output(b)
-
-
-@FILE.asserts(1634, schedulers="pointwise expr_eval")
-def intermediate_tensor_with_layout(fd, ops):
-    a = ops.segment_set(ops.permute(tensor(fd, 15, 2), [1, 0]))
-    fd.add_output(ops.reshape(ops.stride_order(a, [1, 0]), [2, 3, 5]))

@@ -99,7 +99,7 @@ def reshaped(fd, ops):
 
 
 def for_sizes(line):
-    """Return a decorator that adds nvFuser's parameters: every fourth size here, both dtypes."""
+    """Return a decorator that adds every fourth size and both dtypes of nvFuser's parameters."""
 
     def add(define):
         for features in (*range(1024, 8192, 1024), 8192):

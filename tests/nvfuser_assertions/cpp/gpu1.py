@@ -40,13 +40,13 @@ def sum_of(fd, ops, axes):
 
 
 def for_dtypes(define):
-    """Return a function that is added for every dtype of nvFuser's, and for every fourth size."""
-    for dtype in NAMES:
+    """Add every dtype and every fourth size of nvFuser's parameters."""
+    for dtype, name in NAMES.items():
         for size in (1, 16, 256, 4096, 65536, 1048576):
-            FILE.asserts(5900, can="reduction", inputs=[([size], NAMES[dtype])], values=(dtype, 0, 1))(define)
+            FILE.asserts(5900, can="reduction", inputs=[([size], name)], values=(dtype, 0, 1))(define)
             for other, axis in ((160, 0), (320, 1)):
                 shape = [other, size] if axis else [size, other]
-                FILE.asserts(5974, can="reduction", inputs=[(shape, NAMES[dtype])], values=(dtype, axis, 2))(define)
+                FILE.asserts(5974, can="reduction", inputs=[(shape, name)], values=(dtype, axis, 2))(define)
     return define
 
 

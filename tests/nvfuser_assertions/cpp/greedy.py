@@ -85,7 +85,8 @@ def topk_and_pad(fd, ops, k):
 
 @FILE.asserts(550, schedulers="expr_eval greedy")
 def topk_of_router(fd, ops):
-    values, indices = ops.topk(tensor(fd, 2048, 128, dtype=DataType.BFloat16), constant(fd, 1), 1, largest=True, sorted=True)
+    scores = tensor(fd, 2048, 128, dtype=DataType.BFloat16)
+    values, indices = ops.topk(scores, constant(fd, 1), 1, largest=True, sorted=True)
     fd.add_output(ops.scatter(ops.full([2048, 128], 0, DataType.Int), indices, constant(fd, 1), 1))
     exp = ops.exp(ops.neg(ops.cast(values, DataType.Float)))
     fd.add_output(ops.set(ops.cast(ops.reciprocal(ops.add(1.0, exp)), DataType.BFloat16)))
