@@ -24,7 +24,7 @@ def report() -> Iterator[str]:
             reason = f"{case.differs}." if case.differs else "The reason is not known."
             yield f"- `{case.name}` ({case.source}): expected {case.expected}, got {got or 'no segment'}. {reason}"
     yield ""
-    yield "Assertions that the Python API cannot express:"
+    yield "Assertions that have no case:"
     yield ""
     for file in listed:
         yield from (f"- {file.file}: {', '.join(map(str, lines))}: {why}." for why, lines in file.left.items())

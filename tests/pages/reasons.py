@@ -389,6 +389,18 @@ EXAMPLES: dict[ReasonCode, Example] = {
         source=_product("fd.add_output(ops.neg(p))", right="8"), options=FUSED,
         remedy="give the vector a second axis: `broadcast(v, [False, True])`.",
     ),
+    R.MATMUL_BATCH: Example(
+        source=_product("fd.add_output(ops.neg(p))", right="3, 8, 32"), options=FUSED,
+        remedy="give the first operand the batch axes as well: `broadcast(x, [True, False, False])`.",
+    ),
+    R.MATMUL_ONE_INPUT: Example(
+        source="x = tensor(16, 16, dtype=DataType.Half)\nfd.add_output(ops.neg(ops.matmul(x, x)))", options=FUSED,
+        remedy="nothing: the library computes such a product.",
+    ),
+    R.MATMUL_LAYOUT: Example(
+        source=_product("fd.add_output(ops.neg(p), stride_order=[0, 1])"), options=FUSED,
+        remedy="leave out the stride order of the output.",
+    ),
     R.MATMUL_DTYPE: Example(
         source=_product("fd.add_output(ops.neg(p))", dtype="Float"), options=FUSED,
         remedy="multiply half or bfloat16 operands; sums are accumulated in float32 anyway.",

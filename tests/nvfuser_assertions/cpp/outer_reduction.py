@@ -1,5 +1,7 @@
 """Of tests/cpp/test_outer_reduction.cpp."""
 
+from math import ceil
+
 from fuser_lab.dtypes import DataType
 from fuser_lab.plan.planning import device_of
 from tests.nvfuser_assertions.assertion import Assertions
@@ -14,10 +16,10 @@ DEVICES = ("A100", "H200", "B200")
 
 def stays_persistent(size, dtype, widest, target):
     """Return shouldBePersistent of a forward norm (test_outer_reduction.cpp:1322-1352)."""
-    rows, bytes_ = 256 * size * size, 2 if dtype is DataType.Half else 4
-    across = device_of(target).sms // 2
-    factor = -(-(-(-rows // 32)) // across)
-    return factor * (16 // widest) * bytes_ // 4 <= 255 - (factor + 35)
+    steps = ceil(256 * size * size / 32)
+    factor = ceil(steps / (device_of(target).sms // 2))
+    registers = factor * (16 // widest) * (2 if dtype is DataType.Half else 4) // 4
+    return registers <= 255 - (factor + 35)
 
 
 def for_sizes(segmented, whole, weights):
