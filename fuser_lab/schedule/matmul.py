@@ -103,8 +103,8 @@ def _ends(facts: CandidateFacts, product: Link) -> Refusal | None:
     for output in facts.candidate.outputs:
         order = [axis for axis in output.domain.allocation_order if not output.domain.axes[axis].is_broadcast]
         if order != sorted(order):
-            why = reason(ReasonCode.MATMUL_LAYOUT, output=output.name, order=output.domain.allocation_order)
-            return why, (output.name,)
+            order_text = ", ".join(map(str, output.domain.allocation_order))
+            return reason(ReasonCode.MATMUL_LAYOUT, output=output.name, order=f"({order_text})"), (output.name,)
     return None
 
 
