@@ -453,7 +453,7 @@ class CandidateFacts:
         nvFuser: csrc/scheduler/tools/domain_map.cpp:645-698 (groupInputsOutputsByInnerDim), csrc/scheduler/utils.cpp:
         1838-1885 (getInputsOutputsWithInnerDim).
         """
-        near, lookups = self.neighbourhoods, self._lookups
+        near, lookups = self.neighbourhoods, self.lookups
         inner: list[tuple[TensorView, int]] = []
         for tensor in (*self.outputs, *self.inputs):
             if tensor.name not in self.exact.classes:  # an input that no expression reads
@@ -471,7 +471,7 @@ class CandidateFacts:
         return tuple(sorted(map(tuple, found.values()), key=lambda group: -len(group)))
 
     @cached_property
-    def _lookups(self) -> frozenset[str]:
+    def lookups(self) -> frozenset[str]:
         """Names of the inputs that are read at data-dependent positions only (nvFuser: isAndOnlyIsGatherLookupTv)."""
         if self.indexing is None:
             return frozenset()

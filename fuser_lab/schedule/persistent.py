@@ -1,12 +1,15 @@
 """Rules shared by the schedulers that keep values on chip across a reduction."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 
 from fuser_lab.analysis.buffer_sizes import buffer_sizes
+from fuser_lab.analysis.domain_map import ExactMap
 from fuser_lab.analysis.reductions import ReductionFlow
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
+from fuser_lab.ir import TensorView
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
@@ -17,7 +20,6 @@ LARGE_REDUCTION = 8192  # 4 rounds of 2048 threads
 KEEP_EXP_BYTES = 24 * KIB
 KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
 ACCESS_BYTES = 16  # of the widest access of one thread
-INPUTS_OF_WIDE_ACCESSES = 4  # with more inputs, accesses get narrower to save registers
 
 
 def refusal_of_any_size(
@@ -104,31 +106,37 @@ def broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
 def vector_width(facts: CandidateFacts) -> int:
     """Return how many adjacent elements of kept axes one access can have, a power of two.
 
-    An access has at most 16 bytes of the widest dtype, fewer with many inputs. The innermost kept axes must be one
-    contiguous range in every input and output that has them innermost, and its length must be a multiple of the width.
+    An access has at most 16 bytes. Only inputs and outputs whose innermost axis is that of the reduced tensor, and is
+    contiguous, have wide accesses. The innermost kept axes must be one range in each of them, in the same order; its
+    length must be a multiple of the width. Of axes that a reshape merges, the innermost stands for all.
+    nvFuser: csrc/scheduler/vectorize_helper.cpp:764-839 (getContigMergeOfInnerSize), 982-1086 (getLayoutConstraint),
+    csrc/scheduler/utils.cpp:1796-1883 (getInputsOutputsWithInnerDim).
     """
-    exact, pattern = facts.exact, facts.patterns[0]
-    run: list[int] = []
-    for number, reduced in reversed(pattern.axes):
-        if reduced:
-            break
-        run.append(number)
-    if not run:
-        return 1
-    widest = 1
-    most = 1 << 30
-    for tensor in (*facts.inputs, *facts.outputs):
-        widest = max(widest, tensor.dtype.itemsize)
-        order, flags = tensor.domain.allocation_order, tensor.domain.contiguity
-        numbers = exact.classes.get(tensor.name, ())
-        if not numbers or numbers[order[-1]] != run[0]:
+    exact, near, reduction = facts.exact, facts.neighbourhoods, facts.reduction
+    inner = None if reduction is None else facts.innermost(reduction.tensors[0])
+    kept = takewhile(lambda axis: not axis[1], reversed(facts.patterns[0].axes))
+    run = [near.of(number) for number, _ in kept if exact.extent[number] != 1]
+    widths = []
+    for tensor in (*facts.outputs, *facts.inputs):
+        first = facts.innermost(tensor) if tensor.name in exact.classes and tensor.name not in facts.lookups else None
+        if first is None or inner is None or near.of(first) != near.of(inner):
+            continue
+        axes = _contiguous(exact, tensor)
+        if first not in axes:
             continue
         length = 1
-        for place, number in zip(range(len(order) - 1, -1, -1), run, strict=False):
-            if numbers[order[place]] != number or (flags is not None and not flags[place]):
+        for number, group in zip((number for number in axes if exact.extent[number] != 1), run, strict=False):
+            if near.of(number) != group:
                 break
             length *= exact.extent[number]
-        most = min(most, length & -length)
-    inputs = max(len(facts.inputs) // INPUTS_OF_WIDE_ACCESSES, 1)
-    wide = max(ACCESS_BYTES // widest // inputs, 1)
-    return min(1 << (wide.bit_length() - 1), most)
+        widths.append(min(ACCESS_BYTES // tensor.dtype.itemsize, length & -length or ACCESS_BYTES))
+    return min(widths, default=1)
+
+
+def _contiguous(exact: ExactMap, tensor: TensorView) -> list[int]:
+    """Return the classes of the innermost axes that are contiguous in memory, without broadcast axes, from inside."""
+    domain, numbers = tensor.domain, exact.classes[tensor.name]
+    order = domain.allocation_order
+    flags = domain.contiguity or (True,) * len(order)
+    axes = ((numbers[place], flag) for place, flag in zip(reversed(order), reversed(flags), strict=True))
+    return [number for number, _ in takewhile(lambda axis: axis[1] is not False, axes) if not exact.broadcast[number]]

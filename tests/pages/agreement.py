@@ -227,6 +227,18 @@ KNOWN = (
         code=R.COLUMNS_NOT_WELFORD,
     ),
     Known(
+        of="outer_persistent", nvfuser="csrc/scheduler/normalization_outer.cpp: canScheduleRunTime (591-655)",
+        ours="fuser_lab.schedule.outer_persistent.OuterPersistent",
+        text="Tall columns keep enough multiprocessors busy.",
+        code=R.NOT_ENOUGH_COLUMNS,
+    ),
+    Known(
+        of="outer_persistent", nvfuser="csrc/scheduler/normalization_outer.cpp: canScheduleRunTime (640-655)",
+        ours="fuser_lab.schedule.outer_persistent.OuterPersistent",
+        text="Before compute capability 8.0, blocks that keep columns together divide them evenly.",
+        code=R.COLUMNS_UNEVEN,
+    ),
+    Known(
         of="inner_outer_persistent", nvfuser="csrc/scheduler/normalization_inner_outer.cpp",
         ours=f"{INNER_OUTER}.InnerOuterPersistent",
         text="Inner and outer reductions reduce complementary axes.",

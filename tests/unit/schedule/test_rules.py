@@ -274,7 +274,26 @@ def tall_statistics(fd):
 
 @rule(Type.OUTER_PERSISTENT, "columns_no_grid")
 def too_many_tall_columns(fd):
-    column_norm(65536, 4096, "welford")(fd)
+    column_norm(92929, 64, "welford")(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "columns_across_blocks")
+def as_tall_as_possible(fd):
+    column_norm(92928, 64, "welford")(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "columns_too_few")
+def few_statistics(fd):
+    column_norm(65536, 28, "welford")(fd)
+
+
+@rule(Type.OUTER_PERSISTENT, "columns_across_blocks")
+def many_inputs_with_wide_accesses(fd):
+    x = tensor(fd, 8192, 512)
+    normed = fd.ops.sub(x, fd.ops.var_mean(x, dims=[0], correction=0, keepdim=True)[1])
+    for _ in range(16):
+        normed = fd.ops.add(normed, tensor(fd, 512))
+    fd.add_output(normed)
 
 
 @rule(Type.OUTER_PERSISTENT, "columns_not_vectorized")
@@ -284,7 +303,7 @@ def narrow_statistics(fd):
 
 @rule(Type.OUTER_PERSISTENT, "not_enough_columns")
 def few_tall_columns(fd):
-    column_norm(8192, 32)(fd)
+    column_norm(8192, 31)(fd)
 
 
 @rule(Type.OUTER_PERSISTENT, "broadcast_elsewhere")
