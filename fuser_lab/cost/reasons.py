@@ -58,6 +58,7 @@ class ReasonCode(enum.Enum):
     SEVERAL_MATMULS = "several_matmuls"
     OTHER_MATMUL = "other_matmul"
     MATMUL_VECTOR = "matmul_vector"
+    MATMUL_BATCHES = "matmul_batches"
     MATMUL_DTYPE = "matmul_dtype"
     MATMUL_OLD_DEVICE = "matmul_old_device"
     MATMUL_PROLOGUE = "matmul_prologue"
@@ -219,6 +220,9 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.OTHER_MATMUL: "{tensor} is made by {op}; only matmul and linear are fused",
     ReasonCode.MATMUL_VECTOR: (
         "{operand}, which {tensor} multiplies, is a vector: this is not a product of two matrices"
+    ),
+    ReasonCode.MATMUL_BATCHES: (
+        "{operand} has more axes than {first}, so that the columns of {tensor} would not be adjacent axes"
     ),
     ReasonCode.MATMUL_DTYPE: "{operand}, which {tensor} multiplies, is {dtype}; only Half and BFloat16 are fused",
     ReasonCode.MATMUL_OLD_DEVICE: (
@@ -397,6 +401,7 @@ MONOTONE: frozenset[ReasonCode] = frozenset(
         ReasonCode.SEVERAL_MATMULS,
         ReasonCode.OTHER_MATMUL,
         ReasonCode.MATMUL_VECTOR,
+        ReasonCode.MATMUL_BATCHES,
         ReasonCode.MATMUL_DTYPE,
         ReasonCode.MATMUL_OLD_DEVICE,
         ReasonCode.MATMUL_OFF,

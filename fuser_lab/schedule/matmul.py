@@ -74,6 +74,10 @@ def _product(facts: CandidateFacts, product: Link) -> Refusal | None:
                 ReasonCode.MATMUL_TOO_LARGE, operand=operand.name, extent=max(operand.shape), limit=MOST_ELEMENTS - 1,
             )
             return why, (product.name,)
+    first, second = product.tensors[:2]
+    if product.op == "matmul" and second.ndim > first.ndim:  # csrc/scheduler/matmul_utils.cpp:712-722
+        why = reason(ReasonCode.MATMUL_BATCHES, operand=second.name, first=first.name, tensor=product.name)
+        return why, (product.name,)
     return None
 
 

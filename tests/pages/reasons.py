@@ -389,6 +389,10 @@ EXAMPLES: dict[ReasonCode, Example] = {
         source=_product("fd.add_output(ops.neg(p))", right="8"), options=FUSED,
         remedy="give the vector a second axis: `broadcast(v, [False, True])`.",
     ),
+    R.MATMUL_BATCHES: Example(
+        source=_product("fd.add_output(ops.neg(p))", right="4, 8, 32"), options=FUSED,
+        remedy="give the first operand the missing axes: `broadcast(x, [True, False, False])`.",
+    ),
     R.MATMUL_DTYPE: Example(
         source=_product("fd.add_output(ops.neg(p))", dtype="Float"), options=FUSED,
         remedy="multiply half or bfloat16 operands; sums are accumulated in float32 anyway.",

@@ -68,6 +68,10 @@ def of_a_vector(fd):
     fd.add_output(fd.ops.neg(product(fd, right=(8,))))
 
 
+def of_more_matrices(fd):
+    fd.add_output(fd.ops.neg(product(fd, right=(4, 8, 32))))
+
+
 def of_floats(fd):
     fd.add_output(fd.ops.neg(product(fd, dtype=DataType.Float)))
 
@@ -95,7 +99,8 @@ def grouped(fd):
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        (several, "several_matmuls"), (of_a_vector, "matmul_vector"), (of_floats, "matmul_dtype"),
+        (several, "several_matmuls"), (of_a_vector, "matmul_vector"),
+        (of_more_matrices, "matmul_batches"), (of_floats, "matmul_dtype"),
         (summed_after, "matmul_epilogue"), (sliced_after, "matmul_epilogue"), (sorted_after, "evaluated_only"),
         (grouped, "other_matmul"),
     ],
