@@ -86,7 +86,7 @@ def _room_and_row(facts: CandidateFacts, device: Device) -> tuple[int, int, Sequ
 def _shared_room(facts: CandidateFacts, device: Device, rows: Iterable[tuple[int, int]]) -> int:
     """Return the bytes of registers or, if these are more, of shared memory that rows can have.
 
-    The reduction itself needs an element per thread, a Welford three of 8 bytes; whole rounds of all threads are stored.
+    The reduction needs an element per thread, a Welford three of 8 bytes; whole rounds of all threads are stored.
     """
     threads = device.max_threads_per_block
     welford = any(link.op == "welford" for link in facts.reductions)

@@ -1,6 +1,7 @@
 """Of tests/cpp/test_persistent_buffer.cpp."""
 
 from fuser_lab.dtypes import DataType
+from tests.nvfuser_assertions import normalization
 from tests.nvfuser_assertions.assertion import Assertions
 
 FILE = Assertions("tests/cpp/test_persistent_buffer.cpp")
@@ -48,7 +49,9 @@ def layer_norm(fd, ops, dtype, size, welford):
 
 
 FILE.asserts(
-    503, can="inner_persistent", inputs=[([2048, 10240], HALF), ([10240], HALF), ([10240], HALF)],
+    503,
+    can="inner_persistent",
+    inputs=[([2048, 10240], HALF), ([10240], HALF), ([10240], HALF)],
     values=(HALF, 10240, False),
 )(layer_norm)
 # Shared memory of an A100 keeps 150 or 158 KiB, which depends on the rounds of all threads.
@@ -57,11 +60,19 @@ for _dtype, _most in ((HALF, 73728), (FLOAT, 36864)):
         _inputs = [([2048, _size], _dtype), ([_size], _dtype), ([_size], _dtype)]
         if _size <= _most:
             FILE.asserts(
-                1546, schedulers="inner_persistent", inputs=_inputs, values=(_dtype, _size, False), target="A100",
+                1546,
+                schedulers="inner_persistent",
+                inputs=_inputs,
+                values=(_dtype, _size, False),
+                target="A100",
             )(layer_norm)
         else:
             FILE.asserts(
-                1566, times={"reduction": 1}, inputs=_inputs, values=(_dtype, _size, True), target="A100",
+                1566,
+                times={"reduction": 1},
+                inputs=_inputs,
+                values=(_dtype, _size, True),
+                target="A100",
             )(layer_norm)
 
 
@@ -139,7 +150,10 @@ def inner_sums_beyond_registers(fd, ops):
 
 
 @FILE.asserts(
-    1456, least=2, target="A100", inputs=[([2048, 81920], HALF), ([81920], HALF), ([81920], HALF)],
+    1456,
+    least=2,
+    target="A100",
+    inputs=[([2048, 81920], HALF), ([81920], HALF), ([81920], HALF)],
 )
 def norm_beyond_shared_memory(fd, ops):
     rows, weight, bias = matrix(fd, HALF), matrix(fd, HALF, 1), matrix(fd, HALF, 1)
@@ -185,3 +199,31 @@ def input_with_broadcast_axis(fd, ops):
     a = fd.define_tensor([-1, 1], contiguity=[True, None], dtype=BFLOAT16)
     b = fd.define_tensor([-1, -1], dtype=BFLOAT16)
     fd.add_output(plus_row_sum(ops, ops.add(ops.cast(ops.set(a), FLOAT), ops.cast(b, FLOAT))))
+
+
+def llm_norm(fd, ops, kind, rows, size):
+    """An RMS norm, a layer norm or a softmax of bfloat16 rows."""
+    constant = kind != "rms_norm"
+    weights = {"rms_norm": 1, "layer_norm": 2, "softmax": 0}[kind]
+    x = fd.define_tensor([rows, size] if constant else [-1, -1], contiguity=True, dtype=BFLOAT16)
+    vectors = [fd.define_tensor([size] if constant else [-1], contiguity=True, dtype=BFLOAT16) for _ in range(weights)]
+    wide, *vectors = (ops.cast(value, FLOAT) for value in (x, *vectors))
+    if kind == "softmax":
+        fd.add_output(ops.cast(normalization.softmax(ops, wide, 2, 1), BFLOAT16))
+        return
+    y, *statistics = getattr(normalization, kind)(ops, wide, 2, size, *vectors)
+    fd.add_output(ops.cast(y, BFLOAT16))
+    for statistic in statistics if kind == "layer_norm" else ():
+        fd.add_output(statistic)
+
+
+# Parameters of the kernel with TMA are those of InnerPersistent (lines 2009-2013).
+for _line, _kind, _vectors in ((2233, "rms_norm", 1), (2274, "layer_norm", 2), (2304, "softmax", 0)):
+    for _rows in (66, 2048):
+        for _size in (1024, 1280, 1536, 1600, 2048, 2560, 4096, 5120, 6656, 8192, 12288, 18432):
+            FILE.asserts(
+                _line,
+                times={"inner_persistent": 1},
+                values=(_kind, _rows, _size),
+                inputs=[([_rows, _size], BFLOAT16)] + [([_size], BFLOAT16)] * _vectors,
+            )(llm_norm)

@@ -26,15 +26,22 @@ def twice(fd, ops, contiguity):
 # getVecSizeForPointwise (lines 39-47) asserts that there is one segment with parameters of PointWise.
 for _size in (17, 18, 32):
     FILE.asserts(
-        96, schedulers="pointwise", values=((False, True),), inputs=[([10**6, 16], DataType.Float, [_size, 1])],
+        96,
+        schedulers="pointwise",
+        values=((False, True),),
+        inputs=[([10**6, 16], DataType.Float, [_size, 1])],
     )(twice)
 for _size in (17, 10, 16):
     FILE.asserts(
-        122, schedulers="pointwise", values=((False, True, True),),
+        122,
+        schedulers="pointwise",
+        values=((False, True, True),),
         inputs=[([10**6, 8, 3], DataType.Float, [3 * _size, 3, 1])],
     )(twice)
     FILE.asserts(
-        157, schedulers="pointwise", values=((False, True, False, True, True),),
+        157,
+        schedulers="pointwise",
+        values=((False, True, False, True, True),),
         inputs=[
             ([4, 8, 12345, 4, 3], DataType.Float, [9 * 12345 * 3 * _size, 12345 * 3 * _size, 3 * _size, 3, 1]),
         ],
@@ -46,7 +53,9 @@ OVERLAPPING = (*MISALIGNED, (4, 4, 1), (4, 1, 4), (1, 4, 4), (2, 2, 1), (2, 1, 2
 for _line, _cases in ((216, MISALIGNED), (262, OVERLAPPING)):
     for _size, _first, _second in _cases:
         FILE.asserts(
-            _line, schedulers="pointwise", values=((False, True, False, True, True),),
+            _line,
+            schedulers="pointwise",
+            values=((False, True, False, True, True),),
             inputs=[([4, 4, 12345, _size, 3], DataType.Float, [_first, _second * 12345, _second, 3, 1])],
         )(twice)
 
@@ -58,7 +67,8 @@ def permuted_input_and_output(fd, ops):
 
 
 @FILE.asserts(
-    326, can="pointwise",
+    326,
+    can="pointwise",
     inputs=[([1024, 128, 25], DataType.Float, [128 * 25, 1, 128]), ([1, 128, 1], DataType.Float, [128, 1, 128])],
 )
 def permuted_input_and_vector(fd, ops):
@@ -200,3 +210,61 @@ def sum_with_size_1(fd, ops, first, second):
         fd.define_tensor(list(shape), contiguity=[None if n == 1 else True for n in shape]) for shape in (first, second)
     )
     fd.add_output(ops.add(a, b))
+
+
+# Lines 1443-1472 read the parameters of the first segment as those of PointWise.
+PARAMETERS = {"times": {"pointwise": 1}}
+
+
+def doubled_of_rank(fd, ops, rank):
+    """Twice an input of a rank."""
+    x = dense(fd, rank)
+    fd.add_output(ops.add(x, x))
+
+
+for _first in (*(2**n for n in range(21)), 2**20 + 8):
+    for _rank in (1, 2, 3):
+        _shape = [_first, 2, 4][:_rank]
+        _count = _first * 2 * 4 if _rank == 3 else _first * _rank
+        if _count % 8 == 0 and _count > 8:
+            FILE.asserts(1556, **PARAMETERS, inputs=[_shape], values=(_rank,))(doubled_of_rank)
+FILE.asserts(2034, **PARAMETERS, inputs=[[32768, 32768]], values=(2,))(doubled_of_rank)
+
+
+@FILE.asserts(1773, **PARAMETERS, inputs=[[1024, 2048], [1024], [2048]])
+def plus_column_and_row(fd, ops):
+    a, b, c = dense(fd), dense(fd, 1), dense(fd, 1)
+    fd.add_output(ops.add(ops.add(a, ops.broadcast(b, [False, True])), ops.broadcast(c, [True, False])))
+
+
+@FILE.asserts(1943, **PARAMETERS, inputs=[[1024, 64], [1024]])
+@FILE.asserts(1974, **PARAMETERS, inputs=[[8192, 8191], [8192]])
+def plus_column(fd, ops):
+    a, b = dense(fd), dense(fd, 1)
+    fd.add_output(ops.add(a, ops.broadcast(b, [False, True])))
+
+
+@FILE.asserts(2011, **PARAMETERS, inputs=[[16384, 16384], [16384], ([16384], DataType.BFloat16)])
+def plus_two_columns(fd, ops):
+    a, b = dense(fd), dense(fd, 1)
+    c = fd.define_tensor([-1], contiguity=True, dtype=DataType.BFloat16)
+    column = ops.cast(ops.broadcast(c, [False, True]), DataType.Float)
+    fd.add_output(ops.add(ops.add(a, ops.broadcast(b, [False, True])), column))
+
+
+@FILE.asserts(
+    2073,
+    **PARAMETERS,
+    inputs=[([65535 * 20, 16], DataType.BFloat16), ([16], DataType.BFloat16), ([65535 * 20], DataType.BFloat16)],
+)
+def plus_row_and_column(fd, ops):
+    inputs = [fd.define_tensor([-1] * n, contiguity=True, dtype=DataType.BFloat16) for n in (2, 1, 1)]
+    row, column = ops.broadcast(inputs[1], [True, False]), ops.broadcast(inputs[2], [False, True])
+    x, row, column = (ops.cast(value, DataType.Float) for value in (inputs[0], row, column))
+    fd.add_output(ops.cast(ops.add(ops.add(x, row), column), DataType.BFloat16))
+
+
+@FILE.asserts(2102, **PARAMETERS, inputs=[([16392], DataType.BFloat16), [16392]])
+def sum_of_two_dtypes(fd, ops):
+    a = fd.define_tensor([-1], contiguity=True, dtype=DataType.BFloat16)
+    fd.add_output(ops.add(ops.cast(a, DataType.Float), dense(fd, 1)))

@@ -36,4 +36,3 @@ def hint_on_output_that_is_read(fd, ops):
 def hint_after_sum(fd, ops):
     x = fd.define_tensor([-1, -1], contiguity=True)
     fd.add_output(ops.div(x, ops.segment_set(ops.sum(x, [0]))))
-

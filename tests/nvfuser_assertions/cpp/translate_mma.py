@@ -37,14 +37,24 @@ def sin_of_linear(fd, ops, first, second, bias, transposed):
 
 
 for _first, _second, _fuse, _transposed, _stated in (
-    (2, 2, False, False, EVALUATED), (2, 2, False, True, EVALUATED),
-    (2, 2, True, False, {"schedulers": "matmul"}), (2, 2, True, True, {"schedulers": "matmul"}),
-    (1, 2, True, False, EVALUATED), (2, 1, True, False, EVALUATED), (1, 1, True, False, EVALUATED),
-    (3, 1, True, False, EVALUATED), (3, 3, True, False, {"schedulers": "matmul"}),
-    (4, 4, True, False, {"schedulers": "matmul"}), (2, 3, True, False, EVALUATED), (3, 4, True, False, EVALUATED),
+    (2, 2, False, False, EVALUATED),
+    (2, 2, False, True, EVALUATED),
+    (2, 2, True, False, {"schedulers": "matmul"}),
+    (2, 2, True, True, {"schedulers": "matmul"}),
+    (1, 2, True, False, EVALUATED),
+    (2, 1, True, False, EVALUATED),
+    (1, 1, True, False, EVALUATED),
+    (3, 1, True, False, EVALUATED),
+    (3, 3, True, False, {"schedulers": "matmul"}),
+    (4, 4, True, False, {"schedulers": "matmul"}),
+    (2, 3, True, False, EVALUATED),
+    (3, 4, True, False, EVALUATED),
 ):
     FILE.asserts(
-        397, **_stated, options=FUSED if _fuse else PLAIN, values=(_first, _second, _transposed),
+        397,
+        **_stated,
+        options=FUSED if _fuse else PLAIN,
+        values=(_first, _second, _transposed),
         inputs=[
             (shape(_first, M, K), HALF, [1, M] if _transposed else None),
             (shape(_second, K, N), HALF),
@@ -53,15 +63,25 @@ for _first, _second, _fuse, _transposed, _stated in (
 
 # Linears with more axes are not run where this test is (lines 492-495).
 for _first, _second, _bias, _fuse, _transposed, _stated in (
-    (2, 2, -1, False, False, EVALUATED), (2, 2, -1, False, True, EVALUATED), (1, 2, -1, False, False, EVALUATED),
-    (2, 2, 1, False, False, EVALUATED), (3, 2, 1, False, False, EVALUATED), (4, 2, 1, False, False, EVALUATED),
-    (2, 2, -1, True, False, {"schedulers": "matmul"}), (2, 2, -1, True, True, {"schedulers": "matmul"}),
+    (2, 2, -1, False, False, EVALUATED),
+    (2, 2, -1, False, True, EVALUATED),
+    (1, 2, -1, False, False, EVALUATED),
+    (2, 2, 1, False, False, EVALUATED),
+    (3, 2, 1, False, False, EVALUATED),
+    (4, 2, 1, False, False, EVALUATED),
+    (2, 2, -1, True, False, {"schedulers": "matmul"}),
+    (2, 2, -1, True, True, {"schedulers": "matmul"}),
     (2, 2, 1, True, False, {"schedulers": "matmul"}),
 ):
     _inputs = [
-        (shape(_first, M, K), HALF, [1, M] if _transposed else None), (shape(_second, N, K), HALF), ([N], HALF),
+        (shape(_first, M, K), HALF, [1, M] if _transposed else None),
+        (shape(_second, N, K), HALF),
+        ([N], HALF),
     ]
     FILE.asserts(
-        579, **_stated, options=FUSED if _fuse else PLAIN, values=(_first, _second, _bias, _transposed),
+        579,
+        **_stated,
+        options=FUSED if _fuse else PLAIN,
+        values=(_first, _second, _bias, _transposed),
         inputs=_inputs[: 2 if _bias < 0 else 3],
     )(sin_of_linear)

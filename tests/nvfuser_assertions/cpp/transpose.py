@@ -81,9 +81,15 @@ def broadcasts_without_reference(fd, ops):
 
 
 @FILE.asserts(320, schedulers="pointwise", inputs=[[1024, 1, 256], [1024, 1024, 1]], options=PLAIN, values=(True, True))
-@FILE.asserts(320, schedulers="pointwise", inputs=[[1024, 1, 256], [1024, 1024, 1]], options=PLAIN, values=(True, False))
-@FILE.asserts(320, schedulers="pointwise", inputs=[[1024, 1, 256], [1024, 1024, 1]], options=PLAIN, values=(False, True))
-@FILE.asserts(320, schedulers="pointwise", inputs=[[1024, 1, 256], [1024, 1024, 1]], options=PLAIN, values=(False, False))
+@FILE.asserts(
+    320, schedulers="pointwise", inputs=[[1024, 1, 256], [1024, 1024, 1]], options=PLAIN, values=(True, False)
+)
+@FILE.asserts(
+    320, schedulers="pointwise", inputs=[[1024, 1, 256], [1024, 1024, 1]], options=PLAIN, values=(False, True)
+)
+@FILE.asserts(
+    320, schedulers="pointwise", inputs=[[1024, 1, 256], [1024, 1024, 1]], options=PLAIN, values=(False, False)
+)
 def two_broadcast_inputs(fd, ops, first, second):
     a = fd.define_tensor([-1, 1, -1], contiguity=[first, None, first])
     b = fd.define_tensor([-1, -1, 1], contiguity=[second, second, None])
