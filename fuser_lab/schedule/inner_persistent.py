@@ -1,13 +1,24 @@
 """InnerPersistent: rows are kept on chip while they are reduced, then used again (softmax, normalizations)."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fuser_lab.analysis.buffer_sizes import buffer_sizes
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
-from fuser_lab.schedule.persistent import LARGE_REDUCTION, keep_exp_up_to, kept_bytes, refusal_of_any_size
+from fuser_lab.schedule.persistent import (
+    ACCESS_BYTES,
+    LARGE_REDUCTION,
+    keep_exp_up_to,
+    kept_bytes,
+    recomputes,
+    refusal_of_any_size,
+)
+
+STATIC_SHARED = 128  # bytes of shared memory of every kernel (nvFuser: csrc/scheduler/utils.h:60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +34,17 @@ class InnerPersistent(Heuristics):
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return whether one multiprocessor, or the largest cluster that the device launches, keeps a row.
 
-        nvFuser: csrc/scheduler/normalization_inner.cpp:136-158, csrc/scheduler/utils.cpp:3484-3542 (getMaxClusterSize).
+        nvFuser: csrc/scheduler/normalization_inner.cpp:88-158, csrc/scheduler/utils.cpp:3484-3542 (getMaxClusterSize).
         """
         pattern = facts.patterns[0]
-        size, kept = kept_bytes(facts.flow, device.persistent_bytes, keep_exp_up_to(device))
+        room, size, kept = _room_and_row(facts, device)
         most = 1 if pattern.is_split else device.largest_cluster  # clusters reduce only rows that are contiguous
-        limit = device.persistent_bytes * most
+        limit = room * most
         names = ", ".join(kept)
         if size > limit:
             return no(
-                self.type, ReasonCode.BUFFER_TOO_LARGE, *facts.names, bytes=size, tensors=names, limit=limit,
-                sm=device.persistent_bytes, cluster=most,
+                self.type, ReasonCode.BUFFER_TOO_LARGE, *facts.names, bytes=size, tensors=names, limit=limit, sm=room,
+                memory=_memory(room, device), cluster=most,
             )
         needed = device.sms // 8
         if pattern.numel >= LARGE_REDUCTION and pattern.rows < needed:
@@ -41,16 +52,57 @@ class InnerPersistent(Heuristics):
                 self.type, ReasonCode.NOT_ENOUGH_BLOCKS, *facts.names, tensor=pattern.name, numel=pattern.numel,
                 rows=pattern.rows, needed=needed,
             )
-        if size <= device.persistent_bytes:
-            why = reason(ReasonCode.BUFFER_FITS, bytes=size, tensors=names, limit=device.persistent_bytes)
+        if size <= room:
+            why = reason(
+                ReasonCode.BUFFER_FITS, bytes=size, tensors=names, limit=room, memory=_memory(room, device),
+            )
             return accept(self.type, why, persistent=True)
         cluster = 2
-        while cluster * device.persistent_bytes < size:
+        while cluster * room < size:
             cluster *= 2
-        why = reason(
-            ReasonCode.BUFFER_NEEDS_CLUSTER, bytes=size, tensors=names, limit=device.persistent_bytes, cluster=cluster,
-        )
+        why = reason(ReasonCode.BUFFER_NEEDS_CLUSTER, bytes=size, tensors=names, limit=room, cluster=cluster)
         return accept(self.type, why, persistent=True)
+
+
+def _memory(room: int, device: Device) -> str:
+    return "registers" if room == device.persistent_bytes else "shared memory"
+
+
+def _room_and_row(facts: CandidateFacts, device: Device) -> tuple[int, int, Sequence[str]]:
+    """Return the bytes that one block can keep, the bytes of a row, and the tensors that are kept.
+
+    Registers keep rows. Before compute capability 9.0, shared memory keeps contiguous rows that are longer (nvFuser:
+    csrc/scheduler/normalization_inner.cpp:88-97, csrc/scheduler/normalization_utils.cpp:817-846).
+    """
+    registers, exp = device.persistent_bytes, keep_exp_up_to(device)
+    if device.max_cluster > 1 or facts.patterns[0].is_split:
+        return registers, *kept_bytes(facts.flow, registers, exp)
+    sizes = buffer_sizes(facts.flow)
+    room = _shared_room(facts, device, sizes.rows)
+    rows = sizes.input_rows if recomputes(sizes, room, exp) else sizes.rows
+    return _shared_room(facts, device, rows), *kept_bytes(facts.flow, room, exp)
+
+
+def _shared_room(facts: CandidateFacts, device: Device, rows: Iterable[tuple[int, int]]) -> int:
+    """Return the bytes of registers or, if these are more, of shared memory that rows can have.
+
+    The reduction needs an element per thread, a Welford three of 8 bytes; whole rounds of all threads are stored.
+    """
+    threads = device.max_threads_per_block
+    welford = any(link.op == "welford" for link in facts.reductions)
+    workspace = threads * (24 if welford else max(link.out.dtype.itemsize for link in facts.reductions))
+    rounds = sum(_whole_rounds(size, itemsize, threads) - size for size, itemsize in rows)
+    return max(device.persistent_bytes, device.shared_per_block - STATIC_SHARED - workspace - rounds)
+
+
+def _whole_rounds(size: int, itemsize: int, threads: int) -> int:
+    """Return the bytes of a row in whole rounds, for the vector width that needs most.
+
+    nvFuser: csrc/scheduler/normalization_utils.cpp:765-793, roundUpSharedMemory.
+    """
+    count = size // itemsize
+    widths = [width for width in (1, 2, 4, 8, 16) if width * itemsize <= ACCESS_BYTES and count % width == 0]
+    return max((-(-count // width // threads) * width * threads * itemsize for width in widths), default=size)
 
 
 def inner_only(facts: CandidateFacts) -> Refusal | None:

@@ -114,7 +114,14 @@ def accepts(name: str, fusion: Fusion, inputs: tuple[Any, ...], options: Segment
     """Return whether a scheduler accepts a complete fusion as it is defined."""
     bound = bind(fusion, inputs).fusion
     oracle = registry(device_of(target), options, symbolic=SymbolicAxes(definition=fusion, bound=bound))
-    facts = oracle.facts(Candidate(bound, bound.exprs, bound.inputs, bound.outputs))
+    needed = set(bound.outputs)
+    exprs = []
+    for expr in reversed(bound.exprs):  # nvFuser's fusion has no others
+        if not needed.isdisjoint(expr.outputs):
+            needed.update(expr.inputs)
+            exprs.append(expr)
+    inputs = tuple(value for value in bound.inputs if value in needed)
+    facts = oracle.facts(Candidate(bound, tuple(reversed(exprs)), inputs, bound.outputs))
     scheduler = next(s for s in oracle.schedulers if s.type is SchedulerType(name))
     return scheduler.can_schedule(facts, oracle.device).accepted
 
