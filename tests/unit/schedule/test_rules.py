@@ -115,6 +115,19 @@ def merged_and_cut(fd):
     fd.add_output(fd.ops.sum(x, dims=[1]))
 
 
+@rule(Type.REDUCTION, "reshape_mixes")
+def split_and_merged(fd):
+    x = fd.ops.reshape(fd.ops.neg(tensor(fd, 8, 4)), new_shape=[4, 8])
+    fd.add_output(fd.ops.sum(x, dims=[1]))
+
+
+@rule(Type.REDUCTION, "reshape_mixes")
+def kept_on_both_sides(fd):
+    """Axes around the reduced one, which its loops merge separately, are made of one."""
+    x = fd.ops.broadcast(fd.ops.reshape(fd.ops.neg(tensor(fd, 2, 12)), new_shape=[4, 6]), [False, True, False])
+    fd.add_output(fd.ops.sum(fd.ops.mul(x, tensor(fd, 4, 8, 6)), dims=[1]))
+
+
 @rule(Type.REDUCTION, "output_not_covered")
 def full_beside(fd):
     x = fd.ops.neg(tensor(fd, 8, 1))
