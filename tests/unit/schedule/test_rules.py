@@ -36,12 +36,6 @@ def shared_factor(fd):
     fd.add_output(fd.ops.mul(tensor(fd, 1, 7), factor))
 
 
-@rule(Type.RESIZE, "input_not_covered")
-def emptied_axis(fd):
-    x = fd.ops.reshape(tensor(fd, 0, 6), new_shape=[2, 0, 3])
-    fd.add_output(fd.ops.add(fd.ops.pad(fd.ops.slice(x, [0, 0, 0], [2, 0, 3]), [0, 0, 1, 1]), tensor(fd, 2, 2, 3)))
-
-
 @rule(Type.POINTWISE, "broadcast_not_unique")
 def one_bias_for_two(fd):
     bias = fd.ops.neg(tensor(fd, 1, 16))
