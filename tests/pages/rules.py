@@ -271,12 +271,24 @@ fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))""": "pointwise, red
         },
     ),
     Rule(
+        of="expr_eval", nvfuser="csrc/scheduler/expr_eval_sched.cpp: allOutputsArePointerArithmetics (20-45)",
+        ours="fuser_lab.schedule.expr_eval.ExprEval",
+        text=(
+            "A fusion whose outputs are inputs is one segment, which is evaluated: ExprEval is asked before NoOp (such "
+            "a fusion had no segment here)."
+        ),
+        shows={
+            """
+fd.add_output(tensor(8, 16))""": "expr_eval",
+        },
+    ),
+    Rule(
         of="outer_persistent", nvfuser=LAUNCH, values=False, ours="fuser_lab.schedule.outer_launch.outer_launch",
         text=(
             "Blocks keep columns together if a search finds a launch configuration: wide blocks before narrow ones, "
-            "few blocks along the reduced axes before many, with columns divided evenly, few registers, no idle threads "
-            "and little work for the last block (a formula for the number of blocks stood here instead, which cut the "
-            "first of these batch norms and fused the second)."
+            "few blocks along the reduced axes before many, with columns divided evenly, few registers, no idle "
+            "threads and little work for the last block (a formula for the number of blocks stood here instead, which "
+            "cut the first of these batch norms and fused the second)."
         ),
         shows={
             BATCH_NORM.format(64, 28, 512): "outer_persistent",

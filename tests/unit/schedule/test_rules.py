@@ -696,10 +696,10 @@ def test_tensors_without_elements():
     assert all(ask(fusion, [expr.name]).chosen is not None for expr in fusion.exprs)
 
 
-def test_scalars_and_nothing_are_no_op():
+def test_scalars_are_no_op_and_inputs_are_evaluated():
     assert chosen(lambda fd: fd.add_output(fd.ops.add(tensor(fd), tensor(fd)))) is Type.NO_OP
     fusion = fusion_of(lambda fd: fd.add_output(tensor(fd, 4)))
-    assert SchedulerRegistry().ask(Candidate(fusion, (), (), ())).chosen is Type.NO_OP
+    assert SchedulerRegistry().ask(Candidate(fusion, (), (), ())).chosen is Type.EXPR_EVAL
 
 
 def test_answers_are_remembered():
