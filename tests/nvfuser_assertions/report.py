@@ -17,13 +17,14 @@ def report() -> Iterator[str]:
     for name, row in (*rows.items(), ("all", tuple(map(sum, zip(*rows.values(), strict=True))))):
         yield f"| {name} | {' | '.join(map(str, row))} |"
     yield ""
-    yield "Cases with another answer:"
+    apart = [(case, got) for several in answers.values() for case, agrees, got in several if not agrees]
+    yield "Cases with another answer:" if apart else "No case has another answer."
     yield ""
-    for case, agrees, got in (answer for several in answers.values() for answer in several):
-        if not agrees:
-            reason = f"{case.differs}." if case.differs else "The reason is not known."
-            yield f"- `{case.name}` ({case.source}): expected {case.expected}, got {got or 'no segment'}. {reason}"
-    yield ""
+    for case, got in apart:
+        reason = f"{case.differs}." if case.differs else "The reason is not known."
+        yield f"- `{case.name}` ({case.source}): expected {case.expected}, got {got or 'no segment'}. {reason}"
+    if apart:
+        yield ""
     yield "Assertions that have no case:"
     yield ""
     for file in listed:

@@ -607,5 +607,4 @@ DIFFERENT: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         "reduction",
         {},
     ),
-    ("fd.add_output(tensor(16))", "", {}),
 )

@@ -5,6 +5,7 @@ from tests.nvfuser_assertions import normalization
 from tests.nvfuser_assertions.assertion import Assertions
 
 FILE = Assertions("tests/cpp/test_persistent_buffer.cpp")
+FILE.inexpressible("nvFuser skips the test", 1810)
 
 FILE.known_answer(1184, "norm_with_new_input_first")
 FILE.known_answer(1223, "norm_with_new_input_first_3d")

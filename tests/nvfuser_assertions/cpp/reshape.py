@@ -248,3 +248,10 @@ for _line, _one, _shape, _parts, _new_shapes in (
     FILE.asserts(_line, **({"segments": 1} if _one else {"least": 2}), values=(_shape, _parts, _new_shapes))(
         sin_and_cos_of_reshapes,
     )
+
+
+@FILE.asserts(2811, least=2)
+def cyclic_reshape(fd, ops):
+    """Record a fusion of which no segment has a cycle, although it has one (lines 2795-2816)."""
+    x = fd.define_tensor([4, 8], contiguity=True)
+    fd.add_output(ops.add(x, ops.reshape(ops.reshape(x, [32]), [4, 8])))
