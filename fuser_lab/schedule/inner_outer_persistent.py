@@ -4,19 +4,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from fuser_lab.analysis.buffer_sizes import RowBuffer, buffer_sizes
 from fuser_lab.analysis.domain_map import Link
 from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
-from fuser_lab.cost.device import KIB, Device
+from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.ir import Expr
+from fuser_lab.ir import Expr, OpKind
 from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
-from fuser_lab.schedule.persistent import LARGE_REDUCTION, kept_bytes, needs_buffer
+from fuser_lab.schedule.persistent import (
+    LARGE_REDUCTION,
+    aligned,
+    is_projected,
+    needs_buffer,
+    reduction_workspace,
+    vector_width,
+)
 from fuser_lab.schedule.reduction import reshape_mixes
 
-MOST_THREADS = 512
+# Threads of a block that are tried (nvFuser: csrc/scheduler/normalization_inner_outer.h:25-26).
+LEAST_THREADS, MOST_THREADS, WARP = 128, 512, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +54,29 @@ class InnerOuterPersistent(Heuristics):
         self, facts: CandidateFacts, device: Device, inner: Sequence[ReductionPattern],
         outer: Sequence[ReductionPattern],
     ) -> Verdict:
-        exact, row = facts.exact, inner[0]
-        size, kept = kept_bytes(ReductionFlow.of(exact, facts.links, inner))
-        sums_of = {p.name for p in outer}
+        """Return whether registers keep the column sums, and registers and shared memory the rows.
+
+        Rows are kept in shared memory as far as it has room, and in registers beside the column sums otherwise, those
+        that are broadcast to all rows last.
+        nvFuser: csrc/scheduler/normalization_inner_outer_utils.cpp:44-292 (getPersistentBufferStorageParams).
+        """
+        row, sums_of = inner[0], {p.name for p in outer}
         sums = sum(
-            prod(exact.extent[c] for c in outer[0].kept) * link.out.dtype.itemsize
+            prod(facts.exact.extent[c] for c in outer[0].kept) * link.out.dtype.itemsize
             for link in facts.reductions if link.name in sums_of
         )
         registers = device.register_file // 8 * 7
-        # The threads of a block use the rest of shared memory to add up their results.
-        workspace = MOST_THREADS * len(inner) * max(link.out.dtype.itemsize for link in facts.reductions)
-        shared = max(device.shared_per_block - KIB - workspace, 0)
-        moved = max(size + sums - registers, 0)
-        names = ", ".join(kept)
-        if moved > min(shared, size):
+        shared = device.shared_per_block - reduction_workspace(facts, MOST_THREADS)
+        rows = _rows_kept(facts, inner)
+        size, names = sum(buffer.bytes for buffer in rows), ", ".join(buffer.name for buffer in rows)
+        vector = vector_width(facts, row)
+        stored = [_in_shared_memory(buffer, vector) for buffer in rows]
+        first = next((place for place in range(len(rows) + 1) if sum(stored[place:]) <= shared), None)
+        beside = sum(buffer.bytes for buffer in rows[:first])
+        if first is None or sums + beside > registers:
             return no(
                 self.type, ReasonCode.ROWS_AND_SUMS_TOO_LARGE, *facts.names, bytes=size, tensors=names, sums=sums,
-                registers=registers, shared=shared,
+                registers=registers, shared=max(shared, 0),
             )
         needed = device.sms // 8
         if row.numel >= LARGE_REDUCTION and row.rows < needed:
@@ -69,8 +84,48 @@ class InnerOuterPersistent(Heuristics):
                 self.type, ReasonCode.NOT_ENOUGH_BLOCKS, *facts.names, tensor=row.name, numel=row.numel, rows=row.rows,
                 needed=needed,
             )
-        why = reason(ReasonCode.ROWS_AND_SUMS_FIT, bytes=size, tensors=names, sums=sums, moved=moved)
+        why = reason(ReasonCode.ROWS_AND_SUMS_FIT, bytes=size, tensors=names, sums=sums, moved=size - beside)
         return accept(self.type, why, persistent=True)
+
+
+def _rows_kept(facts: CandidateFacts, inner: Sequence[ReductionPattern]) -> list[RowBuffer]:
+    """Return the rows that are kept, those that are broadcast to all rows last: inputs if buffers are projected.
+
+    A broadcast to all rows, read again for each of them, makes projection worthwhile whatever its size.
+    """
+    sizes = buffer_sizes(ReductionFlow.of(facts.exact, facts.links, inner))
+    spread = _broadcast_to_rows(facts, inner[0])
+    if not is_projected(sizes, smaller=not spread):
+        rows = sizes.buffers
+    else:
+        read = {tensor.name for tensor in facts.inputs}
+        again = {buffer.name for buffer in sizes.inputs}
+        rows = (*sizes.inputs, *(one for one in sizes.buffers if one.name in read and one.name not in again))
+    return sorted(rows, key=lambda buffer: buffer.name in spread)
+
+
+def _broadcast_to_rows(facts: CandidateFacts, row: ReductionPattern) -> set[str]:
+    """Return the tensors from which broadcasts to all kept axes, but to no reduced one, are computed.
+
+    nvFuser: csrc/scheduler/normalization_utils.cpp:698-729 (getOuterBroadcastTvs).
+    """
+    reduction = next(link for link in facts.reductions if link.name == row.name)
+    flags = [place not in reduction.reduced for place in range(len(reduction.root_extents))]
+    spread = [
+        link.name for link in facts.links
+        if link.kind is OpKind.BROADCAST and [place < 0 for place in link.sources[0]] == flags
+    ]
+    return _ancestors(facts.links, spread)
+
+
+def _in_shared_memory(buffer: RowBuffer, vector: int) -> int:
+    """Return the most bytes that a row needs in shared memory, where it is rounded up to whole rounds of a block.
+
+    nvFuser: csrc/scheduler/normalization_inner_outer_utils.cpp:23-42 (roundUpSharedMemory).
+    """
+    accesses = buffer.bytes // buffer.itemsize // vector
+    most = max(-(-accesses // threads) * threads for threads in range(LEAST_THREADS, MOST_THREADS + 1, WARP))
+    return aligned(most * vector * buffer.itemsize)
 
 
 def _rules_of_any(facts: CandidateFacts) -> Iterator[Refusal | None]:

@@ -1,11 +1,11 @@
 """Rules shared by the schedulers that keep values on chip across a reduction."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 
-from fuser_lab.analysis.buffer_sizes import BufferSizes, buffer_sizes
+from fuser_lab.analysis.buffer_sizes import BufferSizes
 from fuser_lab.analysis.domain_map import ExactMap
-from fuser_lab.analysis.reductions import ReductionFlow
+from fuser_lab.analysis.reductions import ReductionPattern
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
@@ -20,6 +20,8 @@ LARGE_REDUCTION = 8192  # 4 rounds of 2048 threads
 KEEP_EXP_BYTES = 24 * KIB
 KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
 ACCESS_BYTES = 16  # of the widest access of one thread
+INDEX_BYTES = 8  # of the number of elements, the third result of a Welford
+SHARED_ALIGNMENT = 128  # bytes (nvFuser: csrc/base.h:63, kSharedMemoryAlignmentBytes)
 
 
 def refusal_of_any_size(
@@ -58,24 +60,33 @@ def keep_exp_up_to(device: Device) -> int:
     return KEEP_EXP_BYTES_HIGH_BANDWIDTH if device.is_high_bandwidth else KEEP_EXP_BYTES
 
 
-def kept_bytes(flow: ReductionFlow, room: int | None = None, exp_up_to: int = 0) -> tuple[int, Sequence[str]]:
-    """Return the bytes kept per row and the tensors: the buffers, or the inputs that they are recomputed from.
+def is_projected(sizes: BufferSizes, room: int | None = None, exp_up_to: int = 0, *, smaller: bool = True) -> bool:
+    """Return whether buffers are recomputed from inputs, by default only if these are smaller.
 
-    Buffers larger than ``room`` are recomputed from inputs if these are smaller. Others are too, unless this repeats
-    random numbers, or exponentials where the buffers have at most ``exp_up_to`` bytes (nvFuser:
-    scheduler/normalization_utils.cpp:851-939, isProjectBufferToInputs).
+    Buffers larger than ``room`` are recomputed. Others are too, unless this repeats random numbers, or exponentials
+    where the buffers have at most ``exp_up_to`` bytes.
+    nvFuser: csrc/scheduler/normalization_utils.cpp:853-928 (isProjectBufferToInputs).
     """
-    sizes = buffer_sizes(flow)
-    if recomputes(sizes, room, exp_up_to):
-        return sizes.projected, sizes.projected_names
-    return sizes.kept, sizes.kept_names
-
-
-def recomputes(sizes: BufferSizes, room: int | None = None, exp_up_to: int = 0) -> bool:
-    """Return whether `kept_bytes` keeps inputs in place of buffers."""
+    if not sizes.inputs or sizes.projected <= 0 or (smaller and sizes.projected >= sizes.kept):
+        return False
     fits = room is None or sizes.kept <= room
-    costly = sizes.with_random or (sizes.with_exp and sizes.kept <= exp_up_to)
-    return 0 < sizes.projected < sizes.kept and not (fits and costly)
+    return not (fits and (sizes.with_random or (sizes.with_exp and sizes.kept <= exp_up_to)))
+
+
+def reduction_workspace(facts: CandidateFacts, threads: int) -> int:
+    """Return the bytes of shared memory in which the threads of a block reduce, and those of static variables.
+
+    nvFuser: csrc/scheduler/utils.cpp:2959-2984 (getReductionSmemWorkspaceBit), csrc/scheduler/utils.h:60.
+    """
+    has_welford = any(link.op == "welford" for link in facts.reductions)
+    widest = max(link.out.dtype.itemsize for link in facts.reductions)
+    each = 3 * max(widest, INDEX_BYTES) if has_welford else widest
+    return aligned(threads * each) + SHARED_ALIGNMENT
+
+
+def aligned(size: int) -> int:
+    """Return a size in bytes rounded up to the alignment of arrays in shared memory."""
+    return -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
 
 
 def needs_buffer(facts: CandidateFacts) -> Refusal | None:
@@ -108,19 +119,20 @@ def broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
     return None
 
 
-def vector_width(facts: CandidateFacts) -> int:
-    """Return how many adjacent elements of kept axes one access can have, a power of two.
+def vector_width(facts: CandidateFacts, pattern: ReductionPattern) -> int:
+    """Return how many adjacent elements one access of a reduction's operand can have, a power of two.
 
-    An access has at most 16 bytes. Only inputs and outputs whose innermost axis is that of the reduced tensor, and is
-    contiguous, have wide accesses. The innermost kept axes must be one range in each of them, in the same order; its
-    length must be a multiple of the width. Of axes that a reshape merges, the innermost stands for all.
+    An access has at most 16 bytes. Only inputs and outputs whose innermost axis is that of the operand, and is
+    contiguous, have wide accesses. The innermost axes, all kept or all reduced, must be one range in each of them, in
+    the same order; its length must be a multiple of the width. Of merged axes, the innermost stands for all.
     nvFuser: csrc/scheduler/vectorize_helper.cpp:764-839 (getContigMergeOfInnerSize), 982-1086 (getLayoutConstraint),
     csrc/scheduler/utils.cpp:1796-1883 (getInputsOutputsWithInnerDim).
     """
-    exact, near, reduction = facts.exact, facts.neighbourhoods, facts.reduction
-    inner = None if reduction is None else facts.innermost(reduction.tensors[0])
-    kept = takewhile(lambda axis: not axis[1], reversed(facts.patterns[0].axes))
-    run = [near.of(number) for number, _ in kept if exact.extent[number] != 1]
+    exact, near = facts.exact, facts.neighbourhoods
+    reduction = next(link for link in facts.reductions if link.name == pattern.name)
+    inner = facts.innermost(reduction.tensors[0])
+    like = takewhile(lambda axis: axis[1] is pattern.inner, reversed(pattern.axes))
+    run = [near.of(number) for number, _ in like if exact.extent[number] != 1]
     widths = []
     for tensor in (*facts.outputs, *facts.inputs):
         first = facts.innermost(tensor) if tensor.name in exact.classes and tensor.name not in facts.lookups else None

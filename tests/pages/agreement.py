@@ -194,8 +194,8 @@ KNOWN = (
         code=R.BUFFER_TOO_LARGE,
     ),
     Known(
-        of="all persistent", nvfuser="csrc/scheduler/normalization_utils.cpp: isProjectBufferToInputs (851-939)",
-        ours="fuser_lab.schedule.persistent.kept_bytes",
+        of="all persistent", nvfuser="csrc/scheduler/normalization_utils.cpp: isProjectBufferToInputs (853-928)",
+        ours="fuser_lab.schedule.persistent.is_projected",
         text=(
             "Buffers are computed again from inputs that are smaller, unless there is a reshape; random numbers only "
             "if the buffers do not fit."
@@ -203,9 +203,12 @@ KNOWN = (
         code=R.BUFFER_FITS,
     ),
     Known(
-        of="inner_persistent", nvfuser="csrc/scheduler/normalization_inner.cpp",
+        of="inner_persistent", nvfuser="csrc/scheduler/normalization_inner.cpp: canScheduleRunTime (92-160)",
         ours="fuser_lab.schedule.inner_persistent.InnerPersistent",
-        text="The persistent rows fit into registers, or into clusters of blocks.",
+        text=(
+            "The persistent rows fit into registers, or into clusters of blocks; before compute capability 9.0, into "
+            "shared memory, rounded up to whole rounds of a block (only registers counted here)."
+        ),
         case="norm_too_big_3d", code=R.BUFFER_TOO_LARGE,
     ),
     Known(
@@ -251,9 +254,13 @@ KNOWN = (
         code=R.NO_SHARED_INPUT,
     ),
     Known(
-        of="inner_outer_persistent", nvfuser="csrc/scheduler/normalization_inner_outer.cpp",
+        of="inner_outer_persistent",
+        nvfuser="csrc/scheduler/normalization_inner_outer_utils.cpp: getPersistentBufferStorageParams",
         ours=f"{INNER_OUTER}.InnerOuterPersistent",
-        text="Rows and column sums fit into registers and shared memory.",
+        text=(
+            "Column sums fit into registers, and each row that is kept, whole, into shared memory or beside them; what "
+            "is broadcast to all rows moves to registers last (bytes of rows were divided between both here)."
+        ),
         case="rms_norm_backward", code=R.ROWS_AND_SUMS_TOO_LARGE,
     ),
     Known(
