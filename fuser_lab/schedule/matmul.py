@@ -40,7 +40,7 @@ class Matmul:
                 least=_version(OLDEST),
             )
         refusal = _product(facts, product) or _alone(facts) or facts.shape_gate or facts.reshapes
-        refusal = refusal or _around(facts, product, device)
+        refusal = refusal or _around(facts, product, device) or _ends(facts, product)
         if refusal is not None:
             return refused(self.type, refusal)
         why = reason(ReasonCode.MATMUL_FUSED, tensor=product.name, others=len(facts.candidate.exprs) - 1)
@@ -74,6 +74,13 @@ def _product(facts: CandidateFacts, product: Link) -> Refusal | None:
                 ReasonCode.MATMUL_TOO_LARGE, operand=operand.name, extent=max(operand.shape), limit=MOST_ELEMENTS - 1,
             )
             return why, (product.name,)
+    first, second = product.tensors[:2]
+    if product.op == "matmul" and second.ndim > first.ndim:
+        why = reason(
+            ReasonCode.MATMUL_BATCH, tensor=product.name, first=first.name, axes=first.ndim, second=second.name,
+            more=second.ndim,
+        )
+        return why, (product.name,)
     return None
 
 
@@ -82,6 +89,23 @@ def _alone(facts: CandidateFacts) -> Refusal | None:
     if found is None:
         return None
     return reason(ReasonCode.EVALUATED_ONLY, tensor=found.name, op=found.op), (found.name,)
+
+
+def _ends(facts: CandidateFacts, product: Link) -> Refusal | None:
+    """Return why inputs or outputs are not those of a product, or None.
+
+    (nvFuser: csrc/scheduler/matmul_utils.cpp, isMatmulFusionDefinitionSupported, 629-632 and 727-734)
+    """
+    inputs = facts.candidate.inputs
+    if len(inputs) < 2:
+        why = reason(ReasonCode.MATMUL_ONE_INPUT, operand=inputs[0].name, tensor=product.name)
+        return why, (product.name,)
+    for output in facts.candidate.outputs:
+        order = [axis for axis in output.domain.allocation_order if not output.domain.axes[axis].is_broadcast]
+        if order != sorted(order):
+            order_text = ", ".join(map(str, output.domain.allocation_order))
+            return reason(ReasonCode.MATMUL_LAYOUT, output=output.name, order=f"({order_text})"), (output.name,)
+    return None
 
 
 def _around(facts: CandidateFacts, product: Link, device: Device) -> Refusal | None:

@@ -598,4 +598,13 @@ DIFFERENT: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         "reduction",
         {"enable": ["memory_promotion"]},
     ),
+    (
+        (
+            "a = ops.broadcast(tensor(16, 8, dtype=DataType.Half), [False, True, False])\n"
+            "b = ops.broadcast(tensor(32, 8, dtype=DataType.Half), [True, False, False])\n"
+            "fd.add_output(ops.sum(ops.mul(a, b), [2]))"
+        ),
+        "reduction",
+        {},
+    ),
 )

@@ -36,12 +36,6 @@ def shared_factor(fd):
     fd.add_output(fd.ops.mul(tensor(fd, 1, 7), factor))
 
 
-@rule(Type.RESIZE, "input_not_covered")
-def emptied_axis(fd):
-    x = fd.ops.reshape(tensor(fd, 0, 6), new_shape=[2, 0, 3])
-    fd.add_output(fd.ops.add(fd.ops.pad(fd.ops.slice(x, [0, 0, 0], [2, 0, 3]), [0, 0, 1, 1]), tensor(fd, 2, 2, 3)))
-
-
 @rule(Type.POINTWISE, "broadcast_not_unique")
 def one_bias_for_two(fd):
     bias = fd.ops.neg(tensor(fd, 1, 16))
@@ -113,6 +107,19 @@ def repeated_sums(fd):
 def merged_and_cut(fd):
     x = fd.ops.reshape(fd.ops.neg(tensor(fd, 6, 4)), new_shape=[8, 3])
     fd.add_output(fd.ops.sum(x, dims=[1]))
+
+
+@rule(Type.REDUCTION, "reshape_mixes")
+def split_and_merged(fd):
+    x = fd.ops.reshape(fd.ops.neg(tensor(fd, 8, 4)), new_shape=[4, 8])
+    fd.add_output(fd.ops.sum(x, dims=[1]))
+
+
+@rule(Type.REDUCTION, "reshape_mixes")
+def kept_on_both_sides(fd):
+    """Axes around the reduced one, which its loops merge separately, are made of one."""
+    x = fd.ops.broadcast(fd.ops.reshape(fd.ops.neg(tensor(fd, 2, 12)), new_shape=[4, 6]), [False, True, False])
+    fd.add_output(fd.ops.sum(fd.ops.mul(x, tensor(fd, 4, 8, 6)), dims=[1]))
 
 
 @rule(Type.REDUCTION, "output_not_covered")
