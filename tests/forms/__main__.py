@@ -21,8 +21,7 @@ from pathlib import Path
 from tests.forms.corpus import CORPUS, Covered, Result, endless, grown, minimal, numbered, read, write
 from tests.forms.directed import directed
 from tests.forms.form import Form
-from tests.forms.trace import ROOT, Tracer, branches, missing
-from tests.forms.trace import errors as errors_of
+from tests.forms.trace import ROOT, Tracer, branches, errors, missing
 from tests.processes import chunks, one_thread_each, results
 
 _CHUNK = 4  # forms
@@ -47,30 +46,29 @@ def run(path: Path, count: int, workers: int, *, is_verified: bool) -> list[Resu
 
 
 def table(covered: Covered) -> str:
-    """Return branch coverage by module, and the branches that are not taken."""
-    every = branches()
+    """Return branch coverage by module, and the branches that are not taken; those of errors are counted apart."""
+    every = {module: found - errors(module) for module, found in branches().items()}
     by_kernels = missing(frozenset(covered.evaluated))
     by_all = missing(frozenset(covered.evaluated | covered.refused))
-    errors = {m: frozenset(branch for branch in left if branch[1] in errors_of(m)) for m, left in by_all.items()}
-    names = f"{'module':<34}{'branches':>9}{'by kernels':>12}{'refusals':>10}{'total':>10}"
-    head = f"{names}{'only errors':>13}{'missing':>9}"
-    lines = [head]
+    lines = [f"{'module':<34}{'branches':>9}{'by kernels':>12}{'refusals':>10}{'missing':>9}{'of errors':>11}"]
 
     def line(name: str, modules: Sequence[str]) -> str:
         count = sum(len(every[m]) for m in modules)
-        left, rest, raised = (sum(len(found[m]) for m in modules) for found in (by_kernels, by_all, errors))
-        share, total = (100 * (count - some) / max(count, 1) for some in (left, rest))
-        return f"{name:<34}{count:>9}{share:>10.1f} %{left - rest:>10}{total:>8.1f} %{raised:>13}{rest - raised:>9}"
+        left, rest = (sum(len(every[m] & found[m]) for m in modules) for found in (by_kernels, by_all))
+        share = 100 * (count - left) / max(count, 1)
+        apart = sum(len(errors(m)) for m in modules)
+        return f"{name:<34}{count:>9}{share:>10.1f} %{left - rest:>10}{rest:>9}{apart:>11}"
 
     lines += [line(module, [module]) for module in sorted(every) if every[module]]
     packages = sorted({module.partition("/")[0] for module in every})
     lines += [line(package, [m for m in every if m.startswith(f"{package}/")]) for package in packages]
-    lines += [line("all", list(every)), "", "branches that nothing takes, by the lines that they lead from and to:"]
-    for module in sorted(by_all):
+    lines += [line("all", list(every)), "", "branches that no kernel takes, by the lines that they lead from and to:"]
+    for module in sorted(every):
         text = (ROOT / f"{module}.py").read_text().splitlines()
-        for a, b in sorted(by_all[module] - errors[module]):
+        for a, b in sorted(every[module] & by_kernels[module]):
             to = text[b - 1].strip() if b > 0 else "the end"
-            lines.append(f"  {module}.py:{a} -> {abs(b)}: {text[a - 1].strip()[:70]} -> {to[:60]}")
+            by = "" if (a, b) in by_all[module] else " (by refused forms only)"
+            lines.append(f"  {module}.py:{a} -> {abs(b)}: {text[a - 1].strip()[:70]} -> {to[:60]}{by}")
     return "\n".join(lines)
 
 
