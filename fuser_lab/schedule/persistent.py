@@ -1,6 +1,7 @@
 """Rules shared by the schedulers that keep values on chip across a reduction."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 
 from fuser_lab.analysis.buffer_sizes import buffer_sizes
 from fuser_lab.analysis.reductions import ReductionFlow
@@ -108,11 +109,7 @@ def vector_width(facts: CandidateFacts) -> int:
     contiguous range in every input and output that has them innermost, and its length must be a multiple of the width.
     """
     exact, pattern = facts.exact, facts.patterns[0]
-    run: list[int] = []
-    for number, reduced in reversed(pattern.axes):
-        if reduced:
-            break
-        run.append(number)
+    run = [number for number, _ in takewhile(lambda axis: not axis[1], reversed(pattern.axes))]
     if not run:
         return 1
     widest = 1

@@ -5,7 +5,6 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -80,9 +79,8 @@ def missing(arcs: frozenset[Arc], *modules: str) -> Mapping[str, frozenset[tuple
     return {module: found for module, (_, found) in _report(arcs, modules).items()}
 
 
-@cache
-def errors(module: str) -> frozenset[tuple[int, int]]:
-    """Return the branches of a module that lead to an error only, or that code has which writes the text of an error.
+def errors(module: str, among: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Return those among the branches of a module that lead to an error only, or that code has which writes the text of an error.
 
     A branch of the first kind leads to statements that end by raising the error, to the pattern of such a block, or to
     the last statement behind a loop or a block that is left out. Code of the second kind is in such a block, or in a
@@ -107,7 +105,7 @@ def errors(module: str) -> frozenset[tuple[int, int]]:
     for function in functions:
         if function.name in silent:
             inside.update(_lines(function, function))
-    return frozenset((a, b) for a, b in branches(module)[module] if a in inside or b in inside | after)
+    return frozenset((a, b) for a, b in among if a in inside or b in inside | after)
 
 
 def _of_errors(tree: ast.AST, functions: Sequence[str], raising: frozenset[str]) -> frozenset[str]:
