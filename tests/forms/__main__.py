@@ -51,14 +51,14 @@ def table(covered: Covered) -> str:
     every = {module: found - apart[module] for module, found in branches().items()}
     by_kernels = missing(frozenset(covered.evaluated))
     by_all = missing(frozenset(covered.evaluated | covered.refused))
-    lines = [f"{'module':<34}{'branches':>9}{'by kernels':>12}{'refusals':>10}{'missing':>9}{'of errors':>11}"]
+    lines = [f"{'module':<34}{'branches':>9}{'by kernels':>12}{'refusals':>10}{'reached':>10}{'missing':>9}{'of errors':>11}"]
 
     def line(name: str, modules: Sequence[str]) -> str:
         count = sum(len(every[m]) for m in modules)
         left, rest = (sum(len(every[m] & found[m]) for m in modules) for found in (by_kernels, by_all))
-        share = 100 * (count - left) / max(count, 1)
+        share, reached = (100 * (count - some) / max(count, 1) for some in (left, rest))
         others = sum(len(apart[m]) for m in modules)
-        return f"{name:<34}{count:>9}{share:>10.1f} %{left - rest:>10}{rest:>9}{others:>11}"
+        return f"{name:<34}{count:>9}{share:>10.1f} %{left - rest:>10}{reached:>8.1f} %{rest:>9}{others:>11}"
 
     lines += [line(module, [module]) for module in sorted(every) if every[module]]
     packages = sorted({module.partition("/")[0] for module in every})
