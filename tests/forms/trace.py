@@ -80,7 +80,7 @@ def missing(arcs: frozenset[Arc], *modules: str) -> Mapping[str, frozenset[tuple
 
 
 def errors(module: str, among: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """Return those among the branches of a module that lead to an error only, or that code has which writes the text of an error.
+    """Return those branches of a module that lead to an error only, or are in code which writes the text of an error.
 
     A branch of the first kind leads to statements that end by raising the error, to the pattern of such a block, or to
     the last statement behind a loop or a block that is left out. Code of the second kind is in such a block, or in a
