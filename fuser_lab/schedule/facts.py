@@ -440,12 +440,8 @@ class CandidateFacts:
                 return True
         return False
 
-    @cached_property
-    def resize_between_outputs(self) -> Refusal | None:
-        """Why a slice, pad or cat between the reference and another output rules out common loops, or None."""
-        reference = self.reference
-        if self.resize is None or not isinstance(reference, TensorView):
-            return None
+    def resize_between_outputs(self, reference: TensorView) -> Refusal | None:
+        """Return why a slice, pad or cat between the reference and another output rules out common loops, or None."""
         coverage = Coverage(self.exact, self.exact.concrete(reference), through_resize=False)
         for output in self.outputs:
             if coverage.missing(self.exact.concrete(output)) is not None:

@@ -32,8 +32,9 @@ class Resize(Heuristics):
         reference = facts.reference
         if not isinstance(reference, TensorView):
             return refused(self.type, reference)
-        if facts.resize_between_outputs is not None:
-            return refused(self.type, facts.resize_between_outputs)
+        between = facts.resize_between_outputs(reference)
+        if between is not None:
+            return refused(self.type, between)
         groups = facts.inner_groups
         if len(groups) > 1:
             (first, *_), (second, *_) = groups[:2]
