@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason, refuse
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no
 from fuser_lab.schedule.facts import CandidateFacts
 
@@ -15,6 +16,7 @@ class ExprEval:
 
     type: SchedulerType = SchedulerType.EXPR_EVAL
 
+    @follows("scheduler/expr_eval_sched", "canScheduleCompileTime", 47, 99, ReasonCode.NOT_VIEWS)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first expression that is not a view."""
         exprs = facts.candidate.exprs

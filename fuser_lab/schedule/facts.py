@@ -15,6 +15,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, reason
 from fuser_lab.ir import Expr, OpKind, TensorView
 from fuser_lab.ops.positions import indexed_axis
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.oracle import Candidate
 
 Refusal = tuple[Reason, tuple[str, ...]]
@@ -150,8 +151,10 @@ class CandidateFacts:
         return next((link for link in self.links if link.op in {"gather", "take_along_axis"}), None)
 
     @cached_property
+    @follows("scheduler/registry", "checkCanSchedule", 79, 86, ReasonCode.MATMUL_INSIDE)
+    @follows("scheduler/registry", "checkCanSchedule", 42, 77, ReasonCode.EVALUATED_ONLY)
     def gate(self) -> Refusal | None:
-        """Why no kernel may contain these expressions, or None (nvFuser: checkCanSchedule)."""
+        """Why no kernel may contain these expressions, or None."""
         matmul = self.matmul
         if matmul is not None:
             return reason(ReasonCode.MATMUL_INSIDE, tensor=matmul.name, op=matmul.op), (matmul.name,)
@@ -162,6 +165,7 @@ class CandidateFacts:
         return self.first_broken((why, self.shape_gate))
 
     @cached_property
+    @follows("scheduler/greedy", "CompileTimeChecker::dispatch", 315, 344, ReasonCode.EVALUATED_ONLY)
     def greedy_gate(self) -> Refusal | None:
         """Why not even a kernel with sorts, scans and scatters may contain these expressions, or None."""
         if self.matmul is not None:
@@ -176,6 +180,9 @@ class CandidateFacts:
         """Why no loops fit these expressions, whatever their ops compute, or None."""
         return self.first_broken(self._shape_gates())
 
+    @follows("scheduler/registry_utils", "isConnectedFusionGraph", 225, 264, ReasonCode.NOT_CONNECTED)
+    @follows("scheduler/registry", "checkCanSchedule", 94, 98, ReasonCode.SELF_MAPPED)
+    @follows("scheduler/registry_utils", "hasResizeAndIndexOps", 1056, 1073, ReasonCode.RESIZE_AND_INDEXING)
     def _shape_gates(self) -> Iterator[Refusal | None]:
         exact = self.exact
         if exact.components > 1:
@@ -194,6 +201,8 @@ class CandidateFacts:
             yield why, (resize.name, indexed.name)
 
     @cached_property
+    @follows("scheduler/registry_utils", "hasCyclicReshape", 1147, 1206, ReasonCode.CYCLIC_RESHAPE)
+    @follows("scheduler/registry_utils", "hasIncompatibleTransforms", 1216, 1305, ReasonCode.CONFLICTING_RESHAPES)
     def reshapes(self) -> Refusal | None:
         """Why reshapes conflict, or None."""
         if self.reshape is None:
@@ -212,6 +221,7 @@ class CandidateFacts:
         return tuple(expr.name for expr in self.candidate.exprs)
 
     @cached_property
+    @follows("scheduler/registry_utils", "rejectScheduleForMemoryPromotion", 188, 223, ReasonCode.INDEX_INPUT)
     def index_input(self) -> Refusal | None:
         """Why a slice, a pad or an indexed read cannot read its operand from memory, or None."""
         if self.resize is None and self.indexing is None:
@@ -247,11 +257,15 @@ class CandidateFacts:
         )
 
     @cached_property
+    @follows(
+        "scheduler/registry_utils", "hasGatherToBroadcastBeforeReduction", 994, 1054,
+        ReasonCode.INDEXED_BEFORE_REDUCTION,
+    )
     def indexed_before_reduction(self) -> Refusal | None:
         """Why an indexed read leaves too few axes for the loops of a reduction behind it, or None.
 
         Reading a single element is not an obstacle if its axis is an axis of the first reduction's operand or is mapped
-        to one (nvFuser: SchedulerTopologyChecker::hasGatherToBroadcastBeforeReduction).
+        to one.
         """
         if self.indexing is None or self.reduction is None:
             return None
@@ -275,6 +289,7 @@ class CandidateFacts:
         return None
 
     @cached_property
+    @follows("scheduler/transpose", "canScheduleCompileTime", 47, 83, ReasonCode.INDEXED_INNERMOST)
     def indexed_innermost(self) -> Refusal | None:
         """Why an indexed read prevents tiles of its operand from being transposed, or None."""
         for link in self.links if self.indexing is not None else ():
@@ -289,6 +304,7 @@ class CandidateFacts:
         return None
 
     @cached_property
+    @follows("scheduler/registry_utils", "hasNonUniqueBcast", 65, 76, ReasonCode.BROADCAST_NOT_UNIQUE)
     def unique_broadcasts(self) -> Refusal | None:
         """Why a broadcast axis would need two extents at once, or None."""
         for source, targets in self.exact.concretized.items():
@@ -304,10 +320,7 @@ class CandidateFacts:
 
     @cached_property
     def reference(self) -> TensorView | Refusal:
-        """The output whose loops cover every axis of all inputs and outputs, or why there is none.
-
-        Slices, pads and cats in between are allowed (nvFuser: DomainMap::areAllTargetIdsCoveredBy).
-        """
+        """The output whose loops cover every axis of all inputs and outputs, or why there is none."""
         concrete = {tv.name: self.exact.concrete(tv) for tv in (*self.outputs, *self.inputs)}
         sizes = {tv.name: _size(self.exact, concrete[tv.name]) for tv in self.outputs}
         why: Refusal | None = None
@@ -318,6 +331,8 @@ class CandidateFacts:
             why = why or refused
         return why or (reason(ReasonCode.NO_OUTPUT), self.names)
 
+    @follows("scheduler/tools/domain_map", "areAllTargetIdsCoveredBy", 197, 303, ReasonCode.OUTPUT_NOT_COVERED)
+    @follows("scheduler/tools/domain_map", "areAllInputIdsMappedTo", 132, 157, ReasonCode.INPUT_NOT_COVERED)
     def _cannot_lead(self, reference: TensorView, concrete: dict[str, tuple[int, ...]]) -> Refusal | None:
         coverage = Coverage(self.exact, self.exact.classes.get(reference.name, ()), through_resize=True)
         for output in self.outputs:
@@ -331,12 +346,12 @@ class CandidateFacts:
         return None
 
     @cached_property
+    @follows("scheduler/pointwise", "hasReferenceTensorView", 213, 228, ReasonCode.AXIS_LOST)
     def lost_axis(self) -> Refusal | None:
-        """Why the loops of the reference do not arrive at all axes, or None (nvFuser: hasReferenceTensorView).
+        """Why the loops of the reference do not arrive at all axes, or None.
 
-        The reference is the first of the outputs that can lead with the most axes, broadcast axes included (csrc/
-        scheduler/tools/domain_map.cpp:450-467). An axis is lost only behind a broadcast that the loops may enter from
-        its operand, so most fusions need no walk.
+        The reference is the first of the outputs that can lead with the most axes, broadcast axes included. An axis is
+        lost only behind a broadcast that the loops may enter from its operand, so most fusions need no walk.
         """
         reference = self.reference
         if not isinstance(reference, TensorView) or not self._may_lose_axes():
@@ -372,6 +387,7 @@ class CandidateFacts:
         return False
 
     @cached_property
+    @follows("scheduler/resize", "canScheduleCompileTime", 160, 196, ReasonCode.RESIZE_BETWEEN_OUTPUTS)
     def resize_between_outputs(self) -> Refusal | None:
         """Why a slice, pad or cat between the reference and another output rules out common loops, or None."""
         reference = self.reference
@@ -388,6 +404,10 @@ class CandidateFacts:
         axis = self.exact.classes[tensor.name].index(missing)
         return reason(code, axis=axis, tensor=tensor.name, extent=self.exact.extent[missing], reference=reference)
 
+    @follows(
+        "scheduler/tools/domain_map", "isValidReference", 400, 448,
+        ReasonCode.OUTPUT_NOT_COVERED, ReasonCode.INPUT_NOT_COVERED,
+    )
     def covered_by_reduction(self, *, inputs: bool) -> Refusal | None:
         """Why the loops of the first reduction miss an axis of an output (or input), or None."""
         pattern = self.patterns[0]
@@ -406,6 +426,7 @@ class CandidateFacts:
         return None
 
     @cached_property
+    @follows("scheduler/registry_utils", "checkPatternEquivalence", 22, 57, ReasonCode.PATTERN_MISMATCH)
     def pattern_mismatch(self) -> Refusal | None:
         """Why two reductions do not reduce the same axes, or None."""
         first = self.patterns[0]
@@ -445,13 +466,13 @@ class CandidateFacts:
         return frozenset(self.exact.classes[first.operands[0]]) if first is not None else frozenset()
 
     @cached_property
+    @follows("scheduler/tools/domain_map", "groupInputsOutputsByInnerDim", 645, 698, ReasonCode.TRANSPOSE_LIKE)
+    @follows("scheduler/utils", "getInputsOutputsWithInnerDim", 1838, 1883, ReasonCode.TRANSPOSE_LIKE)
     def inner_groups(self) -> tuple[tuple[TensorView, ...], ...]:
         """Inputs and outputs grouped by innermost axis, the largest group first; empty if there is no such grouping.
 
         Axes are classes joined through views. A tensor without an axis that is not a broadcast axis, such as a scalar
         tensor, voids the grouping. So does the operand of a gather, which joins no group, unless it begins a group.
-        nvFuser: csrc/scheduler/tools/domain_map.cpp:645-698 (groupInputsOutputsByInnerDim), csrc/scheduler/utils.cpp:
-        1838-1885 (getInputsOutputsWithInnerDim).
         """
         near, lookups = self.neighbourhoods, self._lookups
         inner: list[tuple[TensorView, int]] = []
@@ -479,12 +500,12 @@ class CandidateFacts:
         return frozenset(link.operands[0] for link in self.links if _is_gather(link)) - read
 
     @cached_property
+    @follows("scheduler/tools/domain_map", "hasAtLeastTwoValidGroups", 508, 587, ReasonCode.ONE_INNERMOST_AXIS)
     def transposed(self) -> Transposed | None:
         """Tensors with all axes from the two largest groups, if tiles of both are transposed into each other, or None.
 
         The first has the innermost axis of the second, and its axes are not those of the second in the same order,
         apart from broadcast axes.
-        nvFuser: csrc/scheduler/tools/domain_map.cpp:469-491, 508-587 (findReferenceFor, hasAtLeastTwoValidGroups).
         """
         if len(self.inner_groups) < 2 or not isinstance(self.reference, TensorView):
             return None

@@ -10,6 +10,7 @@ from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import Expr
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
@@ -25,6 +26,11 @@ class InnerOuterPersistent(Heuristics):
 
     type: SchedulerType = SchedulerType.INNER_OUTER_PERSISTENT
 
+    @follows("scheduler/normalization_utils", "checkOpsAndInputs", 1114, 1119, ReasonCode.NO_REDUCTION)
+    @follows("scheduler/normalization_utils", "checkOpsAndInputs", 1121, 1125, ReasonCode.NO_TENSOR_INPUT)
+    @follows(
+        "scheduler/normalization_inner_outer", "canScheduleCompileTime", 273, 284, ReasonCode.ONE_KIND_OF_REDUCTION,
+    )
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance with the bytes kept, or the first rule that is broken."""
         if facts.reduction is None:
@@ -41,6 +47,11 @@ class InnerOuterPersistent(Heuristics):
         refusal = facts.first_broken(_rules(facts, inner, outer))
         return refused(self.type, refusal) if refusal is not None else self._fits(facts, device, inner, outer)
 
+    @follows(
+        "scheduler/normalization_inner_outer_utils", "getPersistentBufferStorageParams", 93, 292,
+        ReasonCode.ROWS_AND_SUMS_TOO_LARGE,
+    )
+    @follows("scheduler/normalization_inner_outer", "canScheduleRunTime", 489, 503, ReasonCode.NOT_ENOUGH_BLOCKS)
     def _fits(
         self, facts: CandidateFacts, device: Device, inner: Sequence[ReductionPattern],
         outer: Sequence[ReductionPattern],
@@ -92,6 +103,8 @@ def _rules(
     yield facts.expanded_after
 
 
+@follows("scheduler/normalization_utils", "checkReductionPattern", 1143, 1189, ReasonCode.PATTERN_MISMATCH)
+@follows("scheduler/normalization_utils", "isReductionIterationAxisMatched", 616, 669, ReasonCode.NOT_COMPLEMENTARY)
 def _not_complementary(inner: Sequence[ReductionPattern], outer: Sequence[ReductionPattern]) -> Refusal | None:
     """Return why inner reductions are not over [kept, reduced] and outer ones over [reduced, kept] axes, or None."""
     first = inner[0]
@@ -122,6 +135,7 @@ def _reduced_axes(pattern: ReductionPattern) -> str:
     return f"{[i for i, (_, reduced) in enumerate(pattern.axes) if reduced]} of {len(pattern.axes)} axes"
 
 
+@follows("scheduler/normalization_utils", "hasSharedInput", 566, 589, ReasonCode.NO_SHARED_INPUT)
 def _no_shared_input(facts: CandidateFacts) -> Refusal | None:
     """Return why the reductions share no read of an input, or None."""
     inner, outer = (_ancestors(facts.links, _operands(facts, inner=kind)) for kind in (True, False))
@@ -137,6 +151,10 @@ def _operands(facts: CandidateFacts, *, inner: bool) -> set[str]:
     return {name for link in facts.reductions if link.name in wanted for name in link.operands}
 
 
+@follows(
+    "scheduler/normalization_utils", "isConnectedOnlyThroughReductionProducer", 591, 614,
+    ReasonCode.OUTER_BEFORE_INNER, ReasonCode.SHARED_CONSUMER,
+)
 def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
     """Return where inner and outer reductions are connected other than through the operands of outer ones, or None."""
     inner = {p.name for p in facts.patterns if p.inner}
@@ -161,14 +179,15 @@ def _tied_elsewhere(facts: CandidateFacts) -> Refusal | None:
     return _connected_besides(facts)
 
 
+@follows(
+    "scheduler/normalization_utils", "isConnectedOnlyThroughReductionProducer", 591, 614, ReasonCode.CONNECTED_BESIDES,
+)
 def _connected_besides(facts: CandidateFacts) -> Refusal | None:
     """Return what connects an outer reduction with another reduction apart from its own operands, or None.
 
     A walk from all inner reductions goes through operands, users and results of the same expression, and stops at outer
     reductions. A walk from each outer reduction stops at its operands, whatever they are computed from, and may meet no
     other walk. Of an expression with several results, the walks start and stop at the first one alone.
-    nvFuser: csrc/scheduler/normalization_utils.cpp:591-614 (isConnectedOnlyThroughReductionProducer),
-    csrc/scheduler/utils.cpp:2924-2957 (getAllTvsFrom).
     """
     kind = {p.name: p.inner for p in facts.patterns}
     first = {link.expr: link for link in reversed(facts.reductions)}
@@ -207,6 +226,10 @@ def _neighbours(links: Iterable[Link]) -> dict[str, list[str]]:
     return {name: list(others) for name, others in found.items()}
 
 
+@follows(
+    "scheduler/registry_utils", "hasNonNormalizePostReductionBCast", 586, 843,
+    ReasonCode.BROADCAST_AFTER_REDUCTION, ReasonCode.BROADCAST_ELSEWHERE,
+)
 def _widened(facts: CandidateFacts, row: ReductionPattern) -> Refusal | None:
     """Return where a row's result is broadcast to other axes, or a column's result to rows again, or None."""
     exact, after = facts.exact, facts.flow.after

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.persistent import LARGE_REDUCTION, keep_exp_up_to, kept_bytes, refusal_of_any_size
@@ -20,11 +21,10 @@ class InnerPersistent(Heuristics):
         """Return the acceptance with the bytes kept, or the first rule that is broken."""
         return refusal_of_any_size(self.type, facts, inner_only) or self._fits(facts, device)
 
+    @follows("scheduler/normalization_inner", "canScheduleRunTime", 134, 161, ReasonCode.BUFFER_TOO_LARGE)
+    @follows("scheduler/normalization_inner", "canScheduleRunTime", 179, 193, ReasonCode.NOT_ENOUGH_BLOCKS)
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
-        """Return whether one multiprocessor, or the largest cluster that the device launches, keeps a row.
-
-        nvFuser: csrc/scheduler/normalization_inner.cpp:136-158, csrc/scheduler/utils.cpp:3484-3542 (getMaxClusterSize).
-        """
+        """Return whether one multiprocessor, or the largest cluster that the device launches, keeps a row."""
         pattern = facts.patterns[0]
         size, kept = kept_bytes(facts.flow, device.persistent_bytes, keep_exp_up_to(device))
         most = 1 if pattern.is_split else device.largest_cluster  # clusters reduce only rows that are contiguous
@@ -53,6 +53,10 @@ class InnerPersistent(Heuristics):
         return accept(self.type, why, persistent=True)
 
 
+@follows(
+    "scheduler/normalization_utils", "compileTimeCheck", 1220, 1231,
+    ReasonCode.REDUCTION_IS_OUTER, ReasonCode.REDUCTIONS_OF_BOTH_KINDS,
+)
 def inner_only(facts: CandidateFacts) -> Refusal | None:
     """Return why not every reduction touches the innermost axis, or None."""
     outer = next((p for p in facts.patterns if not p.inner), None)

@@ -11,6 +11,7 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.dtypes import DataType
 from fuser_lab.ir import OpKind
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 
@@ -27,6 +28,9 @@ class Matmul:
 
     type: SchedulerType = SchedulerType.MATMUL
 
+    @follows("scheduler/matmul_utils", "getMatmulCompileTimeRejectReason", 1289, 1298, ReasonCode.MATMUL_OLD_DEVICE)
+    @follows("scheduler/matmul_utils", "getMatmulCompileTimeRejectReason", 1300, 1306, ReasonCode.NO_MATMUL)
+    @follows("scheduler/matmul_utils", "getMatmulCompileTimeRejectReason", 1343, 1349, ReasonCode.MATMUL_OFF)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or the first rule that is broken."""
         product = facts.matmul
@@ -51,6 +55,13 @@ def _version(cc: tuple[int, int]) -> str:
     return f"{cc[0]}.{cc[1]}"
 
 
+@follows("scheduler/mma_utils", "findMatmulPatterns", 1846, 1848, ReasonCode.OTHER_MATMUL)
+@follows(
+    "scheduler/matmul_utils", "getMatmulCompileTimeRejectReason", 1350, 1360,
+    ReasonCode.MATMUL_VECTOR, ReasonCode.MATMUL_DTYPE,
+)
+@follows("scheduler/matmul_utils", "getMatmulCompileTimeRejectReason", 1365, 1368, ReasonCode.SEVERAL_MATMULS)
+@follows("scheduler/matmul_utils", "getMatmulRunTimeRejectReason", 1409, 1433, ReasonCode.MATMUL_TOO_LARGE)
 def _product(facts: CandidateFacts, product: Link) -> Refusal | None:
     """Return why there is more than one product, or one of another kind, or None."""
     for link in facts.links:
@@ -77,6 +88,7 @@ def _product(facts: CandidateFacts, product: Link) -> Refusal | None:
     return None
 
 
+@follows("scheduler/registry", "checkCanSchedule", 42, 77, ReasonCode.EVALUATED_ONLY)
 def _alone(facts: CandidateFacts) -> Refusal | None:
     found = facts.reserved or facts.inexact_gather
     if found is None:
@@ -84,6 +96,8 @@ def _alone(facts: CandidateFacts) -> Refusal | None:
     return reason(ReasonCode.EVALUATED_ONLY, tensor=found.name, op=found.op), (found.name,)
 
 
+@follows("scheduler/matmul_utils", "getMatmulCompileTimeRejectReason", 1312, 1331, ReasonCode.MATMUL_PROLOGUE)
+@follows("scheduler/matmul_utils", "isMatmulFusionDefinitionSupported", 635, 677, ReasonCode.MATMUL_EPILOGUE)
 def _around(facts: CandidateFacts, product: Link, device: Device) -> Refusal | None:
     """Return why an expression before or after the product cannot be in its kernel, or None."""
     makers = {link.name: link for link in facts.links}

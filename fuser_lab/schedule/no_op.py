@@ -7,6 +7,7 @@ from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.ir import OpKind
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts
 from fuser_lab.schedule.gate import common_gate
@@ -18,6 +19,8 @@ class NoOp:
 
     type: SchedulerType = SchedulerType.NO_OP
 
+    @follows("scheduler/no_op", "canScheduleCompileTime", 40, 55, ReasonCode.REDUCES_ELEMENTS)
+    @follows("scheduler/no_op", "canScheduleCompileTime", 57, 66, ReasonCode.CONCRETE_OUTPUT)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance, or an output that has elements."""
         if not facts.candidate.exprs:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.persistent import LARGE_REDUCTION, kept_bytes, refusal_of_any_size, vector_width
@@ -22,6 +23,11 @@ class OuterPersistent(Heuristics):
 
     type: SchedulerType = SchedulerType.OUTER_PERSISTENT
 
+    @follows("scheduler/normalization_outer", "canScheduleRunTime", 519, 537, ReasonCode.COLUMNS_TOO_LARGE)
+    @follows("scheduler/normalization_outer", "canScheduleRunTime", 545, 552, ReasonCode.COLUMNS_NOT_VECTORIZED)
+    @follows("scheduler/normalization_outer", "canScheduleRunTime", 554, 566, ReasonCode.COLUMNS_NO_GRID)
+    @follows("scheduler/normalization_outer", "canScheduleRunTime", 611, 621, ReasonCode.NOT_ENOUGH_COLUMNS)
+    @follows("scheduler/normalization_outer", "canScheduleRunTime", 623, 638, ReasonCode.COLUMNS_NOT_WELFORD)
     def can_schedule(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return the acceptance with the bytes kept, or the first rule that is broken."""
         return refusal_of_any_size(self.type, facts, _outer_only) or self._fits(facts, device)
@@ -91,6 +97,10 @@ def _grid(rows: int, size: int, vector: int, device: Device) -> tuple[int, int] 
     return None
 
 
+@follows(
+    "scheduler/normalization_utils", "compileTimeCheck", 1220, 1231,
+    ReasonCode.REDUCTION_IS_INNER, ReasonCode.REDUCTIONS_OF_BOTH_KINDS,
+)
 def _outer_only(facts: CandidateFacts) -> Refusal | None:
     inner = next((p for p in facts.patterns if p.inner), None)
     if inner is None:

@@ -7,6 +7,7 @@ from fuser_lab.analysis.reductions import ReductionFlow
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
@@ -20,6 +21,8 @@ ACCESS_BYTES = 16  # of the widest access of one thread
 INPUTS_OF_WIDE_ACCESSES = 4  # with more inputs, accesses get narrower to save registers
 
 
+@follows("scheduler/normalization_utils", "checkOpsAndInputs", 1114, 1119, ReasonCode.NO_REDUCTION)
+@follows("scheduler/normalization_utils", "checkOpsAndInputs", 1121, 1125, ReasonCode.NO_TENSOR_INPUT)
 def refusal_of_any_size(
     scheduler: SchedulerType, facts: CandidateFacts, kind: Callable[[CandidateFacts], Refusal | None],
 ) -> Verdict | None:
@@ -56,12 +59,12 @@ def keep_exp_up_to(device: Device) -> int:
     return KEEP_EXP_BYTES_HIGH_BANDWIDTH if device.is_high_bandwidth else KEEP_EXP_BYTES
 
 
+@follows("scheduler/normalization_utils", "isProjectBufferToInputs", 853, 928, ReasonCode.BUFFER_TOO_LARGE)
 def kept_bytes(flow: ReductionFlow, room: int | None = None, exp_up_to: int = 0) -> tuple[int, Sequence[str]]:
     """Return the bytes kept per row and the tensors: the buffers, or the inputs that they are recomputed from.
 
     Buffers larger than ``room`` are recomputed from inputs if these are smaller. Others are too, unless this repeats
-    random numbers, or exponentials where the buffers have at most ``exp_up_to`` bytes (nvFuser:
-    scheduler/normalization_utils.cpp:851-939, isProjectBufferToInputs).
+    random numbers, or exponentials where the buffers have at most ``exp_up_to`` bytes.
     """
     sizes = buffer_sizes(flow)
     fits = room is None or sizes.kept <= room
@@ -71,6 +74,8 @@ def kept_bytes(flow: ReductionFlow, room: int | None = None, exp_up_to: int = 0)
     return sizes.kept, sizes.kept_names
 
 
+@follows("scheduler/normalization_utils", "compileTimeCheck", 1288, 1294, ReasonCode.NO_PERSISTENT_BUFFER)
+@follows("scheduler/normalization_utils", "isCacheableUnmappableTv", 1918, 2025, ReasonCode.PARTLY_REDUCED)
 def needs_buffer(facts: CandidateFacts) -> Refusal | None:
     """Return why no buffer is needed, or why none can be kept, or None."""
     if facts.buffers:
@@ -86,6 +91,7 @@ def needs_buffer(facts: CandidateFacts) -> Refusal | None:
     return reason(ReasonCode.NO_PERSISTENT_BUFFER, tensor=facts.patterns[0].name), facts.names
 
 
+@follows("scheduler/registry_utils", "hasNonNormalizePostReductionBCast", 586, 843, ReasonCode.BROADCAST_ELSEWHERE)
 def broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
     """Return why a result is broadcast to an axis that was not reduced, or None."""
     exact = facts.exact

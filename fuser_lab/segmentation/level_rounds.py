@@ -1,4 +1,4 @@
-"""Rounds of level-based merging: pairs of groups on adjacent levels (csrc/fusion_segmenter.cpp).
+"""Rounds of level-based merging: pairs of groups on adjacent levels.
 
 The rule is theorem 4.2 of Herrmann et al., "Multilevel algorithms for acyclic partitioning of directed acyclic graphs".
 """
@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from fuser_lab.events import Attempt, Kind
 from fuser_lab.ir import Expr, OpKind
 from fuser_lab.ops.positions import indexed_axis
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.asking import Asker
 from fuser_lab.segmentation.grouping import GroupId, Grouping
 
@@ -49,6 +50,7 @@ class LevelRound:
                 if group in self._partner:
                     break
 
+    @follows("fusion_segmenter", "PreferredMergeCandidatePicker", 3527, 3707)
     def _preferred(self) -> Iterator[tuple[GroupId, GroupId]]:
         """Yield pairs to try first (PR #4297).
 
@@ -103,6 +105,7 @@ class LevelRound:
         paired = [neighbour for neighbour in self._grouping.neighbours(group) if neighbour in partners]
         return any(self._near(neighbour, target) or self._near(partners[neighbour], target) for neighbour in paired)
 
+    @follows("fusion_segmenter", "SegmentedGroup::getMergeCandidates", 110, 191)
     def _candidates(self, group: GroupId) -> list[GroupId]:
         if group in self._partner or group in self._barred:
             return []

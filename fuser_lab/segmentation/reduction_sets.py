@@ -1,4 +1,4 @@
-"""Sets of groups whose reductions may be computed together: CombineReductions of csrc/fusion_segmenter.cpp."""
+"""Sets of groups whose reductions may be computed together."""
 
 import functools
 import itertools
@@ -6,6 +6,7 @@ import operator
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from fuser_lab.ir import Expr, Fusion, OpKind, TensorView
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.grouping import GroupId, Grouping, bits, mask_of
 
 Signature = tuple[int, tuple[int, ...]]
@@ -50,6 +51,7 @@ class ReductionSets:
                 (self._signed[group],) = signatures
                 self._alike[self._signed[group]] = self._alike.get(self._signed[group], 0) | 1 << group
 
+    @follows("fusion_segmenter", "CombineReductions", 2711, 3211)
     def masks(self) -> Iterator[int]:
         """Yield the convex sets that may be combined as bit masks, in nvFuser's order; some come twice."""
         self._follow_merges()
