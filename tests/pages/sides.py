@@ -434,7 +434,8 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
     ),
     "segmentation.welford.rewrite_answer": (
         _log("welford",
-             f"v = ops.var_mean(tensor(64, ___, {HALF}), [1], correction=0)[0]\nfd.add_output(ops.sum(v, [0]))", "1 << 20", "(1 << 20) + 1"),
+             "v = ops.var_mean(tensor(64, ___, dtype=DataType.Double), [1], correction=0)[0]\n"
+             "fd.add_output(ops.sum(v, [0]))", "1 << 18", "(1 << 18) + 1"),
     ),
     "segmentation.welford.keeps_rows": (
         _log("welford", "v = ops.var_mean(tensor(___, 512), [0], correction=0)[0]\nfd.add_output(ops.sum(v, [0]))",

@@ -1,0 +1,35 @@
+"""Functions of nvFuser that decide something about segments and that no function here follows, and why."""
+
+from collections.abc import Mapping
+
+NOT_READ = "not read"
+
+NOT_FOLLOWED: Mapping[str, str] = {
+    "scheduler/registry.cpp: checkCanSchedule (40-47)": (
+        "says that a scaled_mm is unsupported without refusing it; no kernel accepts one, because no output has the "
+        "contracted axis"
+    ),
+    "scheduler/registry_utils.cpp: rejectScheduleFusionGlobalBufferRequirement (1075-1108)": "its ops do not exist here",
+    "scheduler/registry_utils.cpp: requiresForwardViewReplay (279-414)": (
+        "refuses nothing that hasIncompatibleTransforms accepts: reshapes have no broadcast axes"
+    ),
+    "scheduler/registry_utils.cpp: hasNonTerminalBlockQuantizeOp (847-863)": "its ops do not exist here",
+    "scheduler/pointwise.cpp: canScheduleRunTime (289-380)": "only about block quantization, which does not exist here",
+    "scheduler/reduction.cpp, transpose.cpp, resize.cpp, matmul.cpp: sub-byte dtypes": "such dtypes do not exist here",
+    "scheduler/utils.cpp: isResharding (2986-2989)": "one device",
+    "scheduler/communication.cpp": "one device",
+    "scheduler/cutlass.cpp": NOT_READ,
+    "scheduler/matmul_utils.cpp: isMatmulFusionDefinitionSupported (679-760)": NOT_READ,
+    "scheduler/mma_utils.cpp: getTensorRoles, getOperandInnerDims": NOT_READ,
+    "scheduler/mma_utils.cpp: findMatmulPatterns, products written as mul and sum": NOT_READ,
+    "scheduler/normalization_outer.cpp: canScheduleRunTime (571-609, 640-655)": NOT_READ,
+    "scheduler/vectorize_helper.cpp: getVectorizationFactor": NOT_READ,
+    "scheduler/normalization_inner_outer.cpp: preferWarpSpecialized (27-65)": "chooses parameters of a kernel",
+    "scheduler/reduction.cpp: mayUseTma, mayUseTmaOuter (198-304)": "choose parameters of a kernel",
+    "fusion_segmenter.cpp: eraseInputDistinctRootDomains (1430-1524)": "segments keep the axes of the fusion",
+    "fusion_segmenter.cpp: resolveScalarsInGroup, removeScalarEdges (4620-4845)": "sizes are known before segmentation",
+    "fusion_segmenter.cpp: SegmentedGroup::stablyOrderedExprs (2219-2283)": NOT_READ,
+    "fusion_segmenter.cpp: ForceHalfAnnotation, annotateFP16IntermediateTensors (4957-5014)": NOT_READ,
+    "fusion_segmenter.cpp: revertInputOutputPrecisionChanges (1005-1059)": "segments are not changed in place",
+    "multidevice": "one device",
+}
