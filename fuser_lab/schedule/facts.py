@@ -22,7 +22,7 @@ Refusal = tuple[Reason, tuple[str, ...]]
 
 # Facts that do not depend on rules and are the same whichever rules are lifted.
 _INDEPENDENT = (
-    "inputs", "exact", "patterns", "flow", "buffers", "not_view", "inexact_gather", "gather", "indexed", "index_input",
+    "inputs", "exact", "patterns", "flow", "buffers", "not_view", "inexact_gather", "gather", "index_input",
     "indexed_before_reduction", "indexed_innermost", "unique_broadcasts", "reference", "lost_axis", "pattern_mismatch",
     "expanded_after", "inner_groups", "transposed", "neighbourhoods",
 )
@@ -248,13 +248,49 @@ class CandidateFacts:
             return False
         return link.kind is OpKind.INDEXING or (link.kind is OpKind.RESIZE and link.op != "cat")
 
-    @cached_property
-    def indexed(self) -> frozenset[int]:
-        """Classes of axes that are read at data-dependent positions, so that no loop has to run over them."""
-        return frozenset(
-            self.exact.classes[link.operands[0]][indexed_axis(dict(link.expr.attrs))]
-            for link in self.links if link.kind is OpKind.INDEXING
-        )
+    @follows("scheduler/tools/domain_map", "canIgnoreIndexedInputDomainID", 26, 87, ReasonCode.INPUT_NOT_COVERED)
+    def _only_looked_up(self, tensor: TensorView) -> set[int]:
+        """Return the classes of an input's axes that need no loop: every user selects along them.
+
+        A user selects if its result lacks the axis or has a broadcast axis there that meets no other axis.
+        """
+        exact, left = self.exact, set(self.exact.classes[tensor.name])
+        for link in self.links if self.indexing is not None else ():
+            if tensor.name not in link.operands:
+                continue
+            if link.kind is not OpKind.INDEXING or link.operands[0] != tensor.name:
+                return set()
+            axis = indexed_axis(dict(link.expr.attrs))
+            result = None if link.op == "select" else exact.classes[link.name][axis]
+            stays = result is not None and (not exact.broadcast[result] or result in exact.concretized)
+            left &= set() if stays else {exact.classes[tensor.name][axis]}
+        return left if self.indexing is not None else set()
+
+    def _missing_input(self, loops: Iterable[int]) -> tuple[TensorView, int] | None:
+        """Return an input with an axis that loops over some classes do not reach, or None.
+
+        Loops over what an indexed read leaves of an axis stand for loops over the axis.
+        """
+        reads = [link for link in self.links if link.kind is OpKind.INDEXING and link.op != "select"]
+        reached = set(loops)
+        while True:
+            coverage = Coverage(self.exact, reached, through_resize=True)
+            size = len(reached)
+            for link in reads:
+                axis = indexed_axis(dict(link.expr.attrs))
+                if self.exact.classes[link.name][axis] in coverage.covered:
+                    reached.add(self.exact.classes[link.operands[0]][axis])
+            if len(reached) == size:
+                break
+        for tensor in self.inputs:
+            missing = coverage.missing(self.exact.concrete(tensor))
+            if missing is not None:
+                looked_up = self._only_looked_up(tensor)
+                wanted = (number for number in self.exact.concrete(tensor) if number not in looked_up)
+                missing = coverage.missing(wanted)
+            if missing is not None:
+                return tensor, missing
+        return None
 
     @cached_property
     @follows(
@@ -264,14 +300,14 @@ class CandidateFacts:
     def indexed_before_reduction(self) -> Refusal | None:
         """Why an indexed read leaves too few axes for the loops of a reduction behind it, or None.
 
-        Reading a single element is not an obstacle if its axis is an axis of the first reduction's operand or is mapped
-        to one.
+        Reading a single element is not an obstacle if the tensor is an input, or if its axis is an axis of the first
+        reduction's operand or is mapped to one.
         """
         if self.indexing is None or self.reduction is None:
             return None
         root = self.exact.classes[self.reduction.operands[0]]
         for link in self.links:
-            if link.kind is not OpKind.INDEXING or link.op == "select":
+            if link.kind is not OpKind.INDEXING or link.op == "select" or link.tensors[0] in self.inputs:
                 continue
             axis = indexed_axis(dict(link.expr.attrs))
             operand = self.exact.classes[link.operands[0]][axis]
@@ -339,11 +375,10 @@ class CandidateFacts:
             missing = coverage.missing(concrete[output.name])
             if missing is not None:
                 return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, reference.name), self.names
-        for tensor in self.inputs:
-            missing = coverage.missing(concrete[tensor.name], self.indexed)
-            if missing is not None:
-                return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, reference.name), self.names
-        return None
+        lost = self._missing_input(self.exact.classes.get(reference.name, ()))
+        if lost is None:
+            return None
+        return self._not_covered(ReasonCode.INPUT_NOT_COVERED, *lost, reference.name), self.names
 
     @cached_property
     @follows("scheduler/pointwise", "hasReferenceTensorView", 213, 228, ReasonCode.AXIS_LOST)
@@ -412,18 +447,15 @@ class CandidateFacts:
         """Why the loops of the first reduction miss an axis of an output (or input), or None."""
         pattern = self.patterns[0]
         exact = self.exact
-        coverage = Coverage(exact, (c for c, _ in pattern.axes), through_resize=True)
+        coverage = Coverage(exact, self._reduction_axes, through_resize=True)
         for output in self.outputs:
             missing = coverage.missing(exact.concrete(output))
             if missing is not None:
                 return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, pattern.name), self.names
-        if not inputs:
+        lost = self._missing_input(self._reduction_axes) if inputs else None
+        if lost is None:
             return None
-        for tensor in self.inputs:
-            missing = coverage.missing(exact.concrete(tensor), self.indexed)
-            if missing is not None:
-                return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, pattern.name), self.names
-        return None
+        return self._not_covered(ReasonCode.INPUT_NOT_COVERED, *lost, pattern.name), self.names
 
     @cached_property
     @follows("scheduler/registry_utils", "checkPatternEquivalence", 22, 57, ReasonCode.PATTERN_MISMATCH)

@@ -344,7 +344,10 @@ fd.add_output(ops.add(ops.broadcast(x, [True, False, False]), tensor(3, 1, 1)))"
     Rule(
         of="reductions", nvfuser="csrc/scheduler/registry_utils.cpp: hasGatherToBroadcastBeforeReduction",
         ours=f"{FACTS}.indexed_before_reduction",
-        text="One element may be looked up along an axis before a reduction that has this axis or meets it.",
+        text=(
+            "One element of an input may be looked up along an axis before a reduction (without memory_promotion, only "
+            "inputs are looked up; the third of these definitions was two segments, as if the rule held for inputs)."
+        ),
         shows={
             """
 one = ops.take_along_axis(tensor(8, 16), tensor(1, 16, dtype=DataType.Int), 0)
@@ -356,7 +359,7 @@ one = ops.take_along_axis(x, tensor(8, 1, dtype=DataType.Int), 1)
 fd.add_output(ops.sum(ops.mul(one, x), [1]))""": "reduction",
             """
 one = ops.take_along_axis(tensor(8, 16), tensor(8, 1, dtype=DataType.Int), 1)
-fd.add_output(ops.neg(ops.sum(ops.squeeze(one, [1]), [0])))""": "pointwise, reduction",
+fd.add_output(ops.neg(ops.sum(ops.squeeze(one, [1]), [0])))""": "reduction",
         },
     ),
     Rule(

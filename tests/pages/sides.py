@@ -154,6 +154,11 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
             "bias, y = ops.neg(tensor(1, 16)), tensor(8, 16)\nfd.add_output(ops.add(y, bias))\n"
             "fd.add_output(ops.mul(___, bias))", "tensor(9, 16)", "y"),
     ),
+    "schedule.facts.CandidateFacts._only_looked_up": (
+        _by(T.POINTWISE, R.INPUT_NOT_COVERED,
+            f"one = ops.index_select(tensor(8, 16), tensor(1, {INT}), 1)\nfd.add_output(ops.add(one, tensor(8, ___)))",
+            "2", "1"),
+    ),
     "schedule.facts.CandidateFacts._cannot_lead": (
         _by(T.POINTWISE, R.OUTPUT_NOT_COVERED,
             "factor = tensor(1, 1)\nfd.add_output(ops.mul(tensor(8, 1), factor))\n"
@@ -183,8 +188,8 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
     ),
     "schedule.facts.CandidateFacts.inner_groups": (
         _by(T.RESIZE, R.TRANSPOSE_LIKE,
-            "x = ops.mul(tensor(16, 8), tensor(16, ___))\nfd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))",
-            "1", "8"),
+            "x = ops.mul(tensor(16, 8), tensor(___))\nfd.add_output(ops.neg(ops.slice(x, [2, 0], [9, 8])))",
+            "16, 1", "16, 8"),
     ),
     "schedule.facts.CandidateFacts.transposed": (
         _by(T.TRANSPOSE, R.ONE_INNERMOST_AXIS, "fd.add_output(ops.neg(ops.permute(tensor(512, 512), [___])))",
