@@ -288,7 +288,8 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.REDUCTIONS_OF_BOTH_KINDS: "{inner} reduces the innermost axis and {outer} keeps it",
     ReasonCode.ONE_KIND_OF_REDUCTION: "both inner and outer reductions are needed, and there are only {kind} ones",
     ReasonCode.BROADCAST_ELSEWHERE: (
-        "{tensor} broadcasts a result of the reduction to {extent} elements of an axis that was not reduced, in {user}"
+        "{tensor} broadcasts a result of the reduction to {extent} elements in {user}, along an axis of nothing that a "
+        "reduction reads"
     ),
     ReasonCode.BUFFER_TOO_LARGE: (
         "{bytes} bytes of each row have to be kept ({tensors}); at most {limit} fit "

@@ -6,6 +6,7 @@ from math import prod
 
 from fuser_lab.analysis.domain_map import Link
 from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
+from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
@@ -98,7 +99,7 @@ def _rules(
     yield _no_shared_input(facts)
     yield _tied_elsewhere(facts)
     yield needs_buffer(facts)
-    yield _widened(facts, inner[0])
+    yield _widened(facts)
     yield reshape_mixes(facts)
     yield facts.expanded_after
 
@@ -230,20 +231,16 @@ def _neighbours(links: Iterable[Link]) -> dict[str, list[str]]:
     "scheduler/registry_utils", "hasNonNormalizePostReductionBCast", 586, 843,
     ReasonCode.BROADCAST_AFTER_REDUCTION, ReasonCode.BROADCAST_ELSEWHERE,
 )
-def _widened(facts: CandidateFacts, row: ReductionPattern) -> Refusal | None:
-    """Return where a row's result is broadcast to other axes, or a column's result to rows again, or None."""
-    exact, after = facts.exact, facts.flow.after
+def _widened(facts: CandidateFacts) -> Refusal | None:
+    """Return where a result is broadcast to an axis that nothing before a reduction has, or None."""
+    lost = unresolved_broadcast(facts.flow)
+    if lost is None:
+        return None
     columns = sum(1 << i for i, p in enumerate(facts.patterns) if not p.inner)
-    for name, new in facts.flow.broadcasts_after():
-        for number in new:
-            for target, user in exact.concretized.get(number, {}).items():
-                extent = exact.extent[target]
-                if after[name] & columns:
-                    why = reason(ReasonCode.BROADCAST_AFTER_REDUCTION, tensor=name, user=user, extent=extent)
-                    return why, facts.names
-                if target not in row.reduced:
-                    return reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=name, extent=extent, user=user), facts.names
-    return None
+    of_columns = facts.flow.after[lost.tensor] & columns
+    code = ReasonCode.BROADCAST_AFTER_REDUCTION if of_columns else ReasonCode.BROADCAST_ELSEWHERE
+    extent = facts.exact.extent[lost.number]
+    return reason(code, tensor=lost.tensor, extent=extent, user=lost.user), facts.names
 
 
 def _ancestors(links: Iterable[Link], names: Iterable[str]) -> set[str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fuser_lab.analysis.buffer_sizes import buffer_sizes
 from fuser_lab.analysis.reductions import ReductionFlow
+from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
@@ -93,18 +94,12 @@ def needs_buffer(facts: CandidateFacts) -> Refusal | None:
 
 @follows("scheduler/registry_utils", "hasNonNormalizePostReductionBCast", 586, 843, ReasonCode.BROADCAST_ELSEWHERE)
 def broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
-    """Return why a result is broadcast to an axis that was not reduced, or None."""
-    exact = facts.exact
-    reduced = facts.patterns[0].reduced
-    meets = exact.concretized
-    for name, new in facts.flow.broadcasts_after():
-        for number in new:
-            for target, user in meets.get(number, {}).items():
-                if target not in reduced:
-                    extent = exact.extent[target]
-                    why = reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=name, extent=extent, user=user)
-                    return why, facts.names
-    return None
+    """Return why a result is broadcast to an axis that nothing before a reduction has, or None."""
+    lost = unresolved_broadcast(facts.flow)
+    if lost is None:
+        return None
+    extent = facts.exact.extent[lost.number]
+    return reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=lost.tensor, extent=extent, user=lost.user), facts.names
 
 
 def vector_width(facts: CandidateFacts) -> int:

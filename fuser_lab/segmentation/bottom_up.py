@@ -260,22 +260,17 @@ class _Finder:
     def _between_casts(self, start: GroupId) -> tuple[list[GroupId], set[GroupId]]:
         """Return the groups visited breadth first from a widening cast, and all seen.
 
-        A merged group is neither kind of cast. All visited groups but the last have one edge out, into a visited one,
-        so that no path leads out of them and back in.
+        A merged group is neither kind of cast. All visited groups but the last are read once, by a visited one, so that
+        no path leads out of them and back in; as in nvFuser, an operand that is given twice is read twice.
         """
         grouping = self._grouping
         found, seen = {start: None}, {start}
         waiting = [start]
         for group in waiting:
             expr = self._lone(group)
-            outgoing = [edge for edge in grouping.edges(group) if edge[0] == group]
             narrows, widens = (expr is not None and is_cast(expr) for is_cast in (is_narrowing, is_widening))
-            ahead = [b for _, _, b in outgoing] if len(outgoing) == 1 and not narrows else []
-            behind = []
-            if not widens:
-                behind = [
-                    p for p in grouping.producers(group) if len([e for e in grouping.edges(p) if e[0] == p]) == 1
-                ]
+            ahead = grouping.consumers(group) if grouping.reads_out(group) == 1 and not narrows else ()
+            behind = () if widens else [p for p in grouping.producers(group) if grouping.reads_out(p) == 1]
             seen.update(grouping.neighbours(group))
             for other in (*ahead, *behind):
                 if other not in found and other not in self._committed:

@@ -55,7 +55,7 @@ class LevelRound:
         """Yield pairs to try first (PR #4297).
 
         The producer of a lookup table (unless that is an input) with the single indexed read that reduces the axis to
-        one element; and a group that pads a tensor from outside with the reader of the padded tensor.
+        one element; and a group that pads a tensor from outside with the first near reader of the padded tensor.
         """
         owners = (self._grouping.owner(expr.out) for expr in self._first)
         for group in sorted({owner for owner in owners if owner is not None}):
@@ -65,11 +65,15 @@ class LevelRound:
                 table = self._grouping.owner(lookup.tensor_inputs[0])
                 if table is not None:
                     yield table, group
-            for expr in exprs:
-                if expr.op.name == "pad" and self._grouping.owner(expr.tensor_inputs[0]) != group:
-                    for a, tensor, b in self._grouping.edges(group):
-                        if a == group and tensor is expr.out:
-                            yield group, b
+            padded = {
+                expr.out for expr in exprs
+                if expr.op.name == "pad" and self._grouping.owner(expr.tensor_inputs[0]) != group
+            }
+            near = [other for other in self._grouping.proposals(group) if self._near(group, other)]
+            edges = self._grouping.edges(group) if padded else ()
+            reader = next((b for a, tensor, b in edges if a == group and tensor in padded and b in near), None)
+            if reader is not None:
+                yield group, reader
 
     def _pair(self, group: GroupId, other: GroupId) -> Iterator[Attempt]:
         grouping = self._grouping

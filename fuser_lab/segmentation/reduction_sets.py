@@ -79,13 +79,17 @@ class ReductionSets:
     def _beside(
         self, first: GroupId, second: GroupId, siblings: Sequence[int], barred: int,
     ) -> Iterator[int]:
-        """Yield sets that lead from readers of a common source to two groups side by side, nearest first."""
+        """Yield sets that lead from readers of a common source to two groups side by side, nearest first.
+
+        Only sources that lead to no other common source count.
+        """
         grouping, reach = self._grouping, self._grouping.reach()
         to_first, to_second = reach.above[first] | 1 << first, reach.above[second] | 1 << second
         common = to_first & to_second
+        last = common & ~functools.reduce(operator.or_, (reach.above[group] for group in bits(common)), 0)
         order = reversed(grouping.topological()) if common else ()
-        nearest = (grouping.consumers(g) for g in order if common >> g & 1)
-        of_inputs = (tuple(bits(readers & (to_first | to_second))) for readers in siblings)
+        nearest = (grouping.consumers(g) for g in order if last >> g & 1)
+        of_inputs = (tuple(bits(readers & (to_first | to_second))) for readers in siblings if not readers & common)
         seen: set[int] = set()
         for readers in itertools.chain(nearest, of_inputs):
             left = [h for r in readers if to_first >> r & 1 and not (h := reach.between(r, first)) & barred]
