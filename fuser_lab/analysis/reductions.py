@@ -256,23 +256,31 @@ class ReductionFlow:
 
 
 def mixing_reshape(exact: ExactMap, pattern: ReductionPattern) -> str | None:
-    """Return a reshape that merges kept and reduced axes, or cuts a merged axis into both kinds.
+    """Return a reshape that relates axes of different loops of a reduction, or None.
 
-    Splits alone never prevent a reduction's loops (nvFuser: reductionInterferingView).
+    There are at most three loops: over the innermost axes of one kind, reduced or kept, over all axes of the other kind
+    and over the other axes of the first kind. Axes are related by reshapes and resizes anywhere, whether they are split
+    or merged; but splits alone never prevent a reduction's loops.
     """
-    kept, reduced = pattern.kept, pattern.reduced
-    results: dict[int, list[int]] = {}
-    sources: dict[int, list[int]] = {}
+    if all(derivation.name != "merge" for derivation in exact.derivations):
+        return None
+    related: dict[int, list[int]] = {}
     for derivation in exact.derivations:
         for source in derivation.sources:
-            results.setdefault(source, []).extend(derivation.results)
-        for result in derivation.results:
-            sources.setdefault(result, []).extend(derivation.sources)
-    for derivation in exact.derivations:
-        if derivation.name == "merge":
-            related = _reached(derivation.sources, sources) | _reached(derivation.results, results)
-            if related & kept and related & reduced:
-                return derivation.expr
+            for result in derivation.results:
+                related.setdefault(source, []).append(result)
+                related.setdefault(result, []).append(source)
+    flags = [reduced for _, reduced in reversed(pattern.axes)]
+    inner = next((place for place, reduced in enumerate(flags) if reduced is not flags[0]), len(flags))
+    loop_of = {
+        number: 0 if place < inner else 1 if reduced is not flags[0] else 2
+        for place, (number, reduced) in enumerate(reversed(pattern.axes))
+    }
+    for number in loop_of:
+        reached = _reached((number,), related)
+        if len({loop_of[other] for other in reached & loop_of.keys()}) > 1:
+            makers = (d.expr for d in exact.derivations if d.name != "resize" and not reached.isdisjoint(d.sources))
+            return next(makers, None)
     return None
 
 

@@ -100,7 +100,7 @@ def _rules(
     yield _tied_elsewhere(facts)
     yield needs_buffer(facts)
     yield _widened(facts)
-    yield reshape_mixes(facts)
+    yield reshape_mixes(facts, inner[0])
     yield facts.expanded_after
 
 

@@ -50,7 +50,7 @@ def _rules(
     yield needs_buffer(facts)
     yield facts.unique_broadcasts
     yield broadcast_elsewhere(facts)
-    yield reshape_mixes(facts)
+    yield reshape_mixes(facts, facts.patterns[0])
     yield facts.covered_by_reduction(inputs=False)
     yield facts.expanded_after
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fuser_lab.analysis.reductions import mixing_reshape
+from fuser_lab.analysis.reductions import ReductionPattern, mixing_reshape
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
@@ -40,17 +40,16 @@ def _rules(facts: CandidateFacts) -> Iterator[Refusal | None]:
     yield facts.unique_broadcasts
     yield _widened_again(facts)
     yield _new_input(facts)
-    yield reshape_mixes(facts)
+    yield reshape_mixes(facts, facts.patterns[0])
     yield facts.covered_by_reduction(inputs=True)
     yield facts.expanded_after
 
 
 @follows("scheduler/registry_utils", "reductionInterferingView", 433, 554, ReasonCode.RESHAPE_MIXES)
-def reshape_mixes(facts: CandidateFacts) -> Refusal | None:
-    """Return why a reshape is incompatible with the first reduction's loops, or None."""
+def reshape_mixes(facts: CandidateFacts, pattern: ReductionPattern) -> Refusal | None:
+    """Return why a reshape is incompatible with the loops of a reduction, or None."""
     if facts.reshape is None:
         return None
-    pattern = facts.patterns[0]
     found = mixing_reshape(facts.exact, pattern)
     if found is None:
         return None

@@ -203,6 +203,9 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
     "schedule.reduction.reshape_mixes": (
         _by(T.REDUCTION, R.RESHAPE_MIXES,
             "x = ops.reshape(ops.neg(tensor(6, 4)), [___])\nfd.add_output(ops.sum(x, [1]))", "8, 3", "2, 3, 4"),
+        _by(T.REDUCTION, R.RESHAPE_MIXES,
+            "x = ops.reshape(ops.neg(tensor(___)), [4, 6, 8, 5])\n"
+            "fd.add_output(ops.neg(ops.reshape(ops.sum(x, [1]), [4, 40])))", "24, 8, 5", "4, 6, 8, 5"),
     ),
     "schedule.reduction._kept": (
         _by(T.REDUCTION, R.PERSISTENT_BUFFER,
