@@ -1,6 +1,6 @@
 """Bytes that persistent buffers need at once, kept themselves or computed again from inputs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -15,6 +15,8 @@ class BufferSizes:
 
     ``kept`` is for the buffers themselves. ``projected`` is for the inputs that buffers can be computed from again and
     the buffers that cannot; ``with_exp`` and ``with_random`` say whether this repeats an exponential or random numbers.
+    ``buffers`` are all buffers, ``inputs`` those that some of them can be computed from again, and ``rows`` the bytes
+    of a row and of an element of each.
     """
 
     kept: int
@@ -23,6 +25,9 @@ class BufferSizes:
     projected_names: tuple[str, ...]
     with_exp: bool
     with_random: bool
+    buffers: tuple[str, ...]
+    inputs: tuple[str, ...]
+    rows: Mapping[str, tuple[int, int]]
 
 
 def buffer_sizes(flow: ReductionFlow) -> BufferSizes:
@@ -76,6 +81,8 @@ class _Sizes:
             projected_names=tuple(dict.fromkeys((*inputs, *fixed))),
             with_exp=self._repeats(projectable, lambda link: link.op == "exp"),
             with_random=self._repeats(projectable, lambda link: link.kind is OpKind.RANDOM),
+            buffers=tuple(names), inputs=tuple(inputs),
+            rows={name: (size, self._tensor(name).dtype.itemsize) for name, size in sizes.items()},
         )
 
     def _resolution_points(self, buffer: PersistentBuffer) -> set[str]:
@@ -188,13 +195,14 @@ class _Sizes:
         """
         flow = self.flow
         maker = self.by_name.get(name)
-        tensor = maker.out if maker is not None else self._input(name)
-        size = tensor.dtype.itemsize
+        size = self._tensor(name).dtype.itemsize
         if maker is not None and maker.op == "cast" and maker.operands[0] in self.by_name:
             size = min(size, maker.tensors[0].dtype.itemsize)
         return prod(flow.exact.extent[c] for c in flow.exact.classes[name] if c in flow.reduced) * size
 
-    def _input(self, name: str) -> TensorView:
+    def _tensor(self, name: str) -> TensorView:
+        if name in self.by_name:
+            return self.by_name[name].out
         return next(tensor for tensor in self.readers[name][0].tensors if tensor.name == name)
 
 

@@ -110,6 +110,7 @@ class ReasonCode(enum.Enum):
     COLUMNS_ACROSS_BLOCKS = "columns_across_blocks"
 
     # Persistent along rows, with sums along columns
+    AXES_INTERLEAVED = "axes_interleaved"
     NOT_COMPLEMENTARY = "not_complementary"
     NO_SHARED_INPUT = "no_shared_input"
     SHARED_CONSUMER = "shared_consumer"
@@ -125,6 +126,7 @@ class ReasonCode(enum.Enum):
     GREEDY_MERGED = "greedy_merged"
     SCATTER_INEXACT = "scatter_inexact"
     SCATTER_SHARED = "scatter_shared"
+    SCATTER_PERMUTED = "scatter_permuted"
     GREEDY_SYMBOLIC = "greedy_symbolic"
     GREEDY_LONG_PAD = "greedy_long_pad"
     GREEDY_REGISTERS = "greedy_registers"
@@ -293,12 +295,12 @@ TEXTS: dict[ReasonCode, str] = {
     ),
     ReasonCode.BUFFER_TOO_LARGE: (
         "{bytes} bytes of each row have to be kept ({tensors}); at most {limit} fit "
-        "({sm} in the registers of one SM, times a cluster of {cluster})"
+        "({sm} on one SM, times a cluster of {cluster})"
     ),
     ReasonCode.NOT_ENOUGH_BLOCKS: (
         "{tensor} reduces {numel} elements for each of only {rows} rows; fewer than {needed} rows leave most SMs idle"
     ),
-    ReasonCode.BUFFER_FITS: "{bytes} bytes of each row are kept in registers ({tensors}), of at most {limit}",
+    ReasonCode.BUFFER_FITS: "{bytes} bytes of each row are kept on one SM ({tensors}), of at most {limit}",
     ReasonCode.BUFFER_NEEDS_CLUSTER: (
         "{bytes} bytes of each row are kept ({tensors}), more than the {limit} of one SM: a cluster of {cluster} blocks"
     ),
@@ -326,6 +328,10 @@ TEXTS: dict[ReasonCode, str] = {
     ),
     ReasonCode.COLUMNS_ACROSS_BLOCKS: (
         "{bytes} bytes of each column are kept in registers ({tensors}), each column by {across} of {blocks} blocks"
+    ),
+    ReasonCode.AXES_INTERLEAVED: (
+        "{tensor} reduces a tensor whose axes are {axes}: only kept and reduced axes may occur, and those of one kind "
+        "have to lie together"
     ),
     ReasonCode.NOT_COMPLEMENTARY: (
         "{inner} reduces {inner_axes} and {outer} reduces {outer_axes}: each has to keep what the other reduces"
@@ -363,6 +369,7 @@ TEXTS: dict[ReasonCode, str] = {
         "differ"
     ),
     ReasonCode.SCATTER_SHARED: "{operand}, into which {tensor} scatters, is also used by {user}",
+    ReasonCode.SCATTER_PERMUTED: "{tensor} scatters and {operand} is not row-major in memory",
     ReasonCode.GREEDY_SYMBOLIC: (
         "{tensor} = {op} runs along axis {axis}, which has {extent} elements here, but the definition leaves its size "
         "open: sorts and scans need a constant size"

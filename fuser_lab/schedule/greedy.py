@@ -55,8 +55,8 @@ class Greedy(Heuristics):
                 return no(self.type, ReasonCode.GREEDY_FOREIGN_OP, link.name, tensor=link.name, op=link.op)
         held = [link for link in facts.links if link.kind in RUNS_ALONG or link.op == "pad"]
         refusal = (
-            facts.reshapes or _symbolic(facts, along) or _scattered(facts, along) or _other_axes(facts, held)
-            or _merged(facts, held) or _too_long(held, device) or _too_much_storage(along, device)
+            facts.reshapes or _symbolic(facts, along) or _scattered(facts, along) or _to_one_element(held)
+            or _permuted(along) or _other_axes(facts, held) or _merged(facts, held) or _too_long(held, device) or _too_much_storage(along, device)
         )
         if refusal is not None:
             return refused(self.type, refusal)
@@ -198,6 +198,28 @@ def _scattered(facts: CandidateFacts, along: list[Link]) -> Refusal | None:
         if user is not None:
             why = reason(ReasonCode.SCATTER_SHARED, tensor=link.name, operand=target.name, user=user)
             return why, (link.name, user)
+    return None
+
+
+@follows("scheduler/greedy", "CompileTimeChecker::handle", 461, 481, ReasonCode.RESIZED_BROADCAST)
+def _to_one_element(held: list[Link]) -> Refusal | None:
+    """Return a pad that leaves one element of an axis, or None."""
+    for link in held:
+        for step in link.out.domain.transforms if link.op == "pad" else ():
+            if isinstance(step, Resize) and step.result.is_broadcast:
+                before, after = str(step.source.visible_extent), str(step.result.visible_extent)
+                why = reason(ReasonCode.RESIZED_BROADCAST, tensor=link.name, before=before, after=after)
+                return why, (link.name,)
+    return None
+
+
+@follows("scheduler/greedy", "CompileTimeChecker::handle", 391, 429, ReasonCode.SCATTER_PERMUTED)
+def _permuted(along: list[Link]) -> Refusal | None:
+    """Return a scatter whose operand or result is not row-major, or None."""
+    for link in along:
+        for tensor in (link.tensors[0], link.out) if link.kind is OpKind.SCATTER else ():
+            if tensor.domain.allocation_order != tuple(range(tensor.ndim)):
+                return reason(ReasonCode.SCATTER_PERMUTED, tensor=link.name, operand=tensor.name), (link.name,)
     return None
 
 

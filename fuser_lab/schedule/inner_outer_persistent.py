@@ -2,23 +2,31 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
+from fuser_lab.analysis.buffer_sizes import buffer_sizes
 from fuser_lab.analysis.domain_map import Link
 from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
 from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
-from fuser_lab.cost.device import KIB, Device
+from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
-from fuser_lab.ir import Expr
+from fuser_lab.ir import Expr, OpKind
 from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
-from fuser_lab.schedule.persistent import LARGE_REDUCTION, kept_bytes, needs_buffer
+from fuser_lab.schedule.persistent import (
+    SHARED_ALIGNMENT,
+    aligned,
+    needs_buffer,
+    reduction_workspace,
+    vector_width,
+)
 from fuser_lab.schedule.reduction import reshape_mixes
 
-MOST_THREADS = 512
+LEAST_THREADS, MOST_THREADS, WARP = 128, 512, 32  # of a block (nvFuser: scheduler/normalization_inner_outer.h:25-26)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +65,58 @@ class InnerOuterPersistent(Heuristics):
         self, facts: CandidateFacts, device: Device, inner: Sequence[ReductionPattern],
         outer: Sequence[ReductionPattern],
     ) -> Verdict:
-        exact, row = facts.exact, inner[0]
-        size, kept = kept_bytes(ReductionFlow.of(exact, facts.links, inner))
-        sums_of = {p.name for p in outer}
+        row, sums_of = inner[0], {p.name for p in outer}
         sums = sum(
-            prod(exact.extent[c] for c in outer[0].kept) * link.out.dtype.itemsize
+            prod(facts.exact.extent[c] for c in outer[0].kept) * link.out.dtype.itemsize
             for link in facts.reductions if link.name in sums_of
         )
-        registers = device.register_file // 8 * 7
-        # The threads of a block use the rest of shared memory to add up their results.
-        workspace = MOST_THREADS * len(inner) * max(link.out.dtype.itemsize for link in facts.reductions)
-        shared = max(device.shared_per_block - KIB - workspace, 0)
-        moved = max(size + sums - registers, 0)
-        names = ", ".join(kept)
-        if moved > min(shared, size):
+        sizes = buffer_sizes(ReductionFlow.of(facts.exact, facts.links, inner))
+        repeated = _repeated_rows(facts, row)
+        again = bool(sizes.inputs) and not sizes.with_random and (bool(repeated) or sizes.projected < sizes.kept)
+        read = {tensor.name for tensor in facts.inputs}
+        # As in nvFuser, an input that is also a buffer itself counts twice.
+        buffers = [*sizes.inputs, *(name for name in sizes.buffers if name in read)] if again else [*sizes.buffers]
+        registers, vector = device.register_file // 8 * 7, vector_width(facts, row)
+        shared = device.shared_per_block - reduction_workspace(facts, MOST_THREADS) - SHARED_ALIGNMENT
+        stored = {name: _stored_bytes(*sizes.rows[name], vector) for name in buffers}
+        size, names = sum(sizes.rows[name][0] for name in buffers), ", ".join(dict.fromkeys(buffers))
+        held, moved = sums, sum(stored[name] for name in buffers)
+        # What is kept begins in shared memory; rows that no broadcast row needs are the first to move to registers.
+        used = _ancestors(facts.links, repeated)
+        for name in sorted(buffers, key=lambda name: name in used):
+            if held > registers or moved <= shared:
+                break
+            held, moved = held + sizes.rows[name][0], moved - stored[name]
+        if held > registers or moved > shared:
             return no(
                 self.type, ReasonCode.ROWS_AND_SUMS_TOO_LARGE, *facts.names, bytes=size, tensors=names, sums=sums,
                 registers=registers, shared=shared,
             )
         needed = device.sms // 8
-        if row.numel >= LARGE_REDUCTION and row.rows < needed:
+        if row.numel >= device.large_reduction and row.rows < needed:
             return no(
                 self.type, ReasonCode.NOT_ENOUGH_BLOCKS, *facts.names, tensor=row.name, numel=row.numel, rows=row.rows,
                 needed=needed,
             )
         why = reason(ReasonCode.ROWS_AND_SUMS_FIT, bytes=size, tensors=names, sums=sums, moved=moved)
         return accept(self.type, why, persistent=True)
+
+
+def _stored_bytes(size: int, element: int, vector: int) -> int:
+    """Return the most bytes of shared memory that a row needs if each of some threads stores as many accesses."""
+    accesses = size // element // vector
+    threads = range(LEAST_THREADS, MOST_THREADS + 1, WARP)
+    return aligned(max(-(-accesses // count) * count for count in threads) * vector * element)
+
+
+def _repeated_rows(facts: CandidateFacts, row: ReductionPattern) -> list[str]:
+    """Return the tensors that are broadcast along exactly the axes that a row's reduction keeps."""
+    reduction = next(link for link in facts.reductions if link.name == row.name)
+    flags = tuple(slot not in reduction.reduced for slot in range(len(reduction.root_extents)))
+    return [
+        link.name for link in facts.links
+        if link.kind is OpKind.BROADCAST and link.expr.attr("is_broadcast_dim") == flags
+    ]
 
 
 def _rules_of_any(facts: CandidateFacts) -> Iterator[Refusal | None]:
@@ -94,6 +128,7 @@ def _rules_of_any(facts: CandidateFacts) -> Iterator[Refusal | None]:
 def _rules(
     facts: CandidateFacts, inner: Sequence[ReductionPattern], outer: Sequence[ReductionPattern],
 ) -> Iterator[Refusal | None]:
+    yield _interleaved(facts)
     yield _not_complementary(inner, outer)
     yield facts.unique_broadcasts
     yield _no_shared_input(facts)
@@ -102,6 +137,19 @@ def _rules(
     yield _widened(facts)
     yield reshape_mixes(facts, inner[0])
     yield facts.expanded_after
+
+
+@follows("scheduler/normalization_utils", "checkIfReductionsAreInnerOuter", 521, 564, ReasonCode.AXES_INTERLEAVED)
+def _interleaved(facts: CandidateFacts) -> Refusal | None:
+    """Return a reduction whose operand has axes of size 1, or whose reduced axes do not lie together at an end."""
+    for link in facts.reductions:
+        axes = [
+            "reduced" if slot in link.reduced else "of size 1" if one else "kept"
+            for slot, one in enumerate(link.root_broadcast)
+        ]
+        if sum(a != b for a, b in pairwise(axes)) != 1 or "of size 1" in axes:
+            return reason(ReasonCode.AXES_INTERLEAVED, tensor=link.name, axes=", ".join(axes)), (link.name,)
+    return None
 
 
 @follows("scheduler/normalization_utils", "checkReductionPattern", 1143, 1189, ReasonCode.PATTERN_MISMATCH)

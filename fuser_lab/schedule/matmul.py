@@ -44,7 +44,7 @@ class Matmul:
                 least=_version(OLDEST),
             )
         refusal = _product(facts, product) or _alone(facts) or facts.shape_gate or facts.reshapes
-        refusal = refusal or _around(facts, product, device)
+        refusal = refusal or _around(facts, product, device) or _too_long(facts, product, device)
         if refusal is not None:
             return refused(self.type, refusal)
         why = reason(ReasonCode.MATMUL_FUSED, tensor=product.name, others=len(facts.candidate.exprs) - 1)
@@ -61,7 +61,6 @@ def _version(cc: tuple[int, int]) -> str:
     ReasonCode.MATMUL_VECTOR, ReasonCode.MATMUL_DTYPE,
 )
 @follows("scheduler/matmul_utils", "getMatmulCompileTimeRejectReason", 1365, 1368, ReasonCode.SEVERAL_MATMULS)
-@follows("scheduler/matmul_utils", "getMatmulRunTimeRejectReason", 1409, 1433, ReasonCode.MATMUL_TOO_LARGE)
 def _product(facts: CandidateFacts, product: Link) -> Refusal | None:
     """Return why there is more than one product, or one of another kind, or None."""
     for link in facts.links:
@@ -80,9 +79,16 @@ def _product(facts: CandidateFacts, product: Link) -> Refusal | None:
                 ReasonCode.MATMUL_DTYPE, operand=operand.name, tensor=product.name, dtype=operand.dtype.name,
             )
             return why, (product.name,)
-        if max(operand.shape) >= MOST_ELEMENTS:
+    return None
+
+
+@follows("scheduler/matmul_utils", "getMatmulRunTimeRejectReason", 1409, 1433, ReasonCode.MATMUL_TOO_LARGE)
+def _too_long(facts: CandidateFacts, product: Link, device: Device) -> Refusal | None:
+    """Return an input with an axis too long for the coordinates of Hopper's copies of tiles, or None."""
+    for tensor in facts.inputs if device.cc[0] == HOPPER[0] else ():
+        if max(tensor.shape, default=0) >= MOST_ELEMENTS:
             why = reason(
-                ReasonCode.MATMUL_TOO_LARGE, operand=operand.name, extent=max(operand.shape), limit=MOST_ELEMENTS - 1,
+                ReasonCode.MATMUL_TOO_LARGE, operand=tensor.name, extent=max(tensor.shape), limit=MOST_ELEMENTS - 1,
             )
             return why, (product.name,)
     return None

@@ -8,7 +8,7 @@ from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
 from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
-from fuser_lab.schedule.persistent import LARGE_REDUCTION, kept_bytes, refusal_of_any_size, vector_width
+from fuser_lab.schedule.persistent import kept_bytes, refusal_of_any_size, vector_width
 
 LANES = 8  # minimum number of adjacent threads of a block along the kept axes
 LEAST_VECTOR = 4  # elements per access from which sharing columns across blocks is worthwhile
@@ -35,7 +35,7 @@ class OuterPersistent(Heuristics):
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
         pattern = facts.patterns[0]
         size, kept = kept_bytes(facts.flow, room=0)  # the smaller size counts, whatever this repeats
-        vector = vector_width(facts)
+        vector = vector_width(facts, pattern)
         columns, names, most = vector * LANES, ", ".join(kept), device.sms // 2
         needed = -(-size * columns // device.register_file)
         if needed > most:
@@ -44,7 +44,7 @@ class OuterPersistent(Heuristics):
                 needed=needed, most=most,
             )
         groups = -(-pattern.rows // columns)
-        if pattern.numel >= LARGE_REDUCTION and groups * max(needed, 1) < device.sms // 8:
+        if pattern.numel >= device.large_reduction and groups * max(needed, 1) < device.sms // 8:
             return no(
                 self.type, ReasonCode.NOT_ENOUGH_COLUMNS, *facts.names, tensor=pattern.name, numel=pattern.numel,
                 rows=pattern.rows, used=groups * max(needed, 1), needed=device.sms // 8,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from fuser_lab.analysis.buffer_sizes import buffer_sizes
-from fuser_lab.analysis.reductions import ReductionFlow
+from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
 from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
@@ -14,11 +14,12 @@ from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 from fuser_lab.schedule.reduction import reshape_mixes
 
-LARGE_REDUCTION = 8192  # 4 rounds of 2048 threads
 # Above this size exponentials are computed twice rather than kept.
 KEEP_EXP_BYTES = 24 * KIB
 KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
 ACCESS_BYTES = 16  # of the widest access of one thread
+INDEX_BYTES = 8
+SHARED_ALIGNMENT = 128  # bytes; also what a kernel needs besides its buffers (nvFuser: scheduler/utils.h:57-61)
 INPUTS_OF_WIDE_ACCESSES = 4  # with more inputs, accesses get narrower to save registers
 
 
@@ -102,16 +103,30 @@ def broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
     return reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=lost.tensor, extent=extent, user=lost.user), facts.names
 
 
-def vector_width(facts: CandidateFacts) -> int:
-    """Return how many adjacent elements of kept axes one access can have, a power of two.
+def reduction_workspace(facts: CandidateFacts, threads: int) -> int:
+    """Return the bytes of shared memory in which the threads of a block add up their results."""
+    size = max(link.out.dtype.itemsize for link in facts.reductions)
+    if any(link.op == "welford" for link in facts.reductions):
+        size = 3 * max(size, INDEX_BYTES)  # mean, squares and count
+    return aligned(threads * size)
 
-    An access has at most 16 bytes of the widest dtype, fewer with many inputs. The innermost kept axes must be one
-    contiguous range in every input and output that has them innermost, and its length must be a multiple of the width.
+
+def aligned(size: int) -> int:
+    """Return a size in shared memory, rounded up to the alignment of buffers there."""
+    return -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+
+
+def vector_width(facts: CandidateFacts, pattern: ReductionPattern) -> int:
+    """Return how many adjacent elements of the innermost axes one access can have, a power of two.
+
+    An access has at most 16 bytes of the widest dtype, fewer with many inputs. The innermost axes, either all reduced
+    or all kept, must be one contiguous range in every input and output that has them innermost, and its length must be
+    a multiple of the width.
     """
-    exact, pattern = facts.exact, facts.patterns[0]
+    exact = facts.exact
     run: list[int] = []
     for number, reduced in reversed(pattern.axes):
-        if reduced:
+        if reduced is not pattern.inner:
             break
         run.append(number)
     if not run:

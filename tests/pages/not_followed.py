@@ -9,7 +9,9 @@ NOT_FOLLOWED: Mapping[str, str] = {
         "says that a scaled_mm is unsupported without refusing it; no kernel accepts one, because no output has the "
         "contracted axis"
     ),
-    "scheduler/registry_utils.cpp: rejectScheduleFusionGlobalBufferRequirement (1075-1108)": "its ops do not exist here",
+    "scheduler/registry_utils.cpp: rejectScheduleFusionGlobalBufferRequirement (1075-1108)": (
+        "its ops do not exist here"
+    ),
     "scheduler/registry_utils.cpp: requiresForwardViewReplay (279-414)": (
         "refuses nothing that hasIncompatibleTransforms accepts: reshapes have no broadcast axes"
     ),

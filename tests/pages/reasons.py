@@ -551,6 +551,13 @@ EXAMPLES: dict[ReasonCode, Example] = {
     ),
     R.COLUMNS_FIT: Example(source=_norm(64, 32, op=COLUMNS), remedy=TAKEN),
     R.COLUMNS_ACROSS_BLOCKS: Example(source=_statistics(8192, 512), remedy=TAKEN),
+    R.AXES_INTERLEAVED: Example(
+        source=(
+            "x = tensor(4, 8, 16, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, dims=[1, 3], keepdim=True)))\n"
+            "fd.add_output(ops.sum(x, dims=[0, 2]))"
+        ),
+        remedy="permute the tensor before the fusion so that kept axes come first, and squeeze axes of size 1.",
+    ),
     R.NOT_COMPLEMENTARY: Example(
         source=(
             "x = tensor(8, 16, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, dims=[2], keepdim=True)))\n"
@@ -622,6 +629,13 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "fd.add_output(ops.add(ops.scatter(x, i, tensor(4, 8), 1), x))"
         ),
         remedy="scatter into a copy: an overwritten tensor cannot be read as well.",
+    ),
+    R.SCATTER_PERMUTED: Example(
+        source=(
+            "x = fd.define_tensor(shape=[4, 64], contiguity=True, stride_order=[0, 1])\n"
+            "out = ops.scatter(x, tensor(4, 8, dtype=DataType.Int), tensor(4, 8), 1)\nfd.add_output(ops.neg(out))"
+        ),
+        remedy="copy the tensor to row-major order before the fusion.",
     ),
     R.GREEDY_SYMBOLIC: Example(
         source=(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import fuser_lab as fl
-from fuser_lab.cost.device import DEFAULT
+from fuser_lab.cost.device import A100, DEFAULT
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict
 from fuser_lab.definition.binding import bind
@@ -264,6 +264,10 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
             "(1 << 19) + 1", "1 << 19"),
         _by(T.INNER_PERSISTENT, R.NOT_ENOUGH_BLOCKS, f"{_norm(1, '___, 8192')}fd.add_output(n)", "15", "16"),
     ),
+    "schedule.inner_persistent._room": (
+        _by(T.INNER_PERSISTENT, R.BUFFER_TOO_LARGE, f"{_norm(1, '512, ___')}fd.add_output(n)", "38912", "38911",
+            options={"device": A100}),
+    ),
     "schedule.inner_persistent.inner_only": (
         _by(T.INNER_PERSISTENT, R.REDUCTION_IS_OUTER,
             "x = tensor(64, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, [___], keepdim=True)))", "0", "1"),
@@ -281,9 +285,18 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
     ),
     "schedule.inner_outer_persistent.InnerOuterPersistent._fits": (
         _by(T.INNER_OUTER_PERSISTENT, R.ROWS_AND_SUMS_TOO_LARGE,
-            f"{_norm(1, '2048, ___')}fd.add_output(n)\nfd.add_output(ops.sum(x, [0]))", "57345", "57344"),
+            f"{_norm(1, '2048, ___')}fd.add_output(n)\nfd.add_output(ops.sum(x, [0]))", "4 * 13921",
+            "4 * 13920"),
         _by(T.INNER_OUTER_PERSISTENT, R.NOT_ENOUGH_BLOCKS,
             f"{_norm(1, '___, 8192')}fd.add_output(n)\nfd.add_output(ops.sum(x, [0]))", "15", "16"),
+    ),
+    "schedule.inner_outer_persistent._interleaved": (
+        _by(T.INNER_OUTER_PERSISTENT, R.AXES_INTERLEAVED,
+            "x = tensor(4, ___, 16, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, [2, 3], keepdim=True)))\n"
+            "fd.add_output(ops.sum(x, [0, 1]))", "1", "2"),
+        _by(T.INNER_OUTER_PERSISTENT, R.AXES_INTERLEAVED,
+            "x = tensor(4, 8, 16, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, [___], keepdim=True)))\n"
+            "rest = [axis for axis in range(4) if axis not in [___]]\nfd.add_output(ops.sum(x, rest))", "1, 3", "2, 3"),
     ),
     "schedule.inner_outer_persistent._not_complementary": (
         _by(T.INNER_OUTER_PERSISTENT, R.PATTERN_MISMATCH,
@@ -373,14 +386,18 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
             refused_with={"fuse_matmul": False}),
     ),
     "schedule.matmul._product": (
-        _by(T.MATMUL, R.OTHER_MATMUL, f"x, w = tensor(12, 8, {HALF}), tensor(2, 8, 4, {HALF})\nfd.add_output(ops.neg(___))",
+        _by(T.MATMUL, R.OTHER_MATMUL,
+            f"x, w = tensor(12, 8, {HALF}), tensor(2, 8, 4, {HALF})\nfd.add_output(ops.neg(___))",
             "ops.grouped_mm(x, w, tensor(2, dtype=DataType.Int32))", "ops.matmul(x, w)", options=FUSED),
-        _by(T.MATMUL, R.MATMUL_VECTOR, f"fd.add_output(ops.neg(ops.matmul(tensor(16, 8, {HALF}), tensor(8___, {HALF}))))",
+        _by(T.MATMUL, R.MATMUL_VECTOR,
+            f"fd.add_output(ops.neg(ops.matmul(tensor(16, 8, {HALF}), tensor(8___, {HALF}))))",
             "", ", 2", options=FUSED),
         _by(T.MATMUL, R.MATMUL_DTYPE, "a, b = (tensor(8, 8, dtype=DataType.___) for _ in range(2))\n"
             "fd.add_output(ops.neg(ops.matmul(a, b)))", "Float", "Half", options=FUSED),
         _by(T.MATMUL, R.SEVERAL_MATMULS, f"{PRODUCT}fd.add_output(___)", f"ops.matmul(p, tensor(32, 4, {HALF}))",
             "ops.neg(p)", options=FUSED),
+    ),
+    "schedule.matmul._too_long": (
         _by(T.MATMUL, R.MATMUL_TOO_LARGE,
             f"fd.add_output(ops.neg(ops.matmul(tensor(4, ___, {HALF}), tensor(___, 2, {HALF}))))", "1 << 31",
             "(1 << 31) - 1", options=FUSED),
@@ -422,11 +439,22 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
             f"x = ops.neg(tensor(4, 64))\nout = ops.scatter(x, tensor(4, 8, {INT}), tensor(4, 8), 1)\n"
             "fd.add_output(ops.add(out, ___))", "x", "1.0"),
     ),
+    "schedule.greedy._to_one_element": (
+        _by(T.GREEDY, R.RESIZED_BROADCAST, "fd.add_output(ops.cumsum(ops.pad(tensor(4, 64), [0, ___]), 1))",
+            "-63", "-62"),
+    ),
+    "schedule.greedy._permuted": (
+        _by(T.GREEDY, R.SCATTER_PERMUTED,
+            "x = fd.define_tensor(shape=[4, 64], contiguity=True, stride_order=[___])\n"
+            f"out = ops.scatter(x, tensor(4, 8, {INT}), tensor(4, 8), 1)\nfd.add_output(ops.neg(out))",
+            "0, 1", "1, 0"),
+    ),
     "schedule.greedy._other_axes": (
         _by(T.GREEDY, R.GREEDY_OTHER_AXES, "fd.add_output(ops.cumsum(ops.cumsum(tensor(4, 64), 1), ___))", "0", "1"),
     ),
     "schedule.greedy._merged": (
-        _by(T.GREEDY, R.GREEDY_MERGED, "x = ops.cumsum(tensor(4, 64), 1)\nfd.add_output(ops.neg(ops.reshape(x, [___])))",
+        _by(T.GREEDY, R.GREEDY_MERGED,
+            "x = ops.cumsum(tensor(4, 64), 1)\nfd.add_output(ops.neg(ops.reshape(x, [___])))",
             "256", "2, 2, 64"),
     ),
     "segmentation.hints.refused_by_hint": (
