@@ -56,7 +56,8 @@ class Greedy(Heuristics):
         held = [link for link in facts.links if link.kind in RUNS_ALONG or link.op == "pad"]
         refusal = (
             facts.reshapes or _symbolic(facts, along) or _scattered(facts, along) or _to_one_element(held)
-            or _permuted(along) or _other_axes(facts, held) or _merged(facts, held) or _too_long(held, device) or _too_much_storage(along, device)
+            or _permuted(along) or _other_axes(facts, held) or _merged(facts, held) or _too_long(held, device)
+            or _too_much_storage(along, device)
         )
         if refusal is not None:
             return refused(self.type, refusal)

@@ -430,9 +430,11 @@ EXAMPLES: dict[ReasonCode, Example] = {
     ),
     R.INDEXED_BEFORE_REDUCTION: Example(
         source=(
-            "one = ops.take_along_axis(tensor(8, 16), tensor(8, 1, dtype=DataType.Int), 1)\n"
-            "fd.add_output(ops.neg(ops.sum(one, dims=[0, 1])))"
+            "x = ops.add(tensor(8, 16), 1.0)\n"
+            "one = ops.squeeze(ops.take_along_axis(x, tensor(8, 1, dtype=DataType.Int), 1), dims=[1])\n"
+            "fd.add_output(ops.neg(ops.sum(one, dims=[0])))"
         ),
+        options={"memory_promotion": True},
         remedy="look up the elements in a separate fusion; the tensor that is then reduced is small.",
     ),
     R.NO_RESIZE: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),

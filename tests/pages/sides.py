@@ -440,7 +440,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
             "fd.add_output(ops.add(out, ___))", "x", "1.0"),
     ),
     "schedule.greedy._to_one_element": (
-        _by(T.GREEDY, R.RESIZED_BROADCAST, "fd.add_output(ops.cumsum(ops.pad(tensor(4, 64), [0, ___]), 1))",
+        _by(T.GREEDY, R.RESIZED_BROADCAST, "fd.add_output(ops.neg(ops.pad(ops.cumsum(tensor(4, 64), 1), [0, ___])))",
             "-63", "-62"),
     ),
     "schedule.greedy._permuted": (
