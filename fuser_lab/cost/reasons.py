@@ -104,7 +104,9 @@ class ReasonCode(enum.Enum):
     COLUMNS_TOO_LARGE = "columns_too_large"
     COLUMNS_NOT_WELFORD = "columns_not_welford"
     COLUMNS_NOT_VECTORIZED = "columns_not_vectorized"
+    COLUMNS_TOO_FEW = "columns_too_few"
     COLUMNS_NO_GRID = "columns_no_grid"
+    COLUMNS_UNEVEN = "columns_uneven"
     NOT_ENOUGH_COLUMNS = "not_enough_columns"
     COLUMNS_FIT = "columns_fit"
     COLUMNS_ACROSS_BLOCKS = "columns_across_blocks"
@@ -309,15 +311,24 @@ TEXTS: dict[ReasonCode, str] = {
         "registers of {needed} SMs, and at most {most}, half of all SMs, reduce together"
     ),
     ReasonCode.COLUMNS_NOT_WELFORD: (
-        "{columns} columns would be kept in the registers of {needed} SMs, which is done only for Welford reductions; "
-        "{tensor} is a {op}"
+        "a grid of {wide} x {across} blocks would keep the columns in registers, which is done only for Welford "
+        "reductions; {tensor} is a {op}"
     ),
     ReasonCode.COLUMNS_NOT_VECTORIZED: (
         "{columns} columns would be kept in the registers of {needed} SMs, which needs accesses of {least} elements; "
         "only {vector} are possible"
     ),
+    ReasonCode.COLUMNS_TOO_FEW: (
+        "{rows} columns are too few to keep them across blocks: threads that read {vector} columns each would be fewer "
+        "than {least}"
+    ),
     ReasonCode.COLUMNS_NO_GRID: (
-        "no grid of at most {sms} blocks keeps {rows} columns of {bytes} bytes in registers and uses {least} blocks"
+        "no launch configuration for {sms} SMs keeps {rows} columns of {bytes} bytes, {vector} per thread; of {tried}, "
+        "{spilled} need too many registers, {uneven} divide the columns unevenly, and {idle} have idle threads"
+    ),
+    ReasonCode.COLUMNS_UNEVEN: (
+        "{wide} blocks keep {columns} columns at once, which do not divide {rows} columns evenly; before compute "
+        "capability 8.0 they have to"
     ),
     ReasonCode.NOT_ENOUGH_COLUMNS: (
         "{tensor} reduces {numel} elements for each of only {rows} columns, which keep {used} SMs busy; fewer than "
@@ -327,7 +338,8 @@ TEXTS: dict[ReasonCode, str] = {
         "{bytes} bytes of each column are kept in registers ({tensors}), {columns} columns per block"
     ),
     ReasonCode.COLUMNS_ACROSS_BLOCKS: (
-        "{bytes} bytes of each column are kept in registers ({tensors}), each column by {across} of {blocks} blocks"
+        "{bytes} bytes of each column are kept in registers ({tensors}) by {wide} x {across} blocks of {x} x {y} "
+        "threads; a thread keeps {buffer} elements of each of {vector} columns"
     ),
     ReasonCode.AXES_INTERLEAVED: (
         "{tensor} reduces a tensor whose axes are {axes}: only kept and reduced axes may occur, and those of one kind "

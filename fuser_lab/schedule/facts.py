@@ -506,7 +506,7 @@ class CandidateFacts:
         Axes are classes joined through views. A tensor without an axis that is not a broadcast axis, such as a scalar
         tensor, voids the grouping. So does the operand of a gather, which joins no group, unless it begins a group.
         """
-        near, lookups = self.neighbourhoods, self._lookups
+        near, lookups = self.neighbourhoods, self.lookups
         inner: list[tuple[TensorView, int]] = []
         for tensor in (*self.outputs, *self.inputs):
             if tensor.name not in self.exact.classes:  # an input that no expression reads
@@ -524,7 +524,7 @@ class CandidateFacts:
         return tuple(sorted(map(tuple, found.values()), key=lambda group: -len(group)))
 
     @cached_property
-    def _lookups(self) -> frozenset[str]:
+    def lookups(self) -> frozenset[str]:
         """Names of the inputs that are read at data-dependent positions only (nvFuser: isAndOnlyIsGatherLookupTv)."""
         if self.indexing is None:
             return frozenset()

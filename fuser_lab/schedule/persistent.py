@@ -1,13 +1,16 @@
 """Rules shared by the schedulers that keep values on chip across a reduction."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 
 from fuser_lab.analysis.buffer_sizes import buffer_sizes
+from fuser_lab.analysis.domain_map import ExactMap
 from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
 from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
+from fuser_lab.ir import TensorView
 from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
@@ -20,7 +23,6 @@ KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
 ACCESS_BYTES = 16  # of the widest access of one thread
 INDEX_BYTES = 8
 SHARED_ALIGNMENT = 128  # bytes; also what a kernel needs besides its buffers (nvFuser: scheduler/utils.h:57-61)
-INPUTS_OF_WIDE_ACCESSES = 4  # with more inputs, accesses get narrower to save registers
 
 
 @follows("scheduler/normalization_utils", "checkOpsAndInputs", 1114, 1119, ReasonCode.NO_REDUCTION)
@@ -117,34 +119,39 @@ def aligned(size: int) -> int:
 
 
 def vector_width(facts: CandidateFacts, pattern: ReductionPattern) -> int:
-    """Return how many adjacent elements of the innermost axes one access can have, a power of two.
+    """Return how many adjacent elements of a reduction's innermost axes one access can have, a power of two.
 
-    An access has at most 16 bytes of the widest dtype, fewer with many inputs. The innermost axes, either all reduced
-    or all kept, must be one contiguous range in every input and output that has them innermost, and its length must be
-    a multiple of the width.
+    An access has at most 16 bytes. Only inputs and outputs whose innermost axis is that of the reduced tensor, and is
+    contiguous, have wide accesses. The innermost axes, all kept or all reduced, must be one range in each of them, in
+    the same order; its length must be a multiple of the width. Of axes that a reshape merges, the innermost stands for all.
+    nvFuser: csrc/scheduler/vectorize_helper.cpp:764-839 (getContigMergeOfInnerSize), 982-1086 (getLayoutConstraint),
+    csrc/scheduler/utils.cpp:1796-1883 (getInputsOutputsWithInnerDim).
     """
-    exact = facts.exact
-    run: list[int] = []
-    for number, reduced in reversed(pattern.axes):
-        if reduced is not pattern.inner:
-            break
-        run.append(number)
-    if not run:
-        return 1
-    widest = 1
-    most = 1 << 30
-    for tensor in (*facts.inputs, *facts.outputs):
-        widest = max(widest, tensor.dtype.itemsize)
-        order, flags = tensor.domain.allocation_order, tensor.domain.contiguity
-        numbers = exact.classes.get(tensor.name, ())
-        if not numbers or numbers[order[-1]] != run[0]:
+    exact, near = facts.exact, facts.neighbourhoods
+    inner = facts.innermost(next(link for link in facts.reductions if link.name == pattern.name).tensors[0])
+    alike = takewhile(lambda axis: axis[1] is pattern.inner, reversed(pattern.axes))
+    run = [near.of(number) for number, _ in alike if exact.extent[number] != 1]
+    widths = []
+    for tensor in (*facts.outputs, *facts.inputs):
+        first = facts.innermost(tensor) if tensor.name in exact.classes and tensor.name not in facts.lookups else None
+        if first is None or inner is None or near.of(first) != near.of(inner):
+            continue
+        axes = _contiguous(exact, tensor)
+        if first not in axes:
             continue
         length = 1
-        for place, number in zip(range(len(order) - 1, -1, -1), run, strict=False):
-            if numbers[order[place]] != number or (flags is not None and not flags[place]):
+        for number, group in zip((number for number in axes if exact.extent[number] != 1), run, strict=False):
+            if near.of(number) != group:
                 break
             length *= exact.extent[number]
-        most = min(most, length & -length)
-    inputs = max(len(facts.inputs) // INPUTS_OF_WIDE_ACCESSES, 1)
-    wide = max(ACCESS_BYTES // widest // inputs, 1)
-    return min(1 << (wide.bit_length() - 1), most)
+        widths.append(min(ACCESS_BYTES // tensor.dtype.itemsize, length & -length or ACCESS_BYTES))
+    return min(widths, default=1)
+
+
+def _contiguous(exact: ExactMap, tensor: TensorView) -> list[int]:
+    """Return the classes of the innermost axes that are contiguous in memory, without broadcast axes, from inside."""
+    domain, numbers = tensor.domain, exact.classes[tensor.name]
+    order = domain.allocation_order
+    flags = domain.contiguity or (True,) * len(order)
+    axes = ((numbers[place], flag) for place, flag in zip(reversed(order), reversed(flags), strict=True))
+    return [number for number, _ in takewhile(lambda axis: axis[1] is not False, axes) if not exact.broadcast[number]]

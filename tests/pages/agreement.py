@@ -62,7 +62,7 @@ ASSERTED: Mapping[str, Mapping[ReasonCode | None, str]] = {
     "schedule.persistent.needs_buffer": {R.NO_PERSISTENT_BUFFER: "welford_var_and_sum"},
     "schedule.persistent.broadcast_elsewhere": {R.BROADCAST_ELSEWHERE: "norm_with_new_input_first"},
     "schedule.inner_persistent.InnerPersistent._fits": {R.BUFFER_TOO_LARGE: "norm_too_big_3d"},
-    "schedule.outer_persistent.OuterPersistent.can_schedule": {R.COLUMNS_TOO_LARGE: "combine_vertical"},
+    "schedule.outer_persistent.OuterPersistent._fits": {R.COLUMNS_TOO_LARGE: "combine_vertical"},
     "schedule.inner_outer_persistent._not_complementary": {R.NOT_COMPLEMENTARY: "inner_outer_match"},
     "schedule.inner_outer_persistent.InnerOuterPersistent._fits": {R.ROWS_AND_SUMS_TOO_LARGE: "rms_norm_backward"},
     "schedule.greedy.Greedy.can_schedule": {R.GREEDY_FOREIGN_OP: "topk_with_adds"},

@@ -24,8 +24,10 @@ NOT_FOLLOWED: Mapping[str, str] = {
     "scheduler/matmul_utils.cpp: isMatmulFusionDefinitionSupported (679-760)": NOT_READ,
     "scheduler/mma_utils.cpp: getTensorRoles, getOperandInnerDims": NOT_READ,
     "scheduler/mma_utils.cpp: findMatmulPatterns, products written as mul and sum": NOT_READ,
-    "scheduler/normalization_outer.cpp: canScheduleRunTime (571-609, 640-655)": NOT_READ,
-    "scheduler/vectorize_helper.cpp: getVectorizationFactor": NOT_READ,
+    "scheduler/normalization_outer.cpp: canScheduleRunTime (499-509, 571-589)": "implied by the columns of a block that have to fit",
+    "scheduler/vectorize_helper.cpp: getVectorizationFactor (1135-1345), besides the widths of persistent.vector_width": (
+        NOT_READ
+    ),
     "scheduler/normalization_inner_outer.cpp: preferWarpSpecialized (27-65)": "chooses parameters of a kernel",
     "scheduler/reduction.cpp: mayUseTma, mayUseTmaOuter (198-304)": "choose parameters of a kernel",
     "fusion_segmenter.cpp: eraseInputDistinctRootDomains (1430-1524)": "segments keep the axes of the fusion",

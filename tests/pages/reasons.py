@@ -546,9 +546,16 @@ EXAMPLES: dict[ReasonCode, Example] = {
     R.COLUMNS_NOT_VECTORIZED: Example(
         source=_statistics(16384, 1026), remedy="make the inner size a multiple of four elements.",
     ),
-    R.COLUMNS_NO_GRID: Example(source=_statistics(65536, 4096), remedy="use fewer rows or columns at once."),
+    R.COLUMNS_TOO_FEW: Example(
+        source=_statistics(65536, 28), remedy="use more columns at once, or compute the statistics in a first pass.",
+    ),
+    R.COLUMNS_NO_GRID: Example(source=_statistics(92929, 64), remedy="use fewer rows at once."),
+    R.COLUMNS_UNEVEN: Example(
+        source=_statistics(8192, 1004), cut={"target": V100},
+        remedy="use a number of columns that is a multiple of those kept at once.",
+    ),
     R.NOT_ENOUGH_COLUMNS: Example(
-        source=_norm(8192, 32, op=COLUMNS),
+        source=_norm(8192, 31, op=COLUMNS),
         remedy="use more columns at once; for few tall columns two kernels are faster.",
     ),
     R.COLUMNS_FIT: Example(source=_norm(64, 32, op=COLUMNS), remedy=TAKEN),

@@ -57,6 +57,15 @@ FACTS = "fuser_lab.schedule.facts.CandidateFacts"
 COVERAGE = "fuser_lab.analysis.coverage"
 
 CLUSTERS = "csrc/scheduler/normalization_inner.cpp: canScheduleRunTime; csrc/scheduler/utils.cpp: getMaxClusterSize"
+LAUNCH = (
+    "csrc/scheduler/normalization_utils.cpp: getGridOuterNormalizationParams (387-519); csrc/scheduler/"
+    "normalization_outer.cpp: canScheduleRunTime (541-567)"
+)
+BATCH_NORM = """
+x = ops.cast(tensor({0}, {1}, {1}, {2}, dtype=DataType.Half), DataType.Float)
+var, mean = ops.var_mean(x, [0, 1, 2], correction=0, keepdim=True)
+y = ops.mul(ops.sub(x, mean), ops.rsqrt(ops.add(var, 1e-5)))
+fd.add_output(ops.cast(y, DataType.Half))"""
 BESIDES = "csrc/scheduler/normalization_utils.cpp: isConnectedOnlyThroughReductionProducer"
 BACKWARD = """
 dy, n, w = tensor(64, 32), tensor(64, 32), tensor(32)
@@ -259,6 +268,19 @@ fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))""": "inner_persiste
             """
 x = tensor(64, (1 << 19) + 1)
 fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))""": "pointwise, reduction",
+        },
+    ),
+    Rule(
+        of="outer_persistent", nvfuser=LAUNCH, values=False, ours="fuser_lab.schedule.outer_launch.outer_launch",
+        text=(
+            "Blocks keep columns together if a search finds a launch configuration: wide blocks before narrow ones, "
+            "few blocks along the reduced axes before many, with columns divided evenly, few registers, no idle threads "
+            "and little work for the last block (a formula for the number of blocks stood here instead, which cut the "
+            "first of these batch norms and fused the second)."
+        ),
+        shows={
+            BATCH_NORM.format(64, 28, 512): "outer_persistent",
+            BATCH_NORM.format(32, 56, 64): "pointwise, reduction",
         },
     ),
     Rule(

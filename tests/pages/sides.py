@@ -243,15 +243,22 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
         _by(T.INNER_PERSISTENT, R.BROADCAST_ELSEWHERE, f"y = tensor(8, 16)\n{ELSEWHERE}\nfd.add_output(ops.add(x, y))",
             "y", "ops.add(x, y)"),
     ),
-    "schedule.outer_persistent.OuterPersistent.can_schedule": (
+    "schedule.outer_persistent.OuterPersistent._fits": (
         _by(T.OUTER_PERSISTENT, R.COLUMNS_TOO_LARGE, STATISTICS, "135169, 4096", "135168, 4096",
             later=R.COLUMNS_NO_GRID),
-        _by(T.OUTER_PERSISTENT, R.COLUMNS_NOT_VECTORIZED, STATISTICS, "8192, 514", "8192, 512"),
-        _by(T.OUTER_PERSISTENT, R.COLUMNS_NO_GRID, STATISTICS, "65536, 4096", "8192, 512"),
         _by(T.OUTER_PERSISTENT, R.NOT_ENOUGH_COLUMNS,
             "x = tensor(___, 31)\nfd.add_output(ops.truediv(x, ops.sum(x, [0], keepdim=True)))", "8192", "8191"),
+    ),
+    "schedule.outer_persistent.OuterPersistent._across": (
+        _by(T.OUTER_PERSISTENT, R.COLUMNS_NOT_VECTORIZED, STATISTICS, "8192, 514", "8192, 512"),
+        _by(T.OUTER_PERSISTENT, R.COLUMNS_NO_GRID, STATISTICS, "92929, 64", "92928, 64"),
         _by(T.OUTER_PERSISTENT, R.COLUMNS_NOT_WELFORD, "x = tensor(8192, 512)\nfd.add_output(ops.sub(x, ops.___))",
             "sum(x, [0], keepdim=True)", "var_mean(x, [0], correction=0, keepdim=True)[1]"),
+        _by(T.OUTER_PERSISTENT, R.COLUMNS_UNEVEN, STATISTICS, "8192, 1004", "8192, 1024", options={"device": V100}),
+    ),
+    "schedule.outer_launch.outer_launch": (
+        _by(T.OUTER_PERSISTENT, R.COLUMNS_TOO_FEW, STATISTICS, "65536, 28", "65536, 32",
+            later=R.COLUMNS_NO_GRID),
     ),
     "schedule.outer_persistent._outer_only": (
         _by(T.OUTER_PERSISTENT, R.REDUCTION_IS_INNER,

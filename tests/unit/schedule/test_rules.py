@@ -111,6 +111,15 @@ def tall_statistics(fd):
     column_norm(8192, 512, "welford")(fd)
 
 
+@rule(Type.OUTER_PERSISTENT, "columns_across_blocks")
+def many_inputs_with_wide_accesses(fd):
+    x = tensor(fd, 8192, 512)
+    normed = fd.ops.sub(x, fd.ops.var_mean(x, dims=[0], correction=0, keepdim=True)[1])
+    for _ in range(16):
+        normed = fd.ops.add(normed, tensor(fd, 512))
+    fd.add_output(normed)
+
+
 @rule(Type.OUTER_PERSISTENT, "broadcast_elsewhere")
 def columns_widened_elsewhere(fd):
     x = tensor(fd, 8, 16)
