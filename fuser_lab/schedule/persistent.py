@@ -123,7 +123,7 @@ def vector_width(facts: CandidateFacts, pattern: ReductionPattern) -> int:
 
     An access has at most 16 bytes. Only inputs and outputs whose innermost axis is that of the reduced tensor, and is
     contiguous, have wide accesses. The innermost axes, all kept or all reduced, must be one range in each of them, in
-    the same order; its length must be a multiple of the width. Of axes that a reshape merges, the innermost stands for all.
+    the same order; its length must be a multiple of the width. Of merged axes the innermost stands for all.
     nvFuser: csrc/scheduler/vectorize_helper.cpp:764-839 (getContigMergeOfInnerSize), 982-1086 (getLayoutConstraint),
     csrc/scheduler/utils.cpp:1796-1883 (getInputsOutputsWithInnerDim).
     """

@@ -48,6 +48,7 @@ class Cast:
         return f"{self.tensor}_back{place + 1 if place else ''}"
 
 
+@follows("fusion_segmenter", "ForceHalfAnnotation", 4957, 5014)
 def lower_types(fusion: Fusion, options: SegmenterOptions) -> dict[TensorView, DataType]:
     """Return the Float tensors that may be stored as halves, each with the type: that of the last output it leads to.
 

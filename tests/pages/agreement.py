@@ -115,6 +115,11 @@ def name_of(rule: Rule) -> str:
     return rule.ours.removeprefix(PREFIX)
 
 
+def place_of(rule: Rule) -> str:
+    """Return file, function and lines of a rule in nvFuser."""
+    return f"{rule.file.removeprefix('csrc/')}: {rule.function} ({rule.lines[0]}-{rule.lines[1]})"
+
+
 def rows() -> Iterator[str]:
     """Yield a line of the table for each rule."""
     for rule in RULES:
@@ -122,13 +127,14 @@ def rows() -> Iterator[str]:
         codes = [code for code in rule.reasons if isinstance(code, ReasonCode)]
         said = ", ".join(f"[`{code.value}`](reasons.md#{code.value})" for code in codes) or rule.text
         of = {sides.scheduler.value for sides in sides_of(rule) if sides.scheduler is not None}
-        place = f"{rule.file.removeprefix('csrc/')}: {rule.function} ({rule.lines[0]}-{rule.lines[1]})"
         asserted = [ASSERTED.get(name, {}).get(code) for code in (codes or [None])]
         tests = ", ".join(asserted_by(case) for case in asserted if case) or NOT_ASSERTED
         who = ", ".join(sorted(of)) or "segmenter"
-        yield f"| {who} | {said} | {place} | [`{name}`](#{anchor(name)}) | {tests} |"
+        yield f"| {who} | {said} | {place_of(rule)} | [`{name}`](#{anchor(name)}) | {tests} |"
     for number, rule in enumerate(rules.RULES, 1):
-        cells = "", rule.text, rule.nvfuser, f"`{rule.ours}`, [example {number}](#example-{number})"
+        places = [place_of(declared) for declared in RULES if declared.ours == rule.ours]
+        ours = f"`{rule.ours.removeprefix(PREFIX)}`, [example {number}](#example-{number})"
+        cells = rule.of, rule.text, rule.nvfuser or ", ".join(places), ours
         yield f"| {' | '.join(cells)} | {rule.asserted or NOT_ASSERTED} |"
 
 

@@ -20,20 +20,21 @@ NOT_FOLLOWED: Mapping[str, str] = {
     "scheduler/reduction.cpp, transpose.cpp, resize.cpp, matmul.cpp: sub-byte dtypes": "such dtypes do not exist here",
     "scheduler/utils.cpp: isResharding (2986-2989)": "one device",
     "scheduler/communication.cpp": "one device",
-    "scheduler/cutlass.cpp": NOT_READ,
+    "scheduler/cutlass.cpp": f"off by default, and for compute capability 10.0 only; its patterns were {NOT_READ}",
     "scheduler/matmul_utils.cpp: isMatmulFusionDefinitionSupported (679-760)": NOT_READ,
     "scheduler/mma_utils.cpp: getTensorRoles, getOperandInnerDims": NOT_READ,
     "scheduler/mma_utils.cpp: findMatmulPatterns, products written as mul and sum": NOT_READ,
-    "scheduler/normalization_outer.cpp: canScheduleRunTime (499-509, 571-589)": "implied by the columns of a block that have to fit",
-    "scheduler/vectorize_helper.cpp: getVectorizationFactor (1135-1345), besides the widths of persistent.vector_width": (
+    "scheduler/normalization_outer.cpp: canScheduleRunTime (499-509, 571-589)": (
+        "implied by the columns of a block that have to fit"
+    ),
+    "scheduler/vectorize_helper.cpp: getVectorizationFactor, besides persistent.vector_width": (
         NOT_READ
     ),
     "scheduler/normalization_inner_outer.cpp: preferWarpSpecialized (27-65)": "chooses parameters of a kernel",
     "scheduler/reduction.cpp: mayUseTma, mayUseTmaOuter (198-304)": "choose parameters of a kernel",
     "fusion_segmenter.cpp: eraseInputDistinctRootDomains (1430-1524)": "segments keep the axes of the fusion",
     "fusion_segmenter.cpp: resolveScalarsInGroup, removeScalarEdges (4620-4845)": "sizes are known before segmentation",
-    "fusion_segmenter.cpp: SegmentedGroup::stablyOrderedExprs (2219-2283)": NOT_READ,
-    "fusion_segmenter.cpp: ForceHalfAnnotation, annotateFP16IntermediateTensors (4957-5014)": NOT_READ,
+    "fusion_segmenter.cpp: SegmentedGroup::stablyOrderedExprs (2219-2283)": "orders expressions of finished segments",
     "fusion_segmenter.cpp: revertInputOutputPrecisionChanges (1005-1059)": "segments are not changed in place",
     "multidevice": "one device",
 }

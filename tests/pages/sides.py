@@ -521,9 +521,14 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
         _log("revert privatization", f"c = ops.cast(tensor(64, 32, {HALF}), DataType.Float)\n"
              "fd.add_output(ops.segment_set(ops.sum(c, [0])))\nfd.add_output(ops.sum(ops.neg(c), [___]))", "0", "1"),
     ),
-    "segmentation.boundary_casts.boundary_casts": (
+    "segmentation.boundary_casts.lower_types": (
         _log("boundary casts", f"x = ops.cast(tensor(64, 32, {HALF}), DataType.Float)\ns = ops.exp(ops.sum(x, [1]))\n"
              "fd.add_output(ops.cast(ops.sum(s, [0]), DataType.___))", "Half", "Float",
+             options=fl.SegmenterOptions(io_to_lower_precision=True)),
+    ),
+    "segmentation.boundary_casts.boundary_casts": (
+        _log("boundary casts", f"x = ops.cast(tensor(64, 32, {HALF}), DataType.Float)\ns = ops.exp(ops.sum(x, [1]))\n"
+             "fd.add_output(ops.cast(ops.sum(ops.___, [0]), DataType.Half))", "mul(s, 2.0)", "slice(s, [1], [64])",
              options=fl.SegmenterOptions(io_to_lower_precision=True)),
     ),
     "segmentation.bottom_up._Finder._final_pairs": (
