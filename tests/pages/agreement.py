@@ -149,19 +149,32 @@ def sides_of(rule: Rule) -> tuple[Sides, ...]:
     return tuple(sides for sides in SIDES.get(name_of(rule), ()) if sides.code in wanted)
 
 
+def outcome_of(sides: Sides) -> str:
+    """Return what the two definitions give."""
+    first, second = f"`{sides.refused or ' '}` for `{SLOT}`", f"`{sides.accepted or ' '}`"
+    if any(sides.cut):
+        text = f"The segments are {sides.cut[0]} with {first}, and {sides.cut[1]} with {second}"
+    elif sides.scheduler is None:
+        what = f"`{sides.code.value}`" if sides.code is not None else f"an accepted attempt “{sides.phase}”"
+        text = f"The segmenter's log has {what} with {first}, but not with {second}"
+    else:
+        assert sides.code is not None
+        other = "accepts" if sides.later is None else f"gives only `{sides.later.value}` with"
+        text = f"{sides.scheduler.value} gives `{sides.code.value}` with {first}, and {other} {second}"
+        if sides.refused == sides.accepted:
+            text = f"{sides.scheduler.value} gives `{sides.code.value}` with the option in brackets only"
+    options = [f"{key}={getattr(value, 'name', value)}" for key, value in sides.options.items() if key != "inputs"]
+    more = [f"({key}={getattr(value, 'name', value)})" for key, value in sides.refused_with.items()]
+    return f"{text}; {', '.join((*options, *more))}" if options or more else text
+
+
 def both_sides() -> Iterator[str]:
     """Yield the definitions on both sides of each rule, by function."""
     for name, group in groupby(RULES, name_of):
         wanted = {code for rule in group for code in (rule.reasons or (None,))}
         yield from (f"### {name}", "")
         for sides in (sides for sides in SIDES.get(name, ()) if sides.code in wanted):
-            who = sides.scheduler.value if sides.scheduler is not None else "the segmenter"
-            what = f"`{sides.code.value}`" if sides.code is not None else sides.phase or "another cut"
-            slot = f"`{sides.refused or ' '}` for `{SLOT}`"
-            given = "" if sides.refused == sides.accepted else f" with {slot}, not with `{sides.accepted or ' '}`"
-            for options in (sides.options, sides.refused_with):
-                given += "".join(f"; `{key}={getattr(value, 'name', value)}`" for key, value in options.items())
-            yield from (f"{who}, {what}{given}:", "", "```python", sides.source, "```", "")
+            yield from (f"{outcome_of(sides)}:", "", "```python", sides.source, "```", "")
 
 
 def example(number: int, rule: rules.Rule) -> Iterator[str]:

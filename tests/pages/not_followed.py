@@ -16,6 +16,9 @@ NOT_FOLLOWED: Mapping[str, str] = {
         "refuses nothing that hasIncompatibleTransforms accepts: reshapes have no broadcast axes"
     ),
     "scheduler/registry_utils.cpp: hasNonTerminalBlockQuantizeOp (847-863)": "its ops do not exist here",
+    "scheduler/registry_utils.cpp: hasCyclicReshape (1151-1165, 1189-1203)": (
+        "reshapes that form a cycle are refused in any order, also if none is computed from another"
+    ),
     "scheduler/pointwise.cpp: canScheduleRunTime (289-380)": "only about block quantization, which does not exist here",
     "scheduler/reduction.cpp, transpose.cpp, resize.cpp, matmul.cpp: sub-byte dtypes": "such dtypes do not exist here",
     "scheduler/utils.cpp: isResharding (2986-2989)": "one device",

@@ -36,7 +36,7 @@ class Sides:
     ``refused`` and ``accepted`` are the texts at the slot of ``source``. The options are those of `SchedulerRegistry`;
     ``refused_with`` are more of them for the refused definition. If a later rule refuses the twin, ``later`` is its
     reason. Without a scheduler, the segmenter's log has the reason, or an accepted attempt of the phase ``phase``, for
-    the first definition only, or ``cut`` are the schedulers of both plans; options are those of `fuser_lab.segment`.
+    the first definition only, or ``cut`` are the schedulers of both plans; options are those of the segmenter.
     """
 
     source: str
@@ -64,7 +64,10 @@ def verdict_of(sides: Sides, *, refused: bool) -> Verdict:
 
 def is_in_log(sides: Sides, *, refused: bool) -> bool:
     """Return whether the log of one of the two definitions has the reason, or an accepted attempt of the phase."""
-    plan = fl.segment(_recorded(sides, fl.FusionDefinition(), refused=refused), **sides.options)
+    options = dict(sides.options)
+    inputs = options.pop("inputs", None)
+    fd = _recorded(sides, fl.FusionDefinition(), refused=refused)
+    plan = fl.segment(fd, inputs=inputs, options=fl.SegmenterOptions(**options))
     if any(sides.cut):
         return {sides.cut[0]: True, sides.cut[1]: False}[schedulers(plan)]
     if sides.code is not None:
@@ -524,12 +527,12 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
     "segmentation.boundary_casts.lower_types": (
         _log("boundary casts", f"x = ops.cast(tensor(64, 32, {HALF}), DataType.Float)\ns = ops.exp(ops.sum(x, [1]))\n"
              "fd.add_output(ops.cast(ops.sum(s, [0]), DataType.___))", "Half", "Float",
-             options=fl.SegmenterOptions(io_to_lower_precision=True)),
+             io_to_lower_precision=True),
     ),
     "segmentation.boundary_casts.boundary_casts": (
         _log("boundary casts", f"x = ops.cast(tensor(64, 32, {HALF}), DataType.Float)\ns = ops.exp(ops.sum(x, [1]))\n"
              "fd.add_output(ops.cast(ops.sum(ops.___, [0]), DataType.Half))", "mul(s, 2.0)", "slice(s, [1], [64])",
-             options=fl.SegmenterOptions(io_to_lower_precision=True)),
+             io_to_lower_precision=True),
     ),
     "segmentation.bottom_up._Finder._final_pairs": (
         _log(R.CYCLE, "x = tensor(64, 32)\na = ops.add(x, 1.0)\ns = ops.sum(ops.sum(a, [0]), [0])\n"
