@@ -2,14 +2,10 @@
 
 Checked for every plan: segments form no cycle, no expression is lost, none is in two segments unless it is recomputed
 on purpose, replaying the log reproduces the plan, replicas repeat a cast or a squeeze, and each ``segment_set``
-separates what its documentation states. Failures are printed with their number, which ``--index`` repeats, and the exit
-status is then 1. ``--first`` is the number of the first graph, so a long run can be split.
+separates what its documentation states.
 """
 
-import argparse
-import os
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -19,12 +15,10 @@ from fuser_lab.dtypes import DataType
 from fuser_lab.events import DecisionLog
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation import SegmentedFusion, SegmenterOptions, SegmentSetMeaning, replay, segment
-from tests.processes import chunks, results
+from tests.agreement import Disagreement
+from tests.campaign import Campaign, Trial
 from tests.unit.builders import record
 from tests.unit.segmentation.toy import Rule, chance
-
-CHUNK = 250
-LISTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,50 +211,22 @@ def piece_problems(log: DecisionLog) -> Iterator[str]:
                 yield f"{attempt.phase} asks about {', '.join(sorted(attempt.names))} again"
 
 
-def _checked(seed: int, indices: range) -> tuple[int, list[str]]:
-    """Return the number of checked cases, and their defects."""
-    found = []
-    for index in indices:
-        try:
-            found += [f"{index}: {text}" for text in check(case_of(seed, index))]
-        except Exception as error:  # noqa: BLE001 - a failure to be reported like any other
-            found.append(f"{index}: {type(error).__name__}: {error}")
-    return len(indices), found
+def draw(trial: Trial) -> Case:
+    """Return the case of a trial."""
+    return case_of(trial.seed, trial.number)
 
 
-def say(text: str) -> None:
-    """Print a line."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+def check_segmentation(case: Case, trial: Trial) -> None:
+    """Raise Disagreement if a case's segmentation has a defect."""
+    trial.counts["strategies", case.strategy] += 1
+    defects = check(case)
+    if defects:
+        raise Disagreement("; ".join(defects))
 
 
-def main() -> int:
-    """Check the requested cases; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz_segmentation", description=__doc__)
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first graph (0)")
-    parser.add_argument("--seed", type=int, default=17)
-    parser.add_argument("--index", type=int, help="only this case")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    arguments = parser.parse_args()
-    start = time.perf_counter()
-    wanted = range(arguments.first, arguments.first + arguments.count)
-    if arguments.index is not None:
-        wanted = range(arguments.index, arguments.index + 1)
-    done, failures = 0, 0
-    calls = [(arguments.seed, some) for some in chunks(wanted.start, len(wanted), CHUNK)]
-    for number, (some, found) in enumerate(results(_checked, calls, min(arguments.workers, len(calls))), 1):
-        for line in found[:max(LISTED - failures, 0)]:
-            say(line)
-        done, failures = done + some, failures + len(found)
-        if number % 40 == 0 or number == len(calls):
-            seconds = time.perf_counter() - start
-            say(f"{done:7d} graphs, {failures} failures, {done / seconds:.0f}/s")
-    if done < len(wanted):
-        say(f"interrupted: {len(wanted) - done} graphs are not checked")
-    say(f"{done} graphs cut by random schedulers in {time.perf_counter() - start:.0f} s: {failures} failures")
-    return 1 if failures or done < len(wanted) else 0
-
+CAMPAIGN = Campaign(
+    module="tests.fuzz_segmentation", noun="graphs", draw=draw, check=check_segmentation, chunk=250,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(CAMPAIGN.main())

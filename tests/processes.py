@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 # Libraries read these variables when they are imported. One process per core is enough parallelism.
@@ -38,7 +39,8 @@ def results(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], work
     of a call, or from the death of a process, are raised here.
     """
     context = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_left_to_the_parent) as pool:
+    number = context.Value("i", 0)
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(number,)) as pool:
         pending = [pool.submit(function, *call) for call in calls]
         with _ending(pending):
             for future in as_completed(pending):
@@ -46,9 +48,15 @@ def results(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], work
                     yield future.result()
 
 
-def _left_to_the_parent() -> None:
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+def _begin(number: Any) -> None:
+    """Leave signals to the parent, and take the next GPU of a machine that has several."""
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    with number.get_lock():
+        if gpus > 1:
+            os.environ.setdefault("CUDA_VISIBLE_DEVICES", str(number.value % gpus))
+        number.value += 1
 
 
 @contextmanager

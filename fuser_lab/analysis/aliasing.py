@@ -61,9 +61,9 @@ def view_strides(expr: Expr, strides: Strides) -> Strides | None:
 
     A result that must be stored in a different order from the view's is not a view.
     """
-    found = _seen_strides(expr, strides)
-    if found is None or expr.out.domain.allocation is None or _lies_so(expr.out, found):
-        return found
+    seen = _seen_strides(expr, strides)
+    if seen is None or expr.out.domain.allocation is None or _lies_so(expr.out, seen):
+        return seen
     return None
 
 
@@ -78,10 +78,10 @@ def resolved_strides(expr: Expr, strides: Strides) -> Strides | None:
 
     A result without its own layout is row-major and dense (nvFuser: EmptyAllocationAs::kLogical).
     """
-    found = view_strides(expr, strides)
-    if found is None or expr.out.domain.allocation is not None:
-        return found
-    return found if is_dense(expr.out, found) else None
+    seen = view_strides(expr, strides)
+    if seen is None or expr.out.domain.allocation is not None:
+        return seen
+    return seen if is_dense(expr.out, seen) else None
 
 
 def is_dense(tensor: TensorView, strides: Strides) -> bool:
@@ -131,30 +131,30 @@ def seen_at(expr: Expr, strides: Strides, offset: int) -> tuple[Strides, int] | 
 
     ``strides`` and ``offset`` are the operand's. The result may have any order, because its readers follow strides.
     """
-    found = _seen_strides(expr, strides)
-    if found is None:
+    seen = _seen_strides(expr, strides)
+    if seen is None:
         return None
     domain = expr.out.domain
     cuts = [t for t in domain.transforms if isinstance(t, Resize)] if expr.kind is OpKind.RESIZE else []
     axes = domain.root or domain.logical
     skipped = [(-cut.left, strides[axes.index(cut.source)]) for cut in cuts if isinstance(cut.left, int)]
-    return found, offset + sum(elements * stride for elements, stride in skipped)
+    return seen, offset + sum(elements * stride for elements, stride in skipped)
 
 
-def first_not_view(exprs: Iterable[Expr], kept: frozenset[str]) -> Expr | None:
+def first_not_view(exprs: Iterable[Expr], stored: frozenset[str]) -> Expr | None:
     """Return an expression whose result is not a view of an input, or None if all are views.
 
-    ``kept`` names results that must have their own memory, such as outputs that overwrite an input.
+    ``stored`` names results that must have their own memory, such as outputs that overwrite an input.
     """
-    known: dict[str, Strides] = {}
+    strides_of: dict[str, Strides] = {}
     for expr in exprs:
-        if not expr.kind.is_view or expr.name in kept:
+        if not expr.kind.is_view or expr.name in stored:
             return expr
         source = expr.tensor_inputs[0]
-        if source.name not in known:
-            known[source.name] = input_strides(source)
-        strides = resolved_strides(expr, known[source.name])
+        if source.name not in strides_of:
+            strides_of[source.name] = input_strides(source)
+        strides = resolved_strides(expr, strides_of[source.name])
         if strides is None:
             return expr
-        known[expr.name] = strides
+        strides_of[expr.name] = strides
     return None

@@ -34,11 +34,11 @@ class Coverage:
         while grew:
             before = len(covered)
             covered.update(source for source, targets in met.items() if not covered.isdisjoint(targets))
-            for results, wanted in needed.items():
+            for results, needs in needed.items():
                 # Each part of a split comes with the other, because both traverse the same elements of the source.
                 if any(r in covered for r in results):
-                    covered.update(wanted)
-                if wanted <= covered:
+                    covered.update(needs)
+                if needs <= covered:
                     covered.update(results)
             grew = len(covered) > before
         self.covered = covered
@@ -78,9 +78,9 @@ def conflicting_reshapes(exact: ExactMap) -> tuple[str, str] | None:
     for derivation in reshapes:
         use = _use(exact, joined, derivation)
         for source in derivation.sources:
-            known = uses.setdefault(joined.of(source), (use, derivation.expr))
-            if known[0] != use:
-                return known[1], derivation.expr
+            first = uses.setdefault(joined.of(source), (use, derivation.expr))
+            if first[0] != use:
+                return first[1], derivation.expr
     return None
 
 

@@ -42,8 +42,8 @@ def _positions(expr: Expr, result: int = 0) -> tuple[Positions, ...]:
         return rule(expr, result)
     if kind is OpKind.BROADCAST:
         flags = expr.attr("is_broadcast_dim")
-        kept = [i for i, new in enumerate(flags if isinstance(flags, tuple) else ()) if not new]
-        return (tuple(enumerate(kept)),)
+        old_axes = [i for i, new in enumerate(flags if isinstance(flags, tuple) else ()) if not new]
+        return (tuple(enumerate(old_axes)),)
     if kind is OpKind.SQUEEZE:
         dropped = expr.ints("dims")
         left = [i for i in range(tensors[0].ndim) if i not in dropped]
@@ -60,10 +60,10 @@ def _matmul_positions(expr: Expr) -> tuple[Positions, ...]:
     tail = (left.ndim > 1) + (right.ndim > 1)
     batch = rank - tail
 
-    def of(tensor: TensorView, own: int | None, place: int) -> Positions:
+    def of(tensor: TensorView, axis: int | None, place: int) -> Positions:
         wide = max(tensor.ndim - 2, 0)
         pairs = [(i, i + batch - wide) for i in range(wide)]
-        return tuple(pairs) if own is None else (*pairs, (own, place))
+        return tuple(pairs) if axis is None else (*pairs, (axis, place))
 
     return (
         of(left, left.ndim - 2 if left.ndim > 1 else None, batch),
@@ -153,17 +153,17 @@ def _link(expr: Expr, number: int) -> Link:
             declare(result)
     tensors = expr.tensor_inputs
     flags = tuple(axis.is_broadcast for axis in root)
-    found: list[tuple[int, ...]] = []
+    operand_places: list[tuple[int, ...]] = []
     for pairs in _positions(expr, number):
         places = [-1] * len(root)
         for a, b in pairs:
             places[b] = a
-        found.append(tuple(places))
+        operand_places.append(tuple(places))
     axes = tuple(slots.get(axis.id, -1) for axis in domain.axes)
     identity = tuple(range(len(root)))
     even = tuple(
         source == identity and tv.ndim == len(root) and tuple(a.is_broadcast for a in tv.domain.axes) == flags
-        for tv, source in zip(tensors, found, strict=True)
+        for tv, source in zip(tensors, operand_places, strict=True)
     )
     return Link(
         expr=expr,
@@ -175,7 +175,7 @@ def _link(expr: Expr, number: int) -> Link:
         out=out,
         same=len(tensors) == 1 and even[0] and not steps and axes == identity,
         even=even,
-        sources=tuple(found),
+        sources=tuple(operand_places),
         root_broadcast=flags,
         root_extents=tuple(map(axis_size, root)),
         steps=tuple(steps),
@@ -207,19 +207,19 @@ class FusionLinks:
         self, fusion: Fusion, before: "FusionLinks | None" = None, unchanged: Collection[str] = (),
     ) -> None:
         self.fusion = fusion
-        known = {} if before is None else before._links  # noqa: SLF001 - of the same class
-        self._links: dict[str, tuple[Link, ...]] = {name: known[name] for name in unchanged if name in known}
+        earlier = {} if before is None else before._links  # noqa: SLF001 - of the same class
+        self._links: dict[str, tuple[Link, ...]] = {name: earlier[name] for name in unchanged if name in earlier}
 
     def of(self, exprs: Iterable[Expr]) -> list[Link]:
         """Return the links of all tensor results of expressions."""
-        known = self._links
-        found: list[Link] = []
+        cached = self._links
+        links: list[Link] = []
         for expr in exprs:
             name = expr.outputs[0].name
-            if name not in known:
-                known[name] = tuple(_link(expr, number) for number in range(len(expr.tensor_outputs)))
-            found += known[name]
-        return found
+            if name not in cached:
+                cached[name] = tuple(_link(expr, number) for number in range(len(expr.tensor_outputs)))
+            links += cached[name]
+        return links
 
 
 class Derivation(NamedTuple):
@@ -330,8 +330,8 @@ class _Builder:
             for number, older in enumerate(parent):
                 parent[number] = parent[older]
             final = parent.__getitem__
-            known = {numbers: tuple(map(final, numbers)) for numbers in set(self._classes.values())}
-            self._classes = {name: known[numbers] for name, numbers in self._classes.items()}
+            merged = {numbers: tuple(map(final, numbers)) for numbers in set(self._classes.values())}
+            self._classes = {name: merged[numbers] for name, numbers in self._classes.items()}
             self._reduced = {name: tuple(map(final, numbers)) for name, numbers in self._reduced.items()}
             self._meetings = [(parent[a], parent[b], expr) for a, b, expr in self._meetings]
             self._derivations = [
@@ -354,7 +354,7 @@ class _Builder:
                 continue
             for first, number in enumerate(numbers):
                 if not self._broadcast[number] and number in numbers[first + 1 :]:
-                    name = next(name for name, found in self._classes.items() if found == numbers)
+                    name = next(name for name, classes in self._classes.items() if classes == numbers)
                     return SelfMapped(name, first, numbers.index(number, first + 1))
         return None
 
@@ -396,9 +396,9 @@ class _Builder:
         flags, extents = link.root_broadcast, link.root_extents
         if not link.operands:
             return [self._fresh(extent, flags[slot], link.name, slot) for slot, extent in enumerate(extents)]
-        given = self._classes[link.operands[0]]
+        classes = self._classes[link.operands[0]]
         return [
-            given[place] if place >= 0 else self._fresh(extents[slot], flags[slot], link.name, slot)
+            classes[place] if place >= 0 else self._fresh(extents[slot], flags[slot], link.name, slot)
             for slot, place in enumerate(link.sources[0])
         ]
 
@@ -406,42 +406,42 @@ class _Builder:
         """Classes of the root slots where several operands meet."""
         classes = self._classes
         flags = link.root_broadcast
-        found: list[int] = []
+        roots: list[int] = []
         uneven = []
         chosen: tuple[int, ...] | None = None
         for number, name in enumerate(link.operands):
             if not link.even[number]:
                 uneven.append(number)
                 continue
-            given = classes[name]
+            numbers = classes[name]
             if chosen is None:
-                chosen = given
-                found = list(given)
-            elif given != chosen:
-                for old, new in zip(chosen, given, strict=True):
+                chosen = numbers
+                roots = list(numbers)
+            elif numbers != chosen:
+                for old, new in zip(chosen, numbers, strict=True):
                     if old != new:
                         self._union(old, new)
         if not uneven:
-            return found
-        found = found or [-1] * len(flags)
+            return roots
+        roots = roots or [-1] * len(flags)
         meetings: list[tuple[int, int]] = []
         for number in uneven:
-            given = classes[link.operands[number]]
+            numbers = classes[link.operands[number]]
             for slot, place in enumerate(link.sources[number]):
                 if place < 0:
                     continue
-                new = given[place]
+                new = numbers[place]
                 if self._broadcast[new] != flags[slot]:
                     meetings.append((new, slot))
-                elif found[slot] < 0:
-                    found[slot] = new
-                elif found[slot] != new:
-                    self._union(found[slot], new)
-        for slot, old in enumerate(found):
+                elif roots[slot] < 0:
+                    roots[slot] = new
+                elif roots[slot] != new:
+                    self._union(roots[slot], new)
+        for slot, old in enumerate(roots):
             if old < 0:
-                found[slot] = self._fresh(link.root_extents[slot], flags[slot], link.name, slot)
-        self._meetings.extend([(source, found[slot], link.name) for source, slot in meetings])
-        return found
+                roots[slot] = self._fresh(link.root_extents[slot], flags[slot], link.name, slot)
+        self._meetings.extend([(source, roots[slot], link.name) for source, slot in meetings])
+        return roots
 
     def _derive(self, link: Link, numbers: list[int]) -> None:
         """Append the classes of reshape and resize steps; equal steps of equal classes give equal classes."""

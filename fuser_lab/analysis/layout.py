@@ -38,8 +38,8 @@ def propose_orders(
         writes.
     """
     proposals = Proposals(fusion)
-    found = ((target, proposals.of(target, past_reductions=past_reductions)) for target in targets)
-    return {target: hint for target, hint in found if hint is not None}
+    hints = ((target, proposals.of(target, past_reductions=past_reductions)) for target in targets)
+    return {target: hint for target, hint in hints if hint is not None}
 
 
 class Proposals:
@@ -75,13 +75,13 @@ class Proposals:
 
 def _inputs_of(fusion: Fusion) -> dict[Val, frozenset[Val]]:
     """Return for each value the tensor inputs that it depends on."""
-    found: dict[Val, frozenset[Val]] = {tensor: frozenset({tensor}) for tensor in fusion.tensor_inputs}
+    inputs: dict[Val, frozenset[Val]] = {tensor: frozenset({tensor}) for tensor in fusion.tensor_inputs}
     none: frozenset[Val] = frozenset()
     for expr in fusion.exprs:
-        sets = {found.get(value, none) for value in expr.inputs}
+        sets = {inputs.get(value, none) for value in expr.inputs}
         both = next(iter(sets)) if len(sets) == 1 else none.union(*sets)
-        found.update((out, both) for out in expr.outputs)
-    return found
+        inputs.update((out, both) for out in expr.outputs)
+    return inputs
 
 
 def _reference(candidates: Sequence[TensorView], axes: ExactMap) -> TensorView | None:
@@ -108,12 +108,12 @@ def _taken_away(maker: Expr, target: TensorView, axes: ExactMap) -> frozenset[in
     gone = frozenset(axes.reduced.get(target.name, ()))
     if maker.kind is not OpKind.MATMUL:
         return gone
-    kept = {(pair.operand, pair.producer.id) for pair in axis_pairs(maker)}
+    paired = {(pair.operand, pair.producer.id) for pair in axis_pairs(maker)}
     return gone | {
         axes.classes[tensor.name][place]
         for number, tensor in enumerate(maker.tensor_inputs)
         for place, axis in enumerate(tensor.domain.axes)
-        if (number, axis.id) not in kept
+        if (number, axis.id) not in paired
     }
 
 
@@ -154,7 +154,7 @@ def lies_so(tensor: TensorView, order: Order) -> bool:
 
 def with_order(tensor: TensorView, order: Order | None) -> TensorView:
     """Return a tensor whose axes are dense in an order, None for no order of its own; its hint is unchanged."""
-    wanted = None if order == tuple(range(tensor.ndim)) else order
-    if order == tensor.domain.allocation_order or wanted == tensor.domain.allocation:
+    allocation = None if order == tuple(range(tensor.ndim)) else order
+    if order == tensor.domain.allocation_order or allocation == tensor.domain.allocation:
         return tensor
-    return replace(tensor, domain=replace(tensor.domain, allocation=wanted, contiguity=None))
+    return replace(tensor, domain=replace(tensor.domain, allocation=allocation, contiguity=None))

@@ -64,18 +64,18 @@ class PartlyReduced(NamedTuple):
 
 def patterns(exact: ExactMap, links: Iterable[Link]) -> tuple[ReductionPattern, ...]:
     """Return the pattern of each reduction, in order."""
-    known: dict[tuple[object, ...], ReductionPattern] = {}  # the same but for the name
-    found = []
+    shared: dict[tuple[object, ...], ReductionPattern] = {}  # the same but for the name
+    reductions = []
     for link in links:
         if link.kind is OpKind.REDUCTION:
             key = exact.classes[link.operands[0]], link.reduced, link.root_extents
-            same = known.get(key)
+            same = shared.get(key)
             if same is None:
-                same = known[key] = _pattern(exact, link)
-            found.append(
+                same = shared[key] = _pattern(exact, link)
+            reductions.append(
                 ReductionPattern(name=link.name, axes=same.axes, inner=same.inner, numel=same.numel, rows=same.rows),
             )
-    return tuple(found)
+    return tuple(reductions)
 
 
 def _pattern(exact: ExactMap, link: Link) -> ReductionPattern:
@@ -111,7 +111,7 @@ class ReductionFlow:
     reduced: frozenset[int]
 
     @classmethod
-    def of(cls, exact: ExactMap, links: Sequence[Link], found: Sequence[ReductionPattern]) -> "ReductionFlow":
+    def of(cls, exact: ExactMap, links: Sequence[Link], patterns: Sequence[ReductionPattern]) -> "ReductionFlow":
         """Return the flow of expressions whose reductions have the given patterns."""
         after: dict[str, int] = {}
         names: list[str] = []
@@ -123,7 +123,7 @@ class ReductionFlow:
                 bits |= 1 << len(names)
                 names.append(link.name)
             after[link.name] = bits
-        reduced = frozenset().union(*{p.reduced for p in found})
+        reduced = frozenset().union(*{p.reduced for p in patterns})
         return cls(exact, links, names, after, {}, reduced)
 
     @cached_property
@@ -144,10 +144,10 @@ class ReductionFlow:
     def has_reduced_axis(self, tensor: str) -> bool:
         """Whether a tensor has an axis that some reduction removes."""
         numbers = self.exact.classes[tensor]
-        known = self.full.get(numbers)
-        if known is None:
-            known = self.full[numbers] = not self.reduced.isdisjoint(numbers)
-        return known
+        is_reduced = self.full.get(numbers)
+        if is_reduced is None:
+            is_reduced = self.full[numbers] = not self.reduced.isdisjoint(numbers)
+        return is_reduced
 
     def buffers(self) -> tuple[PersistentBuffer, ...]:
         """Return what must be kept across reductions and can be, in order of first need."""
@@ -175,7 +175,7 @@ class ReductionFlow:
 
     def needed_again(self) -> tuple[PersistentBuffer, ...]:
         """Return the tensors that are needed before a reduction and again after it, in order of first need."""
-        found: dict[str, PersistentBuffer] = {}
+        buffers: dict[str, PersistentBuffer] = {}
         after = self.after
         by_name = {link.name: link for link in self.links}
         for link in self.links:
@@ -184,23 +184,23 @@ class ReductionFlow:
                 continue
             bits = [after.get(name, 0) for name in operands]
             total = after[link.name]
-            for name, own in zip(operands, bits, strict=True):
-                new = total & ~own
+            for name, before in zip(operands, bits, strict=True):
+                new = total & ~before
                 if new and self.has_reduced_axis(name):
-                    self._keep(name, new, link.name, by_name, found)
-        return tuple(found.values())
+                    self._keep(name, new, link.name, by_name, buffers)
+        return tuple(buffers.values())
 
     def _keep(
-        self, start: str, new: int, resolved: str, by_name: dict[str, Link], found: dict[str, PersistentBuffer],
+        self, start: str, new: int, resolved: str, by_name: dict[str, Link], buffers: dict[str, PersistentBuffer],
     ) -> None:
         stack, seen = [start], {start}
         while stack:
             name = stack.pop()
             both = self.feeds.get(name, 0) & new
             if both:
-                old = found.get(name)
+                old = buffers.get(name)
                 first = self.names[(both & -both).bit_length() - 1] if old is None else old.reduction
-                found[name] = PersistentBuffer(
+                buffers[name] = PersistentBuffer(
                     tensor=self._tensor(name, by_name), reduction=first, resolved_at=resolved,
                 )
                 continue
@@ -224,7 +224,7 @@ class ReductionFlow:
 
         A reshape to more axes of size 1 is one of them, as in nvFuser, whose reshape ends with a broadcast.
         """
-        found = []
+        broadcasts = []
         for link in self.links:
             if link.kind not in {OpKind.BROADCAST, OpKind.RESHAPE} or not self.after[link.name]:
                 continue
@@ -232,8 +232,8 @@ class ReductionFlow:
             numbers = zip(self.exact.classes[link.name], sources, strict=True)
             new = tuple(number for number, source in numbers if source < 0)
             if new:
-                found.append((link.name, new))
-        return found
+                broadcasts.append((link.name, new))
+        return broadcasts
 
     def new_input_after(self) -> tuple[str, str] | None:
         """Return an expression after a reduction with an operand that is computed from an input no reduction reads.

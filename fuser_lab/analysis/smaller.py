@@ -36,11 +36,11 @@ def smaller(fusion: Fusion, most: int) -> tuple[Fusion, dict[int, int]]:
     for sizes in _SIZES:
         for extents in _choices(fusion, sizes):
             try:
-                found = _Resizing(extents).run(fusion)
+                resized = _Resizing(extents).run(fusion)
             except (FuserLabError, LookupError, ValueError):
                 continue
-            if max(prod(tv.shape) for tv in found.tensors.values()) <= most:
-                return found, {old: new for old, new in extents.items() if old != new}
+            if max(prod(tv.shape) for tv in resized.tensors.values()) <= most:
+                return resized, {old: new for old, new in extents.items() if old != new}
     msg = (
         f"the largest tensor of the segment has {largest} elements, and no smaller sizes fit its ops; "
         f"give inputs of at most {most} elements."
@@ -59,15 +59,15 @@ def _choices(fusion: Fusion, sizes: Sequence[int]) -> Iterator[dict[int, int]]:
         return
     for count in range(len(parts), -1, -1):
         for derived in combinations(parts, count):
-            own = [n for n in extents if n not in derived]
-            base = [*(n for n in fastest if n in own), *(n for n in reversed(own) if n not in fastest)]
+            free = [n for n in extents if n not in derived]
+            base = [*(n for n in fastest if n in free), *(n for n in reversed(free) if n not in fastest)]
             if len(base) > len(sizes):
                 continue
-            found = {n: n for n in there if n <= _KEPT}
-            found |= {n: min(n, size) for n, size in zip(base, sizes, strict=False)}
+            choice = {n: n for n in there if n <= _KEPT}
+            choice |= {n: min(n, size) for n, size in zip(base, sizes, strict=False)}
             for n in derived:
-                found[n] = prod(found.get(part, part) for part in parts[n])
-            yield found
+                choice[n] = prod(choice.get(part, part) for part in parts[n])
+            yield choice
 
 
 def _parts(extent: int, extents: Sequence[int]) -> tuple[int, int] | None:

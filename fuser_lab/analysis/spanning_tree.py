@@ -92,10 +92,10 @@ class Tree:
     def _offer(self, waiting: list[_Candidate], hop: Hop, records: _Records) -> None:
         carried = self._down(hop, records) if hop.down else self._up(hop, records)
         new = _Candidate((len(carried), sum(record.complete for record in carried)), hop, carried)
-        known = next((other for other in waiting if other.hop.end == hop.end), None)
-        if known is None or known.amount < new.amount:
-            if known is not None:
-                waiting.remove(known)
+        rival = next((other for other in waiting if other.hop.end == hop.end), None)
+        if rival is None or rival.amount < new.amount:
+            if rival is not None:
+                waiting.remove(rival)
             insort_right(waiting, new, key=lambda candidate: candidate.amount)
 
     def _down(self, hop: Hop, records: _Records) -> _Records:
@@ -109,10 +109,10 @@ class Tree:
                 axes = frozenset(
                     place for place, slot in enumerate(maker.axes) if slot >= 0 and not roots[slot].isdisjoint(axes)
                 )
-            found = frozenset(places[place] for place in axes if place in places)
-            if found:
+            inner = frozenset(places[place] for place in axes if place in places)
+            if inner:
                 complete = record.complete and all(place in places for place in axes)
-                carried.append(_Record(found, complete, of_value=False))
+                carried.append(_Record(inner, complete, of_value=False))
         return tuple(carried)
 
     def _up(self, hop: Hop, records: _Records) -> _Records:
@@ -124,20 +124,20 @@ class Tree:
             if record.of_value and not link.plain:
                 roots = self._sources[link.name]
                 slots = frozenset(r for place in slots if link.axes[place] >= 0 for r in roots[link.axes[place]])
-            found = frozenset(sources[slot] for slot in slots if sources[slot] >= 0)
-            if found:
+            operand_slots = frozenset(sources[slot] for slot in slots if sources[slot] >= 0)
+            if operand_slots:
                 complete = record.complete and all(sources[slot] >= 0 for slot in slots)
-                carried.append(_Record(found, complete, of_value=True))
+                carried.append(_Record(operand_slots, complete, of_value=True))
         return tuple(carried)
 
 
 def _sources(link: Link) -> list[Slots]:
     """Return for each slot of a link the root slots that it is made of."""
-    found = [frozenset((slot,)) for slot in range(len(link.root_extents))]
+    roots = [frozenset((slot,)) for slot in range(len(link.root_extents))]
     for step in link.steps:
-        union: Slots = frozenset().union(*(found[slot] for slot in step.sources))
-        found += [union] * len(step.extents)
-    return found
+        union: Slots = frozenset().union(*(roots[slot] for slot in step.sources))
+        roots += [union] * len(step.extents)
+    return roots
 
 
 class LostAxis(NamedTuple):
@@ -160,32 +160,32 @@ def lost_axis(links: Sequence[Link], tree: Tree) -> LostAxis | None:
         link, sources = hop.link, hop.link.sources[hop.operand]
         if hop.down:
             above, maker = lost.get(hop.start, {}), makers.get(hop.start)
-            own = lost.setdefault(link.name, {})
+            added = lost.setdefault(link.name, {})
             for slot, place in enumerate(sources):
                 before = place if maker is None or place < 0 else maker.axes[place]
                 if place < 0 and link.kind is not OpKind.INDEXING:
-                    own[slot] = link.name
+                    added[slot] = link.name
                 elif place >= 0 and before in above:
-                    own[slot] = above[before]
+                    added[slot] = above[before]
             number = len(link.root_extents)
             for step in link.steps:
-                made = next((own[slot] for slot in step.sources if slot in own), None)
-                own.update(dict.fromkeys(range(number, number + len(step.extents)), made) if made else {})
+                made = next((added[slot] for slot in step.sources if slot in added), None)
+                added.update(dict.fromkeys(range(number, number + len(step.extents)), made) if made else {})
                 number += len(step.extents)
         elif hop.end in makers:
             below, maker = lost.get(link.name, {}), makers[hop.end]
-            own = lost.setdefault(hop.end, {})
+            added = lost.setdefault(hop.end, {})
             slots = {place: slot for slot, place in enumerate(sources) if place >= 0}
             for place, slot in enumerate(maker.axes):
                 if place not in slots and link.kind is not OpKind.INDEXING:
-                    own[slot] = hop.end
+                    added[slot] = hop.end
                 elif place in slots and slots[place] in below:
-                    own[slot] = below[slots[place]]
+                    added[slot] = below[slots[place]]
             number = len(maker.root_extents) + sum(len(step.extents) for step in maker.steps)
             for step in reversed(maker.steps):
                 number -= len(step.extents)
-                made = next((own[slot] for slot in range(number, number + len(step.extents)) if slot in own), None)
-                own.update(dict.fromkeys(step.sources, made) if made else {})
+                made = next((added[slot] for slot in range(number, number + len(step.extents)) if slot in added), None)
+                added.update(dict.fromkeys(step.sources, made) if made else {})
     for name, without in lost.items():
         extents = _plain_extents(makers[name])
         for slot, through in without.items():

@@ -44,8 +44,8 @@ class SymbolicAxes:
         inputs = {v.name for v in definition.inputs}
         inputs |= {e.name for tv in definition.tensor_inputs for e in tv.extents if isinstance(e, Scalar)}
         sizes: dict[int, set[str]] = {}  # of each class: names of the sizes of its axes, "" if one is constant
-        for name, numbers in exact.classes.items():
-            for number, extent in zip(numbers, definition.tensors[name].extents, strict=True):
+        for name in definition.tensors.keys() & exact.classes.keys():  # sizes may have added tensors
+            for number, extent in zip(exact.classes[name], definition.tensors[name].extents, strict=True):
                 if not isinstance(extent, Scalar) or extent.name in inputs:
                     sizes.setdefault(number, set()).add(extent.name if isinstance(extent, Scalar) else "")
         constant: set[str] = set()

@@ -145,7 +145,7 @@ def windows_of(body: Block, count: int, loops: Loops) -> dict[Key, tuple[Window,
             continue
         found = {value: _number(substitute(place[1], {loops.name: index(value)})) for value in needed}
         if None not in found.values():
-            places = {at: needed[value] for value, at in found.items() if at is not None}
+            places = [(at, needed[value]) for value, at in found.items() if at is not None]
             read.setdefault((load.buffer, place[0]), _Needed()).add(places)
     made = {key: tuple(_windows(*key, needed, loops)) for key, needed in read.items()}
     return {key: windows for key, windows in made.items() if windows}
@@ -158,11 +158,11 @@ class _Needed:
     conditions: dict[int, list[Conjunction]] = field(default_factory=dict)
     spans: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, places: Mapping[int, Conjunction]) -> None:
-        """Add the elements of one load."""
+    def add(self, places: Sequence[tuple[int, Conjunction]]) -> None:
+        """Add the elements of one load, each as often as iterations read it."""
         if places:
-            self.spans.append((min(places), max(places)))
-        for place, condition in places.items():
+            self.spans.append((min(place for place, _ in places), max(place for place, _ in places)))
+        for place, condition in places:
             self.conditions.setdefault(place, []).append(condition)
 
 

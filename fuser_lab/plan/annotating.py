@@ -178,16 +178,16 @@ def to_annotations(plan: P, tries: int, ways: Sequence[Way] = WAYS) -> Annotatio
     if searched or stripped == definition:
         return searched
     # Without one of the definition's annotations, the passes may produce a different fusion.
-    kept = _Search(plan, definition, tries, ways).run()
-    return replace(kept or searched, fewest=False, tries=searched.tries + kept.tries)
+    annotated = _Search(plan, definition, tries, ways).run()
+    return replace(annotated or searched, fewest=False, tries=searched.tries + annotated.tries)
 
 
 def _stripped(definition: Fusion) -> Fusion:
     """Return a definition without its annotations, except those whose result is an output of the fusion."""
     outputs = {tensor.name for tensor in definition.outputs}
-    for one in annotations_of(definition):
-        if one.hint not in outputs:
-            definition = without_segment_set(definition, one.hint)
+    for annotation in annotations_of(definition):
+        if annotation.hint not in outputs:
+            definition = without_segment_set(definition, annotation.hint)
     return definition
 
 
@@ -198,7 +198,7 @@ class _Search(Generic[P]):
         self._ways = ways
         self._tries = 0
         self._base = base
-        self._target = partition_of(plan, {one.hint for one in plan.annotations} - base.tensors.keys())
+        self._target = partition_of(plan, {annotation.hint for annotation in plan.annotations} - base.tensors.keys())
         self._made: dict[tuple[Way, frozenset[Mark]], tuple[P, bool]] = {}
 
     def run(self) -> AnnotationResult[P]:
@@ -239,12 +239,12 @@ class _Search(Generic[P]):
 
     def _reduced(self, way: Way, marks: Sequence[Mark]) -> tuple[Mark, ...]:
         """Return a subset of the annotations from which none can be removed."""
-        kept = tuple(marks)
+        marks_left = tuple(marks)
         for mark in marks:
-            fewer = tuple(one for one in kept if one != mark)
+            fewer = tuple(other for other in marks_left if other != mark)
             if self._gives(way, fewer):
-                kept = fewer
-        return kept
+                marks_left = fewer
+        return marks_left
 
     def _found(self, way: Way, marks: Sequence[Mark], *, fewest: bool) -> AnnotationResult[P]:
         return AnnotationResult(plan=self._segmented(way, marks)[0], way=way, fewest=fewest, tries=self._tries)
@@ -276,8 +276,8 @@ def partition_of(
     replicas = plan.segmented.replicas
 
     def original(name: str) -> str:
-        kept = replicas.get(name, name)
-        return copies.get(kept, kept)
+        source = replicas.get(name, name)
+        return copies.get(source, source)
 
     return Counter(
         frozenset(original(e.name) for e in segment.exprs if e.tensor_outputs and e.name not in left_out)

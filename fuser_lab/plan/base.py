@@ -83,13 +83,13 @@ class PlanBase:
         edited = [segment for segment in self.segments if segment.edit is not None] if self.schedules else []
         kept = self.oracle.kept
         if kept is not None:
-            begun = ((s.index, one) for s in self.segments if s.scheduler is not None
-                     for one in kept.of(s.fusion.program, s.scheduler))
-            described = (*described, tuple((index, one.key, one.changes) for index, one in begun))
+            begun = ((s.index, result) for s in self.segments if s.scheduler is not None
+                     for result in kept.of(s.fusion.program, s.scheduler))
+            described = (*described, tuple((index, result.key, result.changes) for index, result in begun))
         if edited:
             from fuser_lab.codegen.decompose import decompose
 
-            said = ((one.index, one.changes, content(decompose(one.fusion), one.loops)) for one in edited)
+            said = ((s.index, s.changes, content(decompose(s.fusion), s.loops)) for s in edited)
             described = (*described, tuple(said))
         return sha256(repr(described).encode()).hexdigest()[:16]
 

@@ -36,17 +36,17 @@ class Candidates(Shown):
     def table(self) -> Table:
         """Return one row per candidate and one for the kernel as it runs, by predicted time."""
         runs = RankedCandidate(values=(), ratio=1.0)
-        rows = sorted((*self.ranked, runs), key=lambda one: (math.isnan(one.ratio), one.ratio))
+        rows = sorted((*self.ranked, runs), key=lambda row: (math.isnan(row.ratio), row.ratio))
         if math.isnan(self.seconds):
             rows = [runs, *self.ranked]
         shown = tuple(
             (
-                self.nest_text if one is runs else one.text,
-                seconds_label(self.seconds * one.ratio),
-                "" if math.isnan(self.seconds * one.ratio) else f"{one.ratio:.2f}",
-                "runs" if one is runs else one.verdict, one.because,
+                self.nest_text if row is runs else row.text,
+                seconds_label(self.seconds * row.ratio),
+                "" if math.isnan(self.seconds * row.ratio) else f"{row.ratio:.2f}",
+                "runs" if row is runs else row.verdict, row.because,
             )
-            for one in rows
+            for row in rows
         )
         columns, strong = ("parameters", "predicted", "ratio", "verdict", "because"), frozenset({rows.index(runs)})
         return Table(columns=columns, rows=shown, numeric=frozenset({"predicted", "ratio"}), strong=strong)
@@ -106,8 +106,8 @@ def candidates_of(segment: ScheduledSegment, target: str, nest: int) -> Candidat
         fusion=segment.fusion, scheduler=segment.scheduler, target=target, strides={}, alignment={},
         device=oracle.device, propose=oracle.proposer(segment.scheduler),
     )
-    here = next((one.values for one in segment.changes if (one.target, one.nest) == (target, nest)), ())
-    values = [tuple(sorted({**dict(here), **dict(one)}.items())) for one in suggestions(choice)]
+    here = next((change.values for change in segment.changes if (change.target, change.nest) == (target, nest)), ())
+    values = [tuple(sorted({**dict(here), **dict(suggestion)}.items())) for suggestion in suggestions(choice)]
     seconds = math.nan
     if target_of(target).has_blocks:
         runs = kernel_features(segment.fusion, problem.lowered(segment.changes, oracle.kept))

@@ -94,54 +94,53 @@ def kernels_in_plan(
     name of that memory.
     """
     base: dict[str, str] = {}
-    found = list[KernelInPlan]()
+    kernels = list[KernelInPlan]()
     for number, group in enumerate(segmented.groups):
         read, written = (
             tuple((base.get(tensor.name, tensor.name), tensor.nbytes) for tensor in tensors)
             for tensors in (group.tensor_inputs, group.outputs)
         )
         if number not in idle:
-            one = features[number]
-            known = one.over(base) if isinstance(one, HostFeatures) else one
-            found.append(KernelInPlan(features=known, reads=read, writes=written))
+            segment_features = features[number]
+            placed = segment_features.over(base) if isinstance(segment_features, HostFeatures) else segment_features
+            kernels.append(KernelInPlan(features=placed, reads=read, writes=written))
         elif read:
             base.update((tensor.name, read[0][0]) for tensor in group.outputs)
-    if not any(isinstance(one.features, HostFeatures) for one in found):
-        return found
-    kept = {tensor.name for tensor in (*segmented.fusion.tensor_inputs, *segmented.fusion.outputs)}
-    block_of = _blocks(found, kept)
+    if not any(isinstance(kernel.features, HostFeatures) for kernel in kernels):
+        return kernels
+    in_place = {tensor.name for tensor in (*segmented.fusion.tensor_inputs, *segmented.fusion.outputs)}
+    block_of = _blocks(kernels, in_place)
     return [
-        replace(one, features=one.features.over(block_of)) if isinstance(one.features, HostFeatures) else one
-        for one in found
+        replace(k, features=k.features.over(block_of)) if isinstance(k.features, HostFeatures) else k for k in kernels
     ]
 
 
-def _blocks(kernels: Sequence[KernelInPlan], kept: Collection[str]) -> dict[str, str]:
-    """Return the names of the memory in which tensors and workspaces are stored that are not ``kept``."""
+def _blocks(kernels: Sequence[KernelInPlan], in_place: Collection[str]) -> dict[str, str]:
+    """Return the names of the memory in which tensors and workspaces are stored that are not ``in_place``."""
     lives: dict[str, Lifetime] = {}
     for number, kernel in enumerate(kernels):
         touched = dict((*kernel.reads, *kernel.writes))
         if isinstance(kernel.features, HostFeatures):
-            touched = {one.name: round(one.nbytes) for one in kernel.features.moved} | touched
+            touched = {access.name: round(access.nbytes) for access in kernel.features.moved} | touched
         for name, nbytes in touched.items():
-            if name not in kept:
-                known = lives.get(name, Lifetime(name=name, nbytes=nbytes, first=number, last=number))
-                lives[name] = replace(known, last=number)
+            if name not in in_place:
+                life = lives.get(name, Lifetime(name=name, nbytes=nbytes, first=number, last=number))
+                lives[name] = replace(life, last=number)
     return {name: f"block {block}" for name, block in plan_storage(list(lives.values())).block_of.items()}
 
 
 def times_in_plan(
-    segmented: SegmentedFusion, idle: frozenset[int], found: Sequence[Features | float | None], device: Device,
+    segmented: SegmentedFusion, idle: frozenset[int], features: Sequence[Features | float | None], device: Device,
 ) -> list[float | None]:
     """Return the seconds of each segment in its plan: for kernels from their features, for others as given."""
-    kernels = kernels_in_plan(segmented, idle, [one if isinstance(one, Features) else None for one in found])
+    kernels = kernels_in_plan(segmented, idle, [value if isinstance(value, Features) else None for value in features])
     rates = device.host
-    known = plan_seconds(kernels, kernel_model(device)) if rates is None else host_seconds(kernels, rates)
-    seconds = iter(known.tolist())
+    predictions = plan_seconds(kernels, kernel_model(device)) if rates is None else host_seconds(kernels, rates)
+    seconds = iter(predictions.tolist())
     times: list[float | None] = []
-    for number, one in enumerate(found):
+    for number, value in enumerate(features):
         predicted = 0.0 if number in idle else next(seconds)
-        times.append(predicted if isinstance(one, Features) else one)
+        times.append(predicted if isinstance(value, Features) else value)
     return times
 
 
@@ -173,13 +172,14 @@ class ScheduledClock:
             return False
         plans = [self._summed(segmented) for segmented in (faster, slower)]
         wrong = (replace(rates, **{name: factor * getattr(rates, name)}) for name in UNSURE for factor in (0.5, 2.0))
-        return all(plans[0](one) < plans[1](one) for one in (rates, *wrong))
+        return all(plans[0](case) < plans[1](case) for case in (rates, *wrong))
 
     def _summed(self, segmented: SegmentedFusion) -> Callable[[HostRates], float]:
         """Return the function that predicts the seconds of a plan from rates of a CPU."""
-        idle, found = self._found(segmented, limited=False)
-        others = sum(one for one in found if isinstance(one, float))
-        kernels = kernels_in_plan(segmented, idle, [one if isinstance(one, Features) else None for one in found])
+        idle, features = self._found(segmented, limited=False)
+        others = sum(value for value in features if isinstance(value, float))
+        of_kernels = [value if isinstance(value, Features) else None for value in features]
+        kernels = kernels_in_plan(segmented, idle, of_kernels)
         return lambda rates: others + float(np.nansum(host_seconds(kernels, rates)))
 
     def _found(

@@ -110,9 +110,9 @@ class PlanCode:
                 f"# schedulers = {written(self.oracle.schedulers)}",
             ]
         if self.passes != PASSES:
-            own = [f"{type(one).__name__}()" for one in self.passes if one not in PASSES]
+            added = [f"{type(p).__name__}()" for p in self.passes if p not in PASSES]
             ours = self.passes[: len(PASSES)] == PASSES
-            shown = ", ".join(["*fl.PASSES", *own] if ours else [f"{type(one).__name__}()" for one in self.passes])
+            shown = ", ".join(["*fl.PASSES", *added] if ours else [f"{type(p).__name__}()" for p in self.passes])
             needed += [
                 "# User-defined passes cannot be written as code. The next line needs those of the plan:",
                 f"# passes = [{shown}]",
@@ -122,9 +122,9 @@ class PlanCode:
     @property
     def _schedulers(self) -> str:
         """The schedulers as an expression; empty if they are user-defined."""
-        known = known_set(self.oracle.schedulers)
-        if known is not None:
-            return repr(known)
+        expression = known_set(self.oracle.schedulers)
+        if expression is not None:
+            return repr(expression)
         lifted = rules_lifted(self.oracle.schedulers, SCHEDULERS)
         return f"fl.without_rules({', '.join(repr(code.value) for code in lifted)})" if lifted else ""
 
@@ -132,25 +132,25 @@ class PlanCode:
         return "" if self.strategy == "bottom_up" else f", strategy={self.strategy!r}"
 
     def _options(self) -> str:
-        found = ""
+        options = ""
         device = self.oracle.device
         if device != DEFAULT:
             is_named = device in DEVICES or device.host is not None
-            found += f", target={device.name!r}" if is_named else f", target=fl.{device!r}"
+            options += f", target={device.name!r}" if is_named else f", target=fl.{device!r}"
         default = SegmenterOptions()
         changed = [n for n in default.__dataclass_fields__ if getattr(default, n) != getattr(self.options, n)]
         if changed:
             shown = ", ".join(f"{n}={_option(getattr(self.options, n))}" for n in changed)
-            found += f", options=fl.SegmenterOptions({shown})"
+            options += f", options=fl.SegmenterOptions({shown})"
         if self.oracle.schedulers != SCHEDULERS:
-            found += f", schedulers={self._schedulers or 'schedulers'}"
+            options += f", schedulers={self._schedulers or 'schedulers'}"
         elif self.strategy == "fastest":
-            found += ", schedulers=fl.SCHEDULERS"
+            options += ", schedulers=fl.SCHEDULERS"
         if self.passes != PASSES:
-            found += ", passes=passes"
+            options += ", passes=passes"
         if self.oracle.kept is not None:
-            found += ", tuned=True"
-        return found
+            options += ", tuned=True"
+        return options
 
 
 def _recorded(name: str, names: dict[str, str]) -> str:
@@ -168,8 +168,8 @@ def _schedule_literal(text: str, names: dict[str, str]) -> str:
     """Return a schedule as a literal in which tensors are looked up by the names of the printed definition."""
     if not text:
         return "None"
-    found = _LOOKED_UP.sub(lambda one: f'fd.sched.tensor("{_recorded(one.group(1), names)}")', text)
-    return f"'''\n{found}'''"
+    code = _LOOKED_UP.sub(lambda match: f'fd.sched.tensor("{_recorded(match.group(1), names)}")', text)
+    return f"'''\n{code}'''"
 
 
 def _described(value: Described) -> str:

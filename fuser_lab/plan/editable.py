@@ -188,8 +188,8 @@ class EditablePlan(ExplainedPlan):
         """Return the names of a tensor and its readers; raise for a tensor created by passes or the segmenter."""
         tensor = self._called(tensor, IllegalEdit)
         if readers is not None:
-            given = (readers,) if isinstance(readers, str) else readers
-            readers = [self._called(reader, IllegalEdit) for reader in given]
+            names = (readers,) if isinstance(readers, str) else readers
+            readers = [self._called(reader, IllegalEdit) for reader in names]
         self._check_recorded(tensor)
         return tensor, readers
 
@@ -339,39 +339,39 @@ class EditablePlan(ExplainedPlan):
         if not 0 <= segment < len(self.segments):
             msg = f"with_params: segment must be from 0 to {len(self.segments) - 1}, given {segment}."
             raise InputError(msg)
-        own = self.segments[segment]
-        if own.loops:
+        edited = self.segments[segment]
+        if edited.loops:
             msg = (
                 f"with_params: segment {segment} has a schedule from with_schedule that is not a scheduler's, so it "
                 f"has no parameters; change its transforms, or return to the automatic kernel with "
                 f"with_schedule({segment}, None)."
             )
             raise ScheduleError(msg)
-        found = checked(values)
-        others = tuple(one for one in own.changes if (one.target, one.nest) != (target, nest))
-        shown = [f"target={target!r}", *((f"nest={nest}",) if nest else ()), *(f"{name}={v!r}" for name, v in found)]
+        parameters = checked(values)
+        others = tuple(change for change in edited.changes if (change.target, change.nest) != (target, nest))
+        shown = [f"target={target!r}", *((f"nest={nest}",) if nest else ()), *(f"{n}={v!r}" for n, v in parameters)]
         edit: Edit = ("with_params", (segment, ", ".join(shown)))
 
-        def changes(given: Values) -> tuple[LoopChange, ...]:
-            return (*others, LoopChange(target=target, nest=nest, values=given)) if given else others
+        def changes(values: Values) -> tuple[LoopChange, ...]:
+            return (*others, LoopChange(target=target, nest=nest, values=values)) if values else others
 
-        plan = self._scheduled(segment, edit, changes=changes(found))
+        plan = self._scheduled(segment, edit, changes=changes(parameters))
         nests = plan.segments[segment].params(target)  # raises if a value is illegal
         # Values that the heuristics also choose do not count as set by hand, so that equal schedules have equal hashes.
-        least = needed(nests[nest], found) if found else ()
-        return plan if least == found else self._scheduled(segment, edit, changes=changes(least))
+        least = needed(nests[nest], parameters) if parameters else ()
+        return plan if least == parameters else self._scheduled(segment, edit, changes=changes(least))
 
     def _scheduled(
         self, segment: int, edit: Edit, *, changes: Sequence[LoopChange] = (), loops: Sequence[Transform] = (),
     ) -> Self:
         """Return the plan with another schedule of a segment; that of the heuristics without parameters and loops."""
         exprs = expr_names(self.segments[segment].exprs)
-        kept = tuple(one for one in self.schedules if one.exprs != exprs)
-        ordered = tuple(sorted(changes, key=lambda one: (one.target, one.nest)))
+        others = tuple(schedule for schedule in self.schedules if schedule.exprs != exprs)
+        ordered = tuple(sorted(changes, key=lambda change: (change.target, change.nest)))
         added = (SegmentEdit(exprs=exprs, changes=ordered, loops=tuple(loops)),) if ordered or loops else ()
         name = self.name if self.name.endswith("*") else f"{self.name}*"
         return replace(
-            self, name=name, edits=(*self.edits, edit), schedules=(*kept, *added), _cache={}, _lock=new_lock(),
+            self, name=name, edits=(*self.edits, edit), schedules=(*others, *added), _cache={}, _lock=new_lock(),
         )
 
     @takes(segment=SEGMENT)
@@ -409,14 +409,14 @@ class EditablePlan(ExplainedPlan):
             raise InputError(msg)
         from fuser_lab.plan.schedules import given_schedule
 
-        one = self.segments[segment]
-        one.kernel(with_blocks().name)  # raises if the segment has none
+        chosen = self.segments[segment]
+        chosen.kernel(with_blocks().name)  # raises if the segment has none
         if schedule is None:
             return self._scheduled(segment, ("with_schedule", (segment, "")))
-        found = given_schedule(one, schedule)
-        edit: Edit = ("with_schedule", (segment, found.text))
-        reading = found.reading
-        others = tuple(change for change in one.changes if change.target not in reading.targets)
+        schedule_given = given_schedule(chosen, schedule)
+        edit: Edit = ("with_schedule", (segment, schedule_given.text))
+        reading = schedule_given.reading
+        others = tuple(change for change in chosen.changes if change.target not in reading.targets)
         if reading.loops:
             return self._scheduled(segment, edit, loops=reading.loops)
         plan = self._scheduled(segment, edit, changes=(*others, *reading.changes))

@@ -69,7 +69,7 @@ class ExplainedPlan(PlanBase):
                 continue
             there = named(self.fusion.tensors)
             if name in self.definition.tensors:
-                changed = ", ".join(one.name for one in self.decisions.passes if one.before != one.after)
+                changed = ", ".join(p.name for p in self.decisions.passes if p.before != p.after)
                 msg = (
                     f"{name} is not in the segmented fusion: presegmentation passes removed it (passes that changed "
                     f"the fusion: {changed or 'none'}); choose from {there}."
@@ -80,8 +80,8 @@ class ExplainedPlan(PlanBase):
                 raise kind(msg)
 
     def _why(self, a: str | int, b: str | int) -> Why:
-        found = why(self.segmented, a, b, self.decisions, self.oracle, self.options.segment_set)
-        return found.with_origins(self._origins).with_sources(dict(self.sources))
+        explanation = why(self.segmented, a, b, self.decisions, self.oracle, self.options.segment_set)
+        return explanation.with_origins(self._origins).with_sources(dict(self.sources))
 
     @cached_property
     def _origins(self) -> dict[str, str]:
@@ -174,18 +174,18 @@ class ExplainedPlan(PlanBase):
         """
         from fuser_lab.plan.clock import given_strides, layouts_and_idle, prediction_of, times_in_plan
 
-        found = [segment.features for segment in self.segments]
+        features = [segment.features for segment in self.segments]
         device = self.oracle.device
         _, idle = layouts_and_idle(self.segmented, given_strides(self.inputs))
-        given = [one.seconds if isinstance(one, Prediction) else one for one in found]
+        times = [part.seconds if isinstance(part, Prediction) else part for part in features]
         parts = [
-            one if isinstance(one, Prediction) else prediction_of(one, device, seconds)
-            for one, seconds in zip(found, times_in_plan(self.segmented, idle, given, device), strict=True)
+            part if isinstance(part, Prediction) else prediction_of(part, device, seconds)
+            for part, seconds in zip(features, times_in_plan(self.segmented, idle, times, device), strict=True)
         ]
         return Prediction(
-            seconds=sum(one.seconds for one in parts), low=sum(one.low for one in parts),
-            high=sum(one.high for one in parts),
-            source=", ".join(dict.fromkeys(one.source for one in parts if one.seconds)),
+            seconds=sum(part.seconds for part in parts), low=sum(part.low for part in parts),
+            high=sum(part.high for part in parts),
+            source=", ".join(dict.fromkeys(part.source for part in parts if part.seconds)),
         )
 
     @takes(form=one_of(*FORMS))
@@ -208,7 +208,7 @@ class ExplainedPlan(PlanBase):
         UnsupportedError
             If a script for nvFuser is requested and an input has negative strides, which torch does not support.
         """
-        returned = next((one.subjects for one in self.decisions if one.kind is Kind.PARTITION), ())
+        returned = next((attempt.subjects for attempt in self.decisions if attempt.kind is Kind.PARTITION), ())
         return PlanCode(
             definition=self.definition, inputs=self.inputs, strategy=self.strategy, options=self.options,
             oracle=self.oracle, passes=self.passes, edits=self.edits, returned=returned,

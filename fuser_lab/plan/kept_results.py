@@ -45,7 +45,7 @@ class KeptResults(Kept, Shown):
                 raise InputError(msg)
         tuned_files.forget(self.results[number] for number in chosen)
         _SETTING.changed()
-        left = tuple(one for number, one in enumerate(self.results) if number not in chosen)
+        left = tuple(result for number, result in enumerate(self.results) if number not in chosen)
         return type(self)(results=left, host=self.host)
 
     def forget_ignored(self) -> None:
@@ -56,11 +56,12 @@ class KeptResults(Kept, Shown):
         """Return one row per result."""
         rows = tuple(
             (
-                str(number), str(one.machine), ", ".join(one.ops),
-                f"{', '.join(dict.fromkeys(one.dtypes))} {one.sizes}", "; ".join(_changes(one)),
-                seconds_label(one.before), seconds_label(one.after), f"{one.gain} than {one.than}", one.date,
+                str(number), str(result.machine), ", ".join(result.ops),
+                f"{', '.join(dict.fromkeys(result.dtypes))} {result.sizes}", "; ".join(_changes(result)),
+                seconds_label(result.before), seconds_label(result.after),
+                f"{result.gain} than {result.than}", result.date,
             )
-            for number, one in enumerate(self.results)
+            for number, result in enumerate(self.results)
         )
         columns = ("", "device", "ops", "inputs", "parameters", "before", "after", "gain", "date")
         return Table(columns=columns, rows=rows, numeric=frozenset({"", "before", "after"}))
@@ -98,8 +99,8 @@ def kept_results() -> KeptResults:
 
 def keep(results: Sequence[KeptResult]) -> KeptResults:
     """Write results to disk, and return them; plans made from then on may use them."""
-    for one in results:
-        tuned_files.keep(one)
+    for result in results:
+        tuned_files.keep(result)
     _SETTING.changed()
     return KeptResults(results=tuple(results), host=tuned_files.this_host())
 

@@ -28,11 +28,11 @@ def tensor_called(called: str, tensors: Collection[str], names: Names, kind: typ
     """
     if called in tensors:
         return called
-    found = tuple(dict.fromkeys(tensor for name, tensor in names if name == called))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        msg = f"{called} is the name of several tensors: {named(found)}; choose from these."
+    matches = tuple(dict.fromkeys(tensor for name, tensor in names if name == called))
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        msg = f"{called} is the name of several tensors: {named(matches)}; choose from these."
         raise kind(msg)
     matches = close_matches(called, tensors, names)
     if matches:
@@ -43,9 +43,9 @@ def tensor_called(called: str, tensors: Collection[str], names: Names, kind: typ
 
 def close_matches(called: str, tensors: Iterable[str], names: Names) -> tuple[str, ...]:
     """Return names that resemble a name, the user's names with the fusion's name in brackets."""
-    given: dict[str, Sequence[str]] = {}
+    tensors_of: dict[str, Sequence[str]] = {}
     for name, tensor in names:
-        given[name] = (*given.get(name, ()), tensor)
-    words = {word.lower(): word for word in (*tensors, *given)}
-    found = [words[one] for one in get_close_matches(called.lower(), words, _MOST_MATCHES)]
-    return tuple(f"{one} ({', '.join(dict.fromkeys(given[one]))})" if one in given else one for one in found)
+        tensors_of[name] = (*tensors_of.get(name, ()), tensor)
+    words = {word.lower(): word for word in (*tensors, *tensors_of)}
+    similar = [words[word] for word in get_close_matches(called.lower(), words, _MOST_MATCHES)]
+    return tuple(f"{w} ({', '.join(dict.fromkeys(tensors_of[w]))})" if w in tensors_of else w for w in similar)

@@ -98,8 +98,8 @@ class Plan(Shown, EditablePlan):
     def _proposals(self) -> dict[int, Propose]:
         """The user-defined schedulers that propose parameters of segments' kernels."""
         kinds = ((s.index, s.scheduler) for s in self.segments if s.scheduler is not None)
-        found = ((index, self.oracle.proposer(kind)) for index, kind in kinds)
-        return {index: propose for index, propose in found if propose is not None}
+        proposers = ((index, self.oracle.proposer(kind)) for index, kind in kinds)
+        return {index: propose for index, propose in proposers if propose is not None}
 
     def show(self) -> None:
         """Show the static picture and tables in a notebook, or print the text elsewhere."""

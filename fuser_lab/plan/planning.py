@@ -49,7 +49,7 @@ def flattened(inputs: object) -> list[Any]:
     if hasattr(inputs, "dtype"):
         msg = f"inputs must be a list of arrays and numbers, given {shown(inputs)}."
         raise ArgumentTypeError(msg)
-    found: list[Any] = []
+    values: list[Any] = []
     open_: list[tuple[object, Iterator[Any]]] = [(inputs, iter(_ENTRIES.of(inputs, "", "inputs")))]
     inside = {id(inputs)}
     while open_:
@@ -63,8 +63,8 @@ def flattened(inputs: object) -> list[Any]:
             inside.add(id(value))
             open_.append((value, iter(value)))
         else:
-            found.append(value)
-    return found
+            values.append(value)
+    return values
 
 
 def definition_of(fd: object) -> Fusion:
@@ -75,11 +75,11 @@ def definition_of(fd: object) -> Fusion:
     ArgumentTypeError
         If the object is neither.
     """
-    found = fd if isinstance(fd, Fusion) else fd.fusion if isinstance(fd, FusionBuilder) else None
-    if found is None:
-        found = getattr(fd, "definition", None)
-    if isinstance(found, Fusion):
-        return found
+    fusion = fd if isinstance(fd, Fusion) else fd.fusion if isinstance(fd, FusionBuilder) else None
+    if fusion is None:
+        fusion = getattr(fd, "definition", None)
+    if isinstance(fusion, Fusion):
+        return fusion
     captured = "; fl.from_torch and fl.from_jax capture functions and modules" if callable(fd) else ""
     msg = f"fd must be a FusionDefinition or a Fusion, given {type(fd).__name__}{captured}."
     raise ArgumentTypeError(msg)
@@ -159,8 +159,8 @@ def segment(
     definition = definition_of(fd)
     described = default_inputs(definition) if inputs is None else tuple(described_input(v) for v in flattened(inputs))
     if not described and definition.inputs:
-        wanted = f"{plural(len(definition.inputs), 'input')} ({', '.join(value.name for value in definition.inputs)})"
-        msg = f"the fusion takes {wanted}, given 0; {example_line(definition)}."
+        expected = f"{plural(len(definition.inputs), 'input')} ({', '.join(value.name for value in definition.inputs)})"
+        msg = f"the fusion takes {expected}, given 0; {example_line(definition)}."
         raise InputError(msg)
     bound = bind(definition, described)
     chosen = options or SegmenterOptions()
@@ -241,9 +241,9 @@ def rewritten(
 ) -> Fusion:
     """Return a concretized fusion after the presegmentation passes; the log records those that changed it."""
 
-    def note(one: Pass, before: Fusion, after: Fusion, seconds: float) -> None:
+    def note(applied: Pass, before: Fusion, after: Fusion, seconds: float) -> None:
         digests = text_digest(before), text_digest(after)
-        log.passes.append(PassApplied(name=one.name, before=digests[0], after=digests[1], seconds=seconds))
+        log.passes.append(PassApplied(name=applied.name, before=digests[0], after=digests[1], seconds=seconds))
 
     return run_passes(fusion, options, passes, note)
 

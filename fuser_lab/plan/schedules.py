@@ -59,11 +59,11 @@ class SegmentSchedule:
     def nests(self) -> tuple[str, ...]:
         """Return the loop nest as text before the first transform and after each transform."""
         scheduled = ScheduledFusion.start(self.fusion)
-        found = [nest_or_reason(scheduled, RULES)]
+        reasons = [nest_or_reason(scheduled, RULES)]
         for transform in self.transforms:
             scheduled = apply(scheduled, transform, RULES)
-            found.append(nest_or_reason(scheduled, RULES))
-        return tuple(found)
+            reasons.append(nest_or_reason(scheduled, RULES))
+        return tuple(reasons)
 
     def __str__(self) -> str:
         """Return the reasons as comments, then the transforms as Python."""
@@ -90,13 +90,13 @@ def running(segment: ScheduledSegment, target: str | None = None) -> SegmentSche
     nests = segment.params(chosen)
     taken = segment.plan.segmented.fusion.tensors
     assert segment.scheduler is not None
-    found = segment.plan.oracle.heuristics(segment.scheduler).apply(plain, nests, taken)
+    schedule = segment.plan.oracle.heuristics(segment.scheduler).apply(plain, nests, taken)
     reasons = tuple(dict.fromkeys(reason for nest in nests for reason in nest.schedule.reasons))
     others = {change.target for change in segment.changes} - {chosen} if target is None else set()
     lines = [line_of(nest) for other in sorted(others) for nest in segment.params(other) if nest.is_changed]
     return SegmentSchedule(
-        fusion=plain, transforms=(*found.transforms, *lines), reasons=(*reasons, *following(nests)),
-        meanings=found.meanings,
+        fusion=plain, transforms=(*schedule.transforms, *lines), reasons=(*reasons, *following(nests)),
+        meanings=schedule.meanings,
     )
 
 
@@ -175,7 +175,7 @@ def given_schedule(segment: ScheduledSegment, given: Given) -> GivenSchedule:
         read_schedule(given, builder)
     elif isinstance(given, SegmentSchedule):
         hand.extend(given.transforms)
-    elif isinstance(given, list | tuple) and all(isinstance(one, Transform) for one in given):
+    elif isinstance(given, list | tuple) and all(isinstance(entry, Transform) for entry in given):
         hand.extend(given)
     elif callable(given):
         _check_takes_one(given)

@@ -143,8 +143,8 @@ class Segment(Shown):
         """
         from fuser_lab.plan.clock import prediction_of
 
-        found = self.features
-        return found if isinstance(found, Prediction) else prediction_of(found, self.plan.oracle.device)
+        features = self.features
+        return features if isinstance(features, Prediction) else prediction_of(features, self.plan.oracle.device)
 
     @property
     def features(self) -> "Features | Prediction":
@@ -217,8 +217,8 @@ class Segment(Shown):
     @property
     def edit(self) -> SegmentEdit | None:
         """The schedule set by hand, or None for the heuristics' schedule."""
-        own = expr_names(self.exprs)
-        return next((given for given in self.plan.schedules if given.exprs == own), None)
+        names = expr_names(self.exprs)
+        return next((edit for edit in self.plan.schedules if edit.exprs == names), None)
 
     @property
     def changes(self) -> tuple[LoopChange, ...]:

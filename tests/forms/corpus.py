@@ -15,11 +15,11 @@ from typing import Any
 from numpy.exceptions import ComplexWarning
 
 from fuser_lab.errors import FuserLabError
+from tests.campaign import kind_of
 from tests.forms.check import Made, Refused, made, verify
 from tests.forms.draw import changed, drawn, with_actions
 from tests.forms.form import Form, form_of
 from tests.forms.trace import Arc, Tracer
-from tests.fuzz.shrink import kind_of
 
 CORPUS = Path(__file__).with_name("corpus.jsonl")
 MOST_SECONDS = 4  # of processor time of one form while the corpus grows

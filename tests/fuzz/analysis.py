@@ -55,6 +55,8 @@ RING = frozenset({
 BRANCHING = frozenset({
     "sqrt", "rsqrt", "log", "log2", "log10", "log1p", "pow", "acos", "asin", "atan", "acosh", "asinh", "atanh",
 })
+# Ops that see the sign of a zero, which is not specified for a computed one on a CPU.
+SIGNED = frozenset({"atan2", "copysign", "signbit"})
 DRAWN = frozenset({"rand_like", "randn_like", "dropout"})
 
 
@@ -168,6 +170,11 @@ class Analysis:
         uncertain = any(x.error > 0 for x in operands)
         if uncertain and name in JUMPING:
             raise Unfit(f"{name} jumps")
+        if name in SIGNED:
+            computed = {out for other in self.fd._exprs for out in other.outputs}
+            pairs = zip(expr.inputs, operands, strict=True)
+            if any(v in computed and np.any(np.asarray(x.value) == 0) for v, x in pairs):
+                raise Unfit(f"{name} sees the sign of a computed zero")
         if name in BRANCHING and any(_near_branch(x.value) for x in operands):
             raise Unfit(f"{name} has branches")
         if name in {"sigmoid", "silu"} and any(_overflows(x.value) for x in operands):

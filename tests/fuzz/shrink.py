@@ -1,7 +1,7 @@
-"""Reduces a failing program to a small one that fails in the same way."""
+"""Simpler programs than one that fails."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,41 +11,8 @@ from fuser_lab.ir import TensorView
 from tests.fuzz.analysis import Analysis, Unfit
 from tests.fuzz.program import Program, ScalarInput, TensorInput
 
-Failure = Callable[[Program], Exception | None]
 
-
-def kind_of(error: Exception) -> str:
-    """The kind of a failure: its class and what was compared or refused, without names and numbers."""
-    text = re.sub(r"\b[A-Za-z]?\d[\w.+-]*", "", str(error).split(": ", 1)[0])
-    return f"{type(error).__name__} {text[:60]}"
-
-
-def shrink(program: Program, failure: Failure, attempts: int = 400) -> Program:
-    """Return the smallest program found whose failure is of the same kind: fewer outputs, steps, layouts and sizes."""
-    error = failure(program)
-    if error is None:
-        return program
-    kind = kind_of(error)
-    left = attempts
-
-    def fails(candidate: Program) -> bool:
-        found = failure(candidate)
-        return found is not None and kind_of(found) == kind
-
-    progress = True
-    while progress and left > 0:
-        progress = False
-        for candidate in _smaller(program):
-            left -= 1
-            if left <= 0:
-                break
-            if fails(candidate):
-                program, progress = candidate, True
-                break
-    return program
-
-
-def _smaller(program: Program) -> Iterator[Program]:
+def smaller(program: Program) -> Iterator[Program]:
     """Yield simpler programs, those with the largest changes first."""
     outputs = program.outputs
     for step in program.steps[:-1]:

@@ -6,6 +6,6 @@ from tests.processes import one_thread_each
 
 one_thread_each()
 
-from tests.programs.runner import main  # noqa: E402 - after the environment that it reads
+from tests.programs.runner import CAMPAIGN  # noqa: E402 - after the environment that it reads
 
-sys.exit(main())
+sys.exit(CAMPAIGN.main())

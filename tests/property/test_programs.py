@@ -11,13 +11,14 @@ pytest.importorskip("torch", reason=f"needs torch: {INSTALL['torch']}")
 
 import fuser_lab as fl
 from fuser_lab.ops import OPS
+from tests.campaign import failure_of, shrink
 from tests.programs import check as checking
 from tests.programs.check import Way, Wrong, check, compare
 from tests.programs.generator import program_of, row_program
 from tests.programs.oracle import evaluated, results
 from tests.programs.program import NUMPY, Call, Input, Program, Ref
-from tests.programs.runner import failure_of, run_chunk
-from tests.programs.shrink import shrink
+from tests.programs.runner import CAMPAIGN
+from tests.programs.shrink import smaller
 from tests.programs.values import Value
 
 pytestmark = pytest.mark.property
@@ -25,18 +26,18 @@ pytestmark = pytest.mark.property
 SEED = 3
 
 
-@pytest.mark.parametrize(("family", "first"), [("programs", 0), ("programs", 20), ("rows", 0)])
-def test_a_fixed_batch(family, first):
-    tally = run_chunk(family, SEED, range(first, first + 20), compile_every=0)
-    assert not tally.findings, tally.findings[0].text
-    assert tally.done["plans"] >= 20
-    assert tally.done["edited"] >= 1
+@pytest.mark.parametrize("first", [0, 20, 40])
+def test_a_fixed_batch(first):
+    tally = CAMPAIGN.run(SEED, range(first, first + 20))
+    assert not tally.findings, tally.findings[0].trace
+    assert tally.counts["plans", "checked"] >= 20
+    assert tally.counts["plans", "edited"] >= 1
 
 
 def test_one_program_is_compiled():
-    tally = run_chunk("rows", SEED, range(1), compile_every=1)
-    assert not tally.findings, tally.findings[0].text
-    assert tally.done["compiled"] == 1
+    tally = CAMPAIGN.run(SEED, range(1, 2), compile_every=1)
+    assert not tally.findings, tally.findings[0].trace
+    assert tally.counts["compiled", "programs"] == 1
 
 
 def summed(array, **declared):
@@ -78,8 +79,8 @@ def test_an_error_of_the_reference_is_found_and_shrunk(monkeypatch):
     entry = OPS["sqrt"]
     monkeypatch.setitem(OPS, "sqrt", replace(entry, reference=lambda x: np.sqrt(x) * 1.001))
     program = summed(np.ones((3, 4), np.float32), declared=(-1, 4))
-    assert isinstance(failure_of(program, Way()), Wrong)
-    small = shrink(program, lambda p: failure_of(p, Way()))
+    assert isinstance(failure_of(check, program, Way()), Wrong)
+    small = shrink(program, smaller, lambda p: failure_of(check, p, Way()))
     assert [call.op for call in small.calls] == ["sqrt"]
 
 
@@ -102,7 +103,7 @@ def test_floats_that_no_integer_holds(source, target):
     with np.errstate(over="ignore"):
         x = Input(base=numbers.astype(NUMPY[source]), dtype=source, declared=numbers.shape)
     program = Program(inputs=(x,), calls=(Call(op="cast", args=(Ref(0), target)),), outputs=(1,))
-    assert failure_of(program, Way()) is None
+    assert failure_of(check, program, Way()) is None
 
 
 def float_program(op, *arguments, dtypes=(fl.DataType.Float,), **attributes):
@@ -135,7 +136,7 @@ DECIDED = {
 
 @pytest.mark.parametrize("name", DECIDED)
 def test_values_that_libraries_differ_about(name):
-    error = failure_of(DECIDED[name], Way())
+    error = failure_of(check, DECIDED[name], Way())
     assert error is None, error
 
 

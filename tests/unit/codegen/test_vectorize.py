@@ -203,6 +203,18 @@ def test_elements_that_only_some_iterations_read_have_windows_of_their_own() -> 
     np.testing.assert_array_equal(results(wide, X[:16], 64), results(body, X[:16], 64))
 
 
+def test_an_element_that_several_iterations_read_is_loaded_if_one_of_them_runs() -> None:
+    chosen = If(
+        condition=c * 4 + v < 17, then=(Let(name="t0", value=Load(F, T0, c * 2 + HALF)),),
+        otherwise=(Let(name="t0", value=Const(F, 5.0)),),
+    )
+    store = Store(buffer=T1, position=c * 4 + v, value=Var(F, "t0"))
+    body = (loop(c, 8, ParallelType.block_x, loop(v, 4, ParallelType.vectorize, chosen, store)),)
+    wide = vectorized(body)
+    assert of_kind(wide, VectorLoad)
+    np.testing.assert_array_equal(results(wide, X, 64), results(body, X, 64))
+
+
 def test_loads_that_may_not_run_are_left_alone() -> None:
     for position in (HALF, v * 2):
         value = apply("select", v < 2, Load(F, T0, c * 2 + position), Const(F, 5.0))

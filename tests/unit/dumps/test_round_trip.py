@@ -8,8 +8,9 @@ import pytest
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition, SegmenterOptions, examples, spec
 from fuser_lab.report.diff import plan_diff
+from tests.campaign import Trial
 from tests.fuzz.check import defined
-from tests.fuzz.runner import made
+from tests.fuzz.runner import draw
 from tests.thorough import share
 
 DATA = Path(__file__).parents[2] / "data"
@@ -60,7 +61,7 @@ def test_an_edited_plan():
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize("index", range(share(500)))
 def test_random_fusions(index):
-    program, _ = made(91, index, compiled=False)
+    program = draw(Trial(seed=91, number=index))
     program, fd = defined(program)
     check(fl.segment(fd, program.arrays()))
 

@@ -286,6 +286,17 @@ def test_sorts_and_scans_need_a_constant_size(declared, other, code, op):
     assert (code == "greedy_symbolic") == any(expected in attempt.text for attempt in plan.decisions)
 
 
+def test_a_squeeze_that_given_sizes_add_keeps_its_axes_constant():
+    with fl.FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[8, 2, 8, 1], contiguity=[True, True, True, None])
+        other = fd.define_tensor(shape=[-1], contiguity=[True])
+        fd.add_output(fd.ops.cumsum(fd.ops.reshape(x, [128]), 0))
+        fd.add_output(fd.ops.neg(other))
+    plan = fl.segment(fd, [fl.spec((8, 2, 8, 1)), fl.spec((5,))])
+    scans = [part for part in plan.segments if any(e.op.name == "cumsum" for e in part.fusion.exprs)]
+    assert [part.scheduler for part in scans] == [Type.GREEDY]
+
+
 def test_a_tensor_without_axes_is_a_row_of_one_element():
     def sorted_alone(fd):
         x = fd.ops.neg(fd.define_tensor([], dtype=DataType.Float))
