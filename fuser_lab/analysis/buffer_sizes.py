@@ -1,6 +1,6 @@
 """Bytes that persistent buffers need at once, kept themselves or computed again from inputs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -15,8 +15,8 @@ class BufferSizes:
 
     ``kept`` is for the buffers themselves. ``projected`` is for the inputs that buffers can be computed from again and
     the buffers that cannot; ``with_exp`` and ``with_random`` say whether this repeats an exponential or random numbers.
-    ``buffers`` are all buffers, ``inputs`` those that some of them can be computed from again, and ``rows`` the bytes
-    of a row and of an element of each.
+    ``rows`` has the bytes of a row of each of the ``buffers`` and the bytes of its elements, ``input_rows`` those of
+    the ``inputs``.
     """
 
     kept: int
@@ -25,9 +25,10 @@ class BufferSizes:
     projected_names: tuple[str, ...]
     with_exp: bool
     with_random: bool
+    rows: tuple[tuple[int, int], ...]
+    input_rows: tuple[tuple[int, int], ...]
     buffers: tuple[str, ...]
     inputs: tuple[str, ...]
-    rows: Mapping[str, tuple[int, int]]
 
 
 def buffer_sizes(flow: ReductionFlow) -> BufferSizes:
@@ -81,8 +82,9 @@ class _Sizes:
             projected_names=tuple(dict.fromkeys((*inputs, *fixed))),
             with_exp=self._repeats(projectable, lambda link: link.op == "exp"),
             with_random=self._repeats(projectable, lambda link: link.kind is OpKind.RANDOM),
+            rows=tuple((sizes[name], self._tensor(name).dtype.itemsize) for name in names),
+            input_rows=tuple((sizes[name], self._tensor(name).dtype.itemsize) for name in inputs),
             buffers=tuple(names), inputs=tuple(inputs),
-            rows={name: (size, self._tensor(name).dtype.itemsize) for name, size in sizes.items()},
         )
 
     def _resolution_points(self, buffer: PersistentBuffer) -> set[str]:

@@ -256,31 +256,30 @@ class ReductionFlow:
 
 
 def mixing_reshape(exact: ExactMap, pattern: ReductionPattern) -> str | None:
-    """Return a reshape that relates axes of different loops of a reduction, or None.
+    """Return a reshape that connects axes which the loops of a reduction merge separately.
 
-    There are at most three loops: over the innermost axes of one kind, reduced or kept, over all axes of the other kind
-    and over the other axes of the first kind. Axes are related by reshapes and resizes anywhere, whether they are split
-    or merged; but splits alone never prevent a reduction's loops.
+    These are the innermost axes of one kind, kept or reduced, the axes of the other kind, and the rest. Reshapes that
+    only split prevent no loops (nvFuser: csrc/scheduler/registry_utils.cpp:418-560, scheduler/utils.cpp:2305-2332).
     """
-    if all(derivation.name != "merge" for derivation in exact.derivations):
+    merge = next((derivation.expr for derivation in exact.derivations if derivation.name == "merge"), None)
+    if merge is None:
         return None
-    related: dict[int, list[int]] = {}
+    edges: dict[int, list[int]] = {}
     for derivation in exact.derivations:
-        for source in derivation.sources:
-            for result in derivation.results:
-                related.setdefault(source, []).append(result)
-                related.setdefault(result, []).append(source)
-    flags = [reduced for _, reduced in reversed(pattern.axes)]
-    inner = next((place for place, reduced in enumerate(flags) if reduced is not flags[0]), len(flags))
-    loop_of = {
-        number: 0 if place < inner else 1 if reduced is not flags[0] else 2
-        for place, (number, reduced) in enumerate(reversed(pattern.axes))
-    }
-    for number in loop_of:
-        reached = _reached((number,), related)
-        if len({loop_of[other] for other in reached & loop_of.keys()}) > 1:
-            makers = (d.expr for d in exact.derivations if d.name != "resize" and not reached.isdisjoint(d.sources))
-            return next(makers, None)
+        numbers = (*derivation.sources, *derivation.results)
+        for number in numbers:
+            edges.setdefault(number, []).extend(numbers)
+    kinds = [flag for _, flag in pattern.axes]
+    inner = next((place for place in range(len(kinds), 0, -1) if kinds[place - 1] is not kinds[-1]), 0)
+    groups = (
+        {number for number, _ in pattern.axes[inner:]},
+        {number for number, flag in pattern.axes if flag is not kinds[-1]},
+        {number for number, flag in pattern.axes[:inner] if flag is kinds[-1]},
+    )
+    for place, group in enumerate(groups):
+        connected = _reached(group, edges)
+        if any(not connected.isdisjoint(other) for other in groups[place + 1 :]):
+            return next((d.expr for d in exact.derivations if d.name == "merge" and connected & {*d.sources}), merge)
     return None
 
 

@@ -58,6 +58,9 @@ class ReasonCode(enum.Enum):
     SEVERAL_MATMULS = "several_matmuls"
     OTHER_MATMUL = "other_matmul"
     MATMUL_VECTOR = "matmul_vector"
+    MATMUL_BATCH = "matmul_batch"
+    MATMUL_ONE_INPUT = "matmul_one_input"
+    MATMUL_LAYOUT = "matmul_layout"
     MATMUL_DTYPE = "matmul_dtype"
     MATMUL_OLD_DEVICE = "matmul_old_device"
     MATMUL_PROLOGUE = "matmul_prologue"
@@ -224,6 +227,11 @@ TEXTS: dict[ReasonCode, str] = {
     ReasonCode.MATMUL_VECTOR: (
         "{operand}, which {tensor} multiplies, is a vector: this is not a product of two matrices"
     ),
+    ReasonCode.MATMUL_BATCH: (
+        "{tensor} multiplies {first} of {axes} axes with {second} of {more}; the second operand may not have more axes"
+    ),
+    ReasonCode.MATMUL_ONE_INPUT: "{operand} is the only input, and {tensor} multiplies it with itself",
+    ReasonCode.MATMUL_LAYOUT: "{output} is stored in the order {order} of its axes; products write row-major results",
     ReasonCode.MATMUL_DTYPE: "{operand}, which {tensor} multiplies, is {dtype}; only Half and BFloat16 are fused",
     ReasonCode.MATMUL_OLD_DEVICE: (
         "{device} has compute capability {cc}; matrix products are fused only from {least} on"
@@ -297,12 +305,12 @@ TEXTS: dict[ReasonCode, str] = {
     ),
     ReasonCode.BUFFER_TOO_LARGE: (
         "{bytes} bytes of each row have to be kept ({tensors}); at most {limit} fit "
-        "({sm} on one SM, times a cluster of {cluster})"
+        "({sm} in the {memory} of one SM, times a cluster of {cluster})"
     ),
     ReasonCode.NOT_ENOUGH_BLOCKS: (
         "{tensor} reduces {numel} elements for each of only {rows} rows; fewer than {needed} rows leave most SMs idle"
     ),
-    ReasonCode.BUFFER_FITS: "{bytes} bytes of each row are kept on one SM ({tensors}), of at most {limit}",
+    ReasonCode.BUFFER_FITS: "{bytes} bytes of each row are kept in {memory} ({tensors}), of at most {limit}",
     ReasonCode.BUFFER_NEEDS_CLUSTER: (
         "{bytes} bytes of each row are kept ({tensors}), more than the {limit} of one SM: a cluster of {cluster} blocks"
     ),
@@ -417,6 +425,7 @@ MONOTONE: frozenset[ReasonCode] = frozenset(
         ReasonCode.SEVERAL_MATMULS,
         ReasonCode.OTHER_MATMUL,
         ReasonCode.MATMUL_VECTOR,
+        ReasonCode.MATMUL_BATCH,
         ReasonCode.MATMUL_DTYPE,
         ReasonCode.MATMUL_OLD_DEVICE,
         ReasonCode.MATMUL_OFF,

@@ -129,13 +129,14 @@ class _Concretizer:
             steps = COPY
         made: list[Expr] = []
         for place, step in enumerate(steps, 1):
-            (result,) = OPS[step.op].infer((operand,), dict(step.attrs), self._axes)
+            inputs = (operand if step.fill is None else step.fill,)
+            (result,) = OPS[step.op].infer(inputs, dict(step.attrs), self._axes)
             if place == len(steps):
                 part = self._tensor(expr.tensor_outputs[0], result)
             else:
                 name = f"{bound.out.name}_{step.suffix}"
                 part = TensorView(name=name, dtype=result.dtype, domain=_domain_of(result))
-            made.append(Expr(op=OPS[step.op], inputs=(operand,), outputs=(part,), attrs=step.attrs))
+            made.append(Expr(op=OPS[step.op], inputs=inputs, outputs=(part,), attrs=step.attrs))
             operand = part
         return made
 

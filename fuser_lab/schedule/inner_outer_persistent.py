@@ -73,20 +73,21 @@ class InnerOuterPersistent(Heuristics):
         sizes = buffer_sizes(ReductionFlow.of(facts.exact, facts.links, inner))
         repeated = _repeated_rows(facts, row)
         again = bool(sizes.inputs) and not sizes.with_random and (bool(repeated) or sizes.projected < sizes.kept)
+        rows = dict((*zip(sizes.buffers, sizes.rows, strict=True), *zip(sizes.inputs, sizes.input_rows, strict=True)))
         read = {tensor.name for tensor in facts.inputs}
         # As in nvFuser, an input that is also a buffer itself counts twice.
         buffers = [*sizes.inputs, *(name for name in sizes.buffers if name in read)] if again else [*sizes.buffers]
         registers, vector = device.register_file // 8 * 7, vector_width(facts, row)
         shared = device.shared_per_block - reduction_workspace(facts, MOST_THREADS) - SHARED_ALIGNMENT
-        stored = {name: _stored_bytes(*sizes.rows[name], vector) for name in buffers}
-        size, names = sum(sizes.rows[name][0] for name in buffers), ", ".join(dict.fromkeys(buffers))
+        stored = {name: _stored_bytes(*rows[name], vector) for name in buffers}
+        size, names = sum(rows[name][0] for name in buffers), ", ".join(dict.fromkeys(buffers))
         held, moved = sums, sum(stored[name] for name in buffers)
         # What is kept begins in shared memory; rows that no broadcast row needs are the first to move to registers.
         used = _ancestors(facts.links, repeated)
         for name in sorted(buffers, key=lambda name: name in used):
             if held > registers or moved <= shared:
                 break
-            held, moved = held + sizes.rows[name][0], moved - stored[name]
+            held, moved = held + rows[name][0], moved - stored[name]
         if held > registers or moved > shared:
             return no(
                 self.type, ReasonCode.ROWS_AND_SUMS_TOO_LARGE, *facts.names, bytes=size, tensors=names, sums=sums,

@@ -1,5 +1,6 @@
 """InnerPersistent: rows are kept on chip while they are reduced, then used again (softmax, normalizations)."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fuser_lab.analysis.buffer_sizes import buffer_sizes
@@ -11,13 +12,13 @@ from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.persistent import (
     ACCESS_BYTES,
-    SHARED_ALIGNMENT,
-    aligned,
     keep_exp_up_to,
     kept_bytes,
-    reduction_workspace,
+    recomputes,
     refusal_of_any_size,
 )
+
+STATIC_SHARED = 128  # bytes of shared memory of every kernel (nvFuser: csrc/scheduler/utils.h:60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +36,15 @@ class InnerPersistent(Heuristics):
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return whether one multiprocessor, or the largest cluster that the device launches, keeps a row."""
         pattern = facts.patterns[0]
-        room = _room(facts, device, again=False)
-        size, kept = kept_bytes(facts.flow, room, keep_exp_up_to(device))
-        if room > device.persistent_bytes:
-            room = _room(facts, device, again=size < buffer_sizes(facts.flow).kept)
+        room, size, kept = _room_and_row(facts, device)
         most = 1 if pattern.is_split else device.largest_cluster  # clusters reduce only rows that are contiguous
         # The blocks of a cluster run at once, on at most half of all multiprocessors.
         limit = min(room * most, max(room, device.persistent_bytes * (device.sms // 2)))
         names = ", ".join(kept)
         if size > limit:
             return no(
-                self.type, ReasonCode.BUFFER_TOO_LARGE, *facts.names, bytes=size, tensors=names, limit=limit,
-                sm=room, cluster=most,
+                self.type, ReasonCode.BUFFER_TOO_LARGE, *facts.names, bytes=size, tensors=names, limit=limit, sm=room,
+                memory=_memory(room, device), cluster=most,
             )
         needed = device.sms // 8
         if pattern.numel >= device.large_reduction and pattern.rows < needed:
@@ -55,37 +53,56 @@ class InnerPersistent(Heuristics):
                 rows=pattern.rows, needed=needed,
             )
         if size <= room:
-            why = reason(ReasonCode.BUFFER_FITS, bytes=size, tensors=names, limit=room)
+            why = reason(
+                ReasonCode.BUFFER_FITS, bytes=size, tensors=names, limit=room, memory=_memory(room, device),
+            )
             return accept(self.type, why, persistent=True)
         cluster = 2
-        while cluster * device.persistent_bytes < size:
+        while cluster * room < size:
             cluster *= 2
-        why = reason(
-            ReasonCode.BUFFER_NEEDS_CLUSTER, bytes=size, tensors=names, limit=device.persistent_bytes, cluster=cluster,
-        )
+        why = reason(ReasonCode.BUFFER_NEEDS_CLUSTER, bytes=size, tensors=names, limit=room, cluster=cluster)
         return accept(self.type, why, persistent=True)
+
+
+def _memory(room: int, device: Device) -> str:
+    return "registers" if room == device.persistent_bytes else "shared memory"
+
+
+def _room_and_row(facts: CandidateFacts, device: Device) -> tuple[int, int, Sequence[str]]:
+    """Return the bytes that one block can keep, the bytes of a row, and the tensors that are kept.
+
+    Registers keep rows. Before compute capability 9.0, shared memory keeps contiguous rows that are longer.
+    """
+    registers, exp = device.persistent_bytes, keep_exp_up_to(device)
+    if device.max_cluster > 1 or facts.patterns[0].is_split:
+        return registers, *kept_bytes(facts.flow, registers, exp)
+    sizes = buffer_sizes(facts.flow)
+    room = _shared_room(facts, device, sizes.rows)
+    rows = sizes.input_rows if recomputes(sizes, room, exp) else sizes.rows
+    return _shared_room(facts, device, rows), *kept_bytes(facts.flow, room, exp)
 
 
 @follows(
     "scheduler/normalization_utils", "getMaxRegOrSharedMemorySizeBitForPersistentBuffer", 765, 846,
     ReasonCode.BUFFER_TOO_LARGE,
 )
-def _room(facts: CandidateFacts, device: Device, *, again: bool) -> int:
-    """Return the bytes of a row that one multiprocessor keeps, in registers or, before clusters, in shared memory.
+def _shared_room(facts: CandidateFacts, device: Device, rows: Iterable[tuple[int, int]]) -> int:
+    """Return the bytes of registers or, if these are more, of shared memory that rows can have.
 
-    ``again`` says whether buffers are computed again from inputs. Each thread stores whole accesses, whose width
-    depends on the length of the row, so that some of the shared memory is lost.
+    The reduction needs an element per thread, a Welford three of 8 bytes; whole rounds of all threads are stored.
     """
-    if facts.patterns[0].is_split or device.max_cluster > 1:
-        return device.persistent_bytes
-    sizes = buffer_sizes(facts.flow)
-    threads, lost = device.max_threads_per_block, 0
-    for size, element in (sizes.rows[name] for name in (sizes.inputs if again else sizes.buffers)):
-        widths = (1 << power for power in range((ACCESS_BYTES // element).bit_length()))
-        rounds = [width * element * threads for width in widths if size // element % width == 0]
-        lost += aligned(max(-(-size // stored) * stored for stored in rounds)) - size
-    workspace = reduction_workspace(facts, threads)
-    return max(device.persistent_bytes, device.shared_per_block - workspace - aligned(lost) - SHARED_ALIGNMENT)
+    threads = device.max_threads_per_block
+    welford = any(link.op == "welford" for link in facts.reductions)
+    workspace = threads * (24 if welford else max(link.out.dtype.itemsize for link in facts.reductions))
+    rounds = sum(_whole_rounds(size, itemsize, threads) - size for size, itemsize in rows)
+    return max(device.persistent_bytes, device.shared_per_block - STATIC_SHARED - workspace - rounds)
+
+
+def _whole_rounds(size: int, itemsize: int, threads: int) -> int:
+    """Return the bytes of a row in whole rounds, for the vector width that needs most."""
+    count = size // itemsize
+    widths = [width for width in (1, 2, 4, 8, 16) if width * itemsize <= ACCESS_BYTES and count % width == 0]
+    return max((-(-count // width // threads) * width * threads * itemsize for width in widths), default=size)
 
 
 @follows(

@@ -44,7 +44,8 @@ class Matmul:
                 least=_version(OLDEST),
             )
         refusal = _product(facts, product) or _alone(facts) or facts.shape_gate or facts.reshapes
-        refusal = refusal or _around(facts, product, device) or _too_long(facts, product, device)
+        refusal = refusal or _around(facts, product, device) or _ends(facts, product)
+        refusal = refusal or _too_long(facts, product, device)
         if refusal is not None:
             return refused(self.type, refusal)
         why = reason(ReasonCode.MATMUL_FUSED, tensor=product.name, others=len(facts.candidate.exprs) - 1)
@@ -61,6 +62,7 @@ def _version(cc: tuple[int, int]) -> str:
     ReasonCode.MATMUL_VECTOR, ReasonCode.MATMUL_DTYPE,
 )
 @follows("scheduler/matmul_utils", "getMatmulCompileTimeRejectReason", 1365, 1368, ReasonCode.SEVERAL_MATMULS)
+@follows("scheduler/matmul_utils", "isMatmulFusionDefinitionSupported", 709, 721, ReasonCode.MATMUL_BATCH)
 def _product(facts: CandidateFacts, product: Link) -> Refusal | None:
     """Return why there is more than one product, or one of another kind, or None."""
     for link in facts.links:
@@ -79,6 +81,13 @@ def _product(facts: CandidateFacts, product: Link) -> Refusal | None:
                 ReasonCode.MATMUL_DTYPE, operand=operand.name, tensor=product.name, dtype=operand.dtype.name,
             )
             return why, (product.name,)
+    first, second = product.tensors[:2]
+    if product.op == "matmul" and second.ndim > first.ndim:
+        why = reason(
+            ReasonCode.MATMUL_BATCH, tensor=product.name, first=first.name, axes=first.ndim, second=second.name,
+            more=second.ndim,
+        )
+        return why, (product.name,)
     return None
 
 
@@ -100,6 +109,22 @@ def _alone(facts: CandidateFacts) -> Refusal | None:
     if found is None:
         return None
     return reason(ReasonCode.EVALUATED_ONLY, tensor=found.name, op=found.op), (found.name,)
+
+
+@follows("scheduler/matmul_utils", "isMatmulFusionDefinitionSupported", 629, 632, ReasonCode.MATMUL_ONE_INPUT)
+@follows("scheduler/matmul_utils", "isMatmulFusionDefinitionSupported", 727, 734, ReasonCode.MATMUL_LAYOUT)
+def _ends(facts: CandidateFacts, product: Link) -> Refusal | None:
+    """Return why inputs or outputs are not those of a product, or None."""
+    inputs = facts.candidate.inputs
+    if len(inputs) < 2:
+        why = reason(ReasonCode.MATMUL_ONE_INPUT, operand=inputs[0].name, tensor=product.name)
+        return why, (product.name,)
+    for output in facts.candidate.outputs:
+        order = [axis for axis in output.domain.allocation_order if not output.domain.axes[axis].is_broadcast]
+        if order != sorted(order):
+            order_text = ", ".join(map(str, output.domain.allocation_order))
+            return reason(ReasonCode.MATMUL_LAYOUT, output=output.name, order=f"({order_text})"), (output.name,)
+    return None
 
 
 @follows("scheduler/matmul_utils", "getMatmulCompileTimeRejectReason", 1312, 1331, ReasonCode.MATMUL_PROLOGUE)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
-from fuser_lab.analysis.buffer_sizes import buffer_sizes
+from fuser_lab.analysis.buffer_sizes import BufferSizes, buffer_sizes
 from fuser_lab.analysis.domain_map import ExactMap
 from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
 from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
@@ -71,11 +71,16 @@ def kept_bytes(flow: ReductionFlow, room: int | None = None, exp_up_to: int = 0)
     random numbers, or exponentials where the buffers have at most ``exp_up_to`` bytes.
     """
     sizes = buffer_sizes(flow)
-    fits = room is None or sizes.kept <= room
-    costly = sizes.with_random or (sizes.with_exp and sizes.kept <= exp_up_to)
-    if 0 < sizes.projected < sizes.kept and not (fits and costly):
+    if recomputes(sizes, room, exp_up_to):
         return sizes.projected, sizes.projected_names
     return sizes.kept, sizes.kept_names
+
+
+def recomputes(sizes: BufferSizes, room: int | None = None, exp_up_to: int = 0) -> bool:
+    """Return whether `kept_bytes` keeps inputs in place of buffers."""
+    fits = room is None or sizes.kept <= room
+    costly = sizes.with_random or (sizes.with_exp and sizes.kept <= exp_up_to)
+    return 0 < sizes.projected < sizes.kept and not (fits and costly)
 
 
 @follows("scheduler/normalization_utils", "compileTimeCheck", 1288, 1294, ReasonCode.NO_PERSISTENT_BUFFER)

@@ -310,12 +310,7 @@ EXAMPLES: dict[ReasonCode, Example] = {
         remedy="put outputs with different axes into separate fusions, or add an output that has all the axes.",
     ),
     R.INPUT_NOT_COVERED: Example(
-        source=(
-            "x = ops.reshape(tensor(0, 6), new_shape=[2, 0, 3])\n"
-            "x = ops.pad(ops.slice(x, [0, 0, 0], [2, 0, 3]), [0, 0, 1, 1])\n"
-            "fd.add_output(ops.add(x, tensor(2, 2, 3)))"
-        ),
-        options={"disabled_passes": frozenset({"remove_empty"})},
+        source="each axis that a kernel reads is one of its leading output, or one along which elements are looked up.",
         remedy="compute the part that reads the other axes in a separate fusion.",
     ),
     R.AXIS_LOST: Example(
@@ -388,6 +383,18 @@ EXAMPLES: dict[ReasonCode, Example] = {
     R.MATMUL_VECTOR: Example(
         source=_product("fd.add_output(ops.neg(p))", right="8"), options=FUSED,
         remedy="give the vector a second axis: `broadcast(v, [False, True])`.",
+    ),
+    R.MATMUL_BATCH: Example(
+        source=_product("fd.add_output(ops.neg(p))", right="3, 8, 32"), options=FUSED,
+        remedy="give the first operand the batch axes as well: `broadcast(x, [True, False, False])`.",
+    ),
+    R.MATMUL_ONE_INPUT: Example(
+        source="x = tensor(16, 16, dtype=DataType.Half)\nfd.add_output(ops.neg(ops.matmul(x, x)))", options=FUSED,
+        remedy="nothing: the library computes such a product.",
+    ),
+    R.MATMUL_LAYOUT: Example(
+        source=_product("fd.add_output(ops.neg(p), stride_order=[0, 1])"), options=FUSED,
+        remedy="leave out the stride order of the output.",
     ),
     R.MATMUL_DTYPE: Example(
         source=_product("fd.add_output(ops.neg(p))", dtype="Float"), options=FUSED,
@@ -692,6 +699,14 @@ def _no_output() -> Answer:
     return SchedulerRegistry(disabled=frozenset(others)).ask(unread)
 
 
+def _input_not_covered() -> Answer:
+    """Return the reason for a reshape of no elements, which a plan has as `full`."""
+    with FusionBuilder() as fd:
+        fd.add_output(fd.ops.neg(fd.ops.reshape(tensor(fd, 0, 6), [2, 0, 3])))
+    others = SchedulerRegistry(disabled=frozenset({SchedulerType.EXPR_EVAL, SchedulerType.NO_OP}))
+    return others.ask(candidate(fd.fusion, fd.fusion.exprs))
+
+
 def _not_lowered() -> Answer:
     """Return the reason of the lowering for a matrix product."""
     with FusionBuilder() as fd:
@@ -706,6 +721,7 @@ def _not_lowered() -> Answer:
 # Reasons that no plan produces, requested directly.
 DIRECT: dict[ReasonCode, Callable[[], Answer]] = {
     R.ACROSS_CUT: _across_cut, R.NO_OUTPUT: _no_output, R.NOT_LOWERED: _not_lowered,
+    R.INPUT_NOT_COVERED: _input_not_covered,
 }
 
 if __name__ == "__main__":

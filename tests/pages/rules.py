@@ -257,6 +257,17 @@ fd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))""": "pointwise, red
         },
     ),
     Rule(
+        of="expr_eval", ours="fuser_lab.schedule.expr_eval.ExprEval.can_schedule",
+        text=(
+            "A fusion whose outputs are inputs is one segment, which is evaluated: ExprEval is asked before NoOp (such "
+            "a fusion had no segment here)."
+        ),
+        shows={
+            """
+fd.add_output(tensor(8, 16))""": "expr_eval",
+        },
+    ),
+    Rule(
         of="outer_persistent", values=False, ours="fuser_lab.schedule.outer_launch.outer_launch",
         text=(
             "Blocks keep columns together if a search finds a launch configuration: wide blocks before narrow ones, "
@@ -567,5 +578,14 @@ DIFFERENT: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         "x = ops.sum(tensor(16, 8), [1])\nfd.add_output(ops.neg(ops.slice(x, [2], [9])))",
         "reduction",
         {"enable": ["memory_promotion"]},
+    ),
+    (
+        (
+            "a = ops.broadcast(tensor(16, 8, dtype=DataType.Half), [False, True, False])\n"
+            "b = ops.broadcast(tensor(32, 8, dtype=DataType.Half), [True, False, False])\n"
+            "fd.add_output(ops.sum(ops.mul(a, b), [2]))"
+        ),
+        "reduction",
+        {},
     ),
 )

@@ -274,7 +274,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
             "(1 << 19) + 1", "1 << 19"),
         _by(T.INNER_PERSISTENT, R.NOT_ENOUGH_BLOCKS, f"{_norm(1, '___, 8192')}fd.add_output(n)", "15", "16"),
     ),
-    "schedule.inner_persistent._room": (
+    "schedule.inner_persistent._shared_room": (
         _by(T.INNER_PERSISTENT, R.BUFFER_TOO_LARGE, f"{_norm(1, '512, ___')}fd.add_output(n)", "38912", "38911",
             options={"device": A100}),
     ),
@@ -398,7 +398,11 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
     "schedule.matmul._product": (
         _by(T.MATMUL, R.OTHER_MATMUL,
             f"x, w = tensor(12, 8, {HALF}), tensor(2, 8, 4, {HALF})\nfd.add_output(ops.neg(___))",
-            "ops.grouped_mm(x, w, tensor(2, dtype=DataType.Int32))", "ops.matmul(x, w)", options=FUSED),
+            "ops.grouped_mm(x, w, tensor(2, dtype=DataType.Int32))", f"ops.matmul(x, tensor(8, 4, {HALF}))",
+            options=FUSED),
+        _by(T.MATMUL, R.MATMUL_BATCH,
+            f"fd.add_output(ops.neg(ops.matmul(tensor(___16, 8, {HALF}), tensor(2, 8, 4, {HALF}))))", "", "2, ",
+            options=FUSED),
         _by(T.MATMUL, R.MATMUL_VECTOR,
             f"fd.add_output(ops.neg(ops.matmul(tensor(16, 8, {HALF}), tensor(8___, {HALF}))))",
             "", ", 2", options=FUSED),
@@ -411,6 +415,12 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
         _by(T.MATMUL, R.MATMUL_TOO_LARGE,
             f"fd.add_output(ops.neg(ops.matmul(tensor(4, ___, {HALF}), tensor(___, 2, {HALF}))))", "1 << 31",
             "(1 << 31) - 1", options=FUSED),
+    ),
+    "schedule.matmul._ends": (
+        _by(T.MATMUL, R.MATMUL_ONE_INPUT, f"a = tensor(8, 8, {HALF})\nfd.add_output(ops.neg(ops.matmul(a, ___)))",
+            "a", f"tensor(8, 8, {HALF})", options=FUSED),
+        _by(T.MATMUL, R.MATMUL_LAYOUT, f"{PRODUCT}fd.add_output(ops.neg(p), stride_order=[___])", "0, 1", "1, 0",
+            options=FUSED),
     ),
     "schedule.matmul._alone": (
         _by(T.MATMUL, R.EVALUATED_ONLY, f"{PRODUCT}fd.add_output(ops.___)", "cumsum(p, 1)", "neg(p)", options=FUSED),

@@ -103,6 +103,27 @@ def test_reshapes_to_shapes_of_others():
         run(fusion, counting(2, 5), counting(3, 2, 2))
 
 
+@pytest.mark.parametrize("shape", [(6, 1, 2), (1, 6, 2), (6, 2, 1)])
+def test_axes_whose_size_is_1_only_in_a_call_are_merged(shape):
+    def body(fd):
+        x = fd.ops.neg(fd.define_tensor([-1, -1, -1]))
+        fd.add_output(fd.ops.reshape(x, [12]))
+
+    bound = bind(record(body), [spec(shape)]).fusion
+    assert [expr.op.name for expr in bound.exprs] == ["neg", "reshape"]
+    assert len(bound.outputs[0].domain.transforms) == 2
+
+
+def test_a_reshape_of_no_elements_is_full():
+    def body(fd):
+        x = fd.define_tensor([-1, -1, -1])
+        fd.add_output(fd.ops.reshape(x, [0, -1, 5]))
+
+    bound = bind(record(body), [spec((2, 0, 7))]).fusion
+    assert [expr.op.name for expr in bound.exprs] == ["full"]
+    assert bound.outputs[0].shape == (0, 0, 5)
+
+
 def test_one_size_may_be_left_to_be_found_when_bound():
     def body(fd):
         x = fd.define_tensor([-1, -1])

@@ -3,9 +3,10 @@
 import pytest
 from unit.schedule.asking import ask, fusion_of, tensor
 
-from fuser_lab.cost.device import H200
+from fuser_lab.cost.device import A100, H200
 from fuser_lab.cost.verdict import SchedulerType as Type
 from fuser_lab.dtypes import DataType
+from fuser_lab.schedule.registry import SchedulerRegistry
 
 FLOAT, HALF = DataType.Float, DataType.Half
 ROOM = H200.persistent_bytes * H200.largest_cluster  # bytes of a row that a cluster of blocks keeps
@@ -72,9 +73,9 @@ def read_again(fd, n):
     fd.add_output(fd.ops.add(fd.ops.div(x, total), fd.ops.div(y, total)))
 
 
-def said(body, n):
+def said(body, n, device=H200):
     """The answer of the scheduler of inner persistent kernels about a whole definition."""
-    answer = ask(fusion_of(lambda fd: body(fd, n)))
+    answer = ask(fusion_of(lambda fd: body(fd, n)), registry=SchedulerRegistry(device))
     return next(verdict for verdict in answer.verdicts if verdict.scheduler is Type.INNER_PERSISTENT)
 
 
@@ -98,3 +99,32 @@ def test_random_numbers_are_drawn_again_only_if_their_product_does_not_fit_one_b
     kept = H200.persistent_bytes // 4
     assert dict(said(with_random_numbers, kept).reason.params)["bytes"] == 4 * kept
     assert dict(said(with_random_numbers, kept + 1).reason.params)["bytes"] == 2 * (kept + 1)
+
+
+def one_norm(fd, n):
+    fd.add_output(norm(fd, tensor(fd, 256, n)))
+
+
+def welford_norm(fd, n):
+    x = tensor(fd, 256, n)
+    fd.add_output(fd.ops.sub(x, fd.ops.broadcast(fd.ops.welford(x, [1])[0], [False, True])))
+
+
+def norm_of_split_axes(fd, n):
+    x = tensor(fd, 4, 256, n // 4)
+    fd.add_output(fd.ops.div(x, fd.ops.sum(x, dims=[0, 2], keepdim=True)))
+
+
+@pytest.mark.parametrize(
+    ("body", "longest", "longer"),
+    [
+        # Rounds of 1,024 elements or vectors of them, of 163 KiB but 128 bytes, and 4 KiB for the sum.
+        (one_norm, 39 * 1024 - 1, 39 * 1024 + 1), (one_norm, 36 * 1024, 36 * 1024 + 4),
+        (welford_norm, 34 * 1024 - 1, 34 * 1024 + 1),  # 24 KiB for the Welford
+        (norm_of_split_axes, 32 * 1024, 32 * 1024 + 4),  # only registers
+    ],
+)
+def test_shared_memory_keeps_contiguous_rows_before_clusters_do(body, longest, longer):
+    fits, refusal = said(body, longest, A100), said(body, longer, A100)
+    assert fits.accepted
+    assert refusal.code == "buffer_too_large"

@@ -44,6 +44,19 @@ def repeated_sums(fd):
     fd.add_output(fd.ops.expand(fd.ops.sum(tensor(fd, 8, 16), dims=[1], keepdim=True), [8, 5]))
 
 
+@rule(Type.REDUCTION, "reshape_mixes")
+def split_and_merged(fd):
+    x = fd.ops.reshape(fd.ops.neg(tensor(fd, 8, 4)), new_shape=[4, 8])
+    fd.add_output(fd.ops.sum(x, dims=[1]))
+
+
+@rule(Type.REDUCTION, "reshape_mixes")
+def kept_on_both_sides(fd):
+    """Axes around the reduced one, which its loops merge separately, are made of one."""
+    x = fd.ops.broadcast(fd.ops.reshape(fd.ops.neg(tensor(fd, 2, 12)), new_shape=[4, 6]), [False, True, False])
+    fd.add_output(fd.ops.sum(fd.ops.mul(x, tensor(fd, 4, 8, 6)), dims=[1]))
+
+
 @rule(Type.TRANSPOSE, "transposed_in_tiles")
 def transposed_large(fd):
     fd.add_output(fd.ops.neg(fd.ops.permute(tensor(fd, 512, 512), dims=[1, 0])))
@@ -402,10 +415,10 @@ def test_tensors_without_elements():
     assert all(ask(fusion, [expr.name]).chosen is not None for expr in fusion.exprs)
 
 
-def test_scalars_and_nothing_are_no_op():
+def test_scalars_are_no_op_and_inputs_are_evaluated():
     assert chosen(lambda fd: fd.add_output(fd.ops.add(tensor(fd), tensor(fd)))) is Type.NO_OP
     fusion = fusion_of(lambda fd: fd.add_output(tensor(fd, 4)))
-    assert SchedulerRegistry().ask(Candidate(fusion, (), (), ())).chosen is Type.NO_OP
+    assert SchedulerRegistry().ask(Candidate(fusion, (), (), ())).chosen is Type.EXPR_EVAL
 
 
 def test_answers_are_remembered():
