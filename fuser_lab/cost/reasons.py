@@ -305,12 +305,12 @@ TEXTS: dict[ReasonCode, str] = {
     ),
     ReasonCode.BUFFER_TOO_LARGE: (
         "{bytes} bytes of each row have to be kept ({tensors}); at most {limit} fit "
-        "({sm} in the {memory} of one SM, times a cluster of {cluster})"
+        "({sm} in one SM, times a cluster of {cluster})"
     ),
     ReasonCode.NOT_ENOUGH_BLOCKS: (
         "{tensor} reduces {numel} elements for each of only {rows} rows; fewer than {needed} rows leave most SMs idle"
     ),
-    ReasonCode.BUFFER_FITS: "{bytes} bytes of each row are kept in {memory} ({tensors}), of at most {limit}",
+    ReasonCode.BUFFER_FITS: "{bytes} bytes of each row are kept in {where} ({tensors}), of at most {limit}",
     ReasonCode.BUFFER_NEEDS_CLUSTER: (
         "{bytes} bytes of each row are kept ({tensors}), more than the {limit} of one SM: a cluster of {cluster} blocks"
     ),

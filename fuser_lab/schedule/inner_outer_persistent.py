@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from fuser_lab.analysis.buffer_sizes import buffer_sizes
+from fuser_lab.analysis.buffer_sizes import RowBuffer, buffer_sizes
 from fuser_lab.analysis.domain_map import Link
 from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
 from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
@@ -18,15 +18,16 @@ from fuser_lab.schedule.base import Heuristics, no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 from fuser_lab.schedule.persistent import (
-    SHARED_ALIGNMENT,
     aligned,
+    is_projected,
     needs_buffer,
     reduction_workspace,
     vector_width,
 )
 from fuser_lab.schedule.reduction import reshape_mixes
 
-LEAST_THREADS, MOST_THREADS, WARP = 128, 512, 32  # of a block (nvFuser: scheduler/normalization_inner_outer.h:25-26)
+# Threads of a block that are tried (nvFuser: csrc/scheduler/normalization_inner_outer.h:25-26).
+LEAST_THREADS, MOST_THREADS, WARP = 128, 512, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,33 +66,28 @@ class InnerOuterPersistent(Heuristics):
         self, facts: CandidateFacts, device: Device, inner: Sequence[ReductionPattern],
         outer: Sequence[ReductionPattern],
     ) -> Verdict:
+        """Return whether registers keep the column sums, and registers and shared memory the rows.
+
+        Rows are kept in shared memory as far as it has room, and in registers beside the column sums otherwise, those
+        that are broadcast to all rows last.
+        """
         row, sums_of = inner[0], {p.name for p in outer}
         sums = sum(
             prod(facts.exact.extent[c] for c in outer[0].kept) * link.out.dtype.itemsize
             for link in facts.reductions if link.name in sums_of
         )
-        sizes = buffer_sizes(ReductionFlow.of(facts.exact, facts.links, inner))
-        repeated = _repeated_rows(facts, row)
-        again = bool(sizes.inputs) and not sizes.with_random and (bool(repeated) or sizes.projected < sizes.kept)
-        rows = dict((*zip(sizes.buffers, sizes.rows, strict=True), *zip(sizes.inputs, sizes.input_rows, strict=True)))
-        read = {tensor.name for tensor in facts.inputs}
-        # As in nvFuser, an input that is also a buffer itself counts twice.
-        buffers = [*sizes.inputs, *(name for name in sizes.buffers if name in read)] if again else [*sizes.buffers]
-        registers, vector = device.register_file // 8 * 7, vector_width(facts, row)
-        shared = device.shared_per_block - reduction_workspace(facts, MOST_THREADS) - SHARED_ALIGNMENT
-        stored = {name: _stored_bytes(*rows[name], vector) for name in buffers}
-        size, names = sum(rows[name][0] for name in buffers), ", ".join(dict.fromkeys(buffers))
-        held, moved = sums, sum(stored[name] for name in buffers)
-        # What is kept begins in shared memory; rows that no broadcast row needs are the first to move to registers.
-        used = _ancestors(facts.links, repeated)
-        for name in sorted(buffers, key=lambda name: name in used):
-            if held > registers or moved <= shared:
-                break
-            held, moved = held + rows[name][0], moved - stored[name]
-        if held > registers or moved > shared:
+        registers = device.register_file // 8 * 7
+        shared = device.shared_per_block - reduction_workspace(facts, MOST_THREADS)
+        rows = _rows_kept(facts, inner)
+        size, names = sum(buffer.bytes for buffer in rows), ", ".join(dict.fromkeys(buffer.name for buffer in rows))
+        vector = vector_width(facts, row)
+        stored = [_in_shared_memory(buffer, vector) for buffer in rows]
+        first = next((place for place in range(len(rows) + 1) if sum(stored[place:]) <= shared), None)
+        beside = sum(buffer.bytes for buffer in rows[:first])
+        if first is None or sums + beside > registers:
             return no(
                 self.type, ReasonCode.ROWS_AND_SUMS_TOO_LARGE, *facts.names, bytes=size, tensors=names, sums=sums,
-                registers=registers, shared=shared,
+                registers=registers, shared=max(shared, 0),
             )
         needed = device.sms // 8
         if row.numel >= device.large_reduction and row.rows < needed:
@@ -99,25 +95,48 @@ class InnerOuterPersistent(Heuristics):
                 self.type, ReasonCode.NOT_ENOUGH_BLOCKS, *facts.names, tensor=row.name, numel=row.numel, rows=row.rows,
                 needed=needed,
             )
-        why = reason(ReasonCode.ROWS_AND_SUMS_FIT, bytes=size, tensors=names, sums=sums, moved=moved)
+        why = reason(ReasonCode.ROWS_AND_SUMS_FIT, bytes=size, tensors=names, sums=sums, moved=size - beside)
         return accept(self.type, why, persistent=True)
 
 
-def _stored_bytes(size: int, element: int, vector: int) -> int:
-    """Return the most bytes of shared memory that a row needs if each of some threads stores as many accesses."""
-    accesses = size // element // vector
-    threads = range(LEAST_THREADS, MOST_THREADS + 1, WARP)
-    return aligned(max(-(-accesses // count) * count for count in threads) * vector * element)
+def _rows_kept(facts: CandidateFacts, inner: Sequence[ReductionPattern]) -> list[RowBuffer]:
+    """Return the rows that are kept, those that are broadcast to all rows last: inputs if buffers are projected.
+
+    A broadcast to all rows, read again for each of them, makes projection worthwhile whatever its size.
+    """
+    sizes = buffer_sizes(ReductionFlow.of(facts.exact, facts.links, inner))
+    spread = _broadcast_to_rows(facts, inner[0])
+    if not is_projected(sizes, smaller=not spread):
+        rows = sizes.buffers
+    else:
+        read = {tensor.name for tensor in facts.inputs}
+        # As in nvFuser, an input that is also a buffer itself counts twice.
+        rows = (*sizes.inputs, *(buffer for buffer in sizes.buffers if buffer.name in read))
+    return sorted(rows, key=lambda buffer: buffer.name in spread)
 
 
-def _repeated_rows(facts: CandidateFacts, row: ReductionPattern) -> list[str]:
-    """Return the tensors that are broadcast along exactly the axes that a row's reduction keeps."""
+def _broadcast_to_rows(facts: CandidateFacts, row: ReductionPattern) -> set[str]:
+    """Return the tensors from which broadcasts to all kept axes, but to no reduced one, are computed.
+
+    nvFuser: csrc/scheduler/normalization_utils.cpp:698-729 (getOuterBroadcastTvs).
+    """
     reduction = next(link for link in facts.reductions if link.name == row.name)
-    flags = tuple(slot not in reduction.reduced for slot in range(len(reduction.root_extents)))
-    return [
+    flags = [place not in reduction.reduced for place in range(len(reduction.root_extents))]
+    spread = [
         link.name for link in facts.links
-        if link.kind is OpKind.BROADCAST and link.expr.attr("is_broadcast_dim") == flags
+        if link.kind is OpKind.BROADCAST and [place < 0 for place in link.sources[0]] == flags
     ]
+    return _ancestors(facts.links, spread)
+
+
+def _in_shared_memory(buffer: RowBuffer, vector: int) -> int:
+    """Return the most bytes that a row needs in shared memory, where it is rounded up to whole rounds of a block.
+
+    nvFuser: csrc/scheduler/normalization_inner_outer_utils.cpp:23-42 (roundUpSharedMemory).
+    """
+    accesses = buffer.bytes // buffer.itemsize // vector
+    most = max(-(-accesses // threads) * threads for threads in range(LEAST_THREADS, MOST_THREADS + 1, WARP))
+    return aligned(most * vector * buffer.itemsize)
 
 
 def _rules_of_any(facts: CandidateFacts) -> Iterator[Refusal | None]:

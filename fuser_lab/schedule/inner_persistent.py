@@ -1,9 +1,9 @@
 """InnerPersistent: rows are kept on chip while they are reduced, then used again (softmax, normalizations)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fuser_lab.analysis.buffer_sizes import buffer_sizes
+from fuser_lab.analysis.buffer_sizes import RowBuffer, buffer_sizes
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
@@ -12,13 +12,12 @@ from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.persistent import (
     ACCESS_BYTES,
+    aligned,
+    is_projected,
     keep_exp_up_to,
-    kept_bytes,
-    recomputes,
+    reduction_workspace,
     refusal_of_any_size,
 )
-
-STATIC_SHARED = 128  # bytes of shared memory of every kernel (nvFuser: csrc/scheduler/utils.h:60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +30,21 @@ class InnerPersistent(Heuristics):
         """Return the acceptance with the bytes kept, or the first rule that is broken."""
         return refusal_of_any_size(self.type, facts, inner_only) or self._fits(facts, device)
 
-    @follows("scheduler/normalization_inner", "canScheduleRunTime", 134, 161, ReasonCode.BUFFER_TOO_LARGE)
+    @follows("scheduler/normalization_inner", "canScheduleRunTime", 134, 177, ReasonCode.BUFFER_TOO_LARGE)
     @follows("scheduler/normalization_inner", "canScheduleRunTime", 179, 193, ReasonCode.NOT_ENOUGH_BLOCKS)
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return whether one multiprocessor, or the largest cluster that the device launches, keeps a row."""
-        pattern = facts.patterns[0]
-        room, size, kept = _room_and_row(facts, device)
+        pattern, sizes = facts.patterns[0], buffer_sizes(facts.flow)
+        projected = is_projected(sizes, _room(facts, device, sizes.buffers), keep_exp_up_to(device))
+        size, names = sizes.chosen(projected=projected)
+        room = _room(facts, device, sizes.inputs if projected else sizes.buffers)
         most = 1 if pattern.is_split else device.largest_cluster  # clusters reduce only rows that are contiguous
         # The blocks of a cluster run at once, on at most half of all multiprocessors.
         limit = min(room * most, max(room, device.persistent_bytes * (device.sms // 2)))
-        names = ", ".join(kept)
         if size > limit:
             return no(
                 self.type, ReasonCode.BUFFER_TOO_LARGE, *facts.names, bytes=size, tensors=names, limit=limit, sm=room,
-                memory=_memory(room, device), cluster=most,
+                cluster=most,
             )
         needed = device.sms // 8
         if pattern.numel >= device.large_reduction and pattern.rows < needed:
@@ -53,56 +53,37 @@ class InnerPersistent(Heuristics):
                 rows=pattern.rows, needed=needed,
             )
         if size <= room:
-            why = reason(
-                ReasonCode.BUFFER_FITS, bytes=size, tensors=names, limit=room, memory=_memory(room, device),
-            )
+            where = "registers" if size <= device.persistent_bytes else "shared memory"
+            why = reason(ReasonCode.BUFFER_FITS, bytes=size, tensors=names, limit=room, where=where)
             return accept(self.type, why, persistent=True)
         cluster = 2
-        while cluster * room < size:
+        while cluster * device.persistent_bytes < size:
             cluster *= 2
-        why = reason(ReasonCode.BUFFER_NEEDS_CLUSTER, bytes=size, tensors=names, limit=room, cluster=cluster)
+        why = reason(
+            ReasonCode.BUFFER_NEEDS_CLUSTER, bytes=size, tensors=names, limit=device.persistent_bytes, cluster=cluster,
+        )
         return accept(self.type, why, persistent=True)
-
-
-def _memory(room: int, device: Device) -> str:
-    return "registers" if room == device.persistent_bytes else "shared memory"
-
-
-def _room_and_row(facts: CandidateFacts, device: Device) -> tuple[int, int, Sequence[str]]:
-    """Return the bytes that one block can keep, the bytes of a row, and the tensors that are kept.
-
-    Registers keep rows. Before compute capability 9.0, shared memory keeps contiguous rows that are longer.
-    """
-    registers, exp = device.persistent_bytes, keep_exp_up_to(device)
-    if device.max_cluster > 1 or facts.patterns[0].is_split:
-        return registers, *kept_bytes(facts.flow, registers, exp)
-    sizes = buffer_sizes(facts.flow)
-    room = _shared_room(facts, device, sizes.rows)
-    rows = sizes.input_rows if recomputes(sizes, room, exp) else sizes.rows
-    return _shared_room(facts, device, rows), *kept_bytes(facts.flow, room, exp)
 
 
 @follows(
     "scheduler/normalization_utils", "getMaxRegOrSharedMemorySizeBitForPersistentBuffer", 765, 846,
     ReasonCode.BUFFER_TOO_LARGE,
 )
-def _shared_room(facts: CandidateFacts, device: Device, rows: Iterable[tuple[int, int]]) -> int:
-    """Return the bytes of registers or, if these are more, of shared memory that rows can have.
-
-    The reduction needs an element per thread, a Welford three of 8 bytes; whole rounds of all threads are stored.
-    """
+def _room(facts: CandidateFacts, device: Device, buffers: Iterable[RowBuffer]) -> int:
+    """Return the bytes of a row that one multiprocessor keeps in registers or, without clusters, in shared memory."""
+    if facts.patterns[0].is_split or device.cc >= (9, 0):
+        return device.persistent_bytes
     threads = device.max_threads_per_block
-    welford = any(link.op == "welford" for link in facts.reductions)
-    workspace = threads * (24 if welford else max(link.out.dtype.itemsize for link in facts.reductions))
-    rounds = sum(_whole_rounds(size, itemsize, threads) - size for size, itemsize in rows)
-    return max(device.persistent_bytes, device.shared_per_block - STATIC_SHARED - workspace - rounds)
+    added = aligned(sum(_in_shared_memory(buffer, threads) - buffer.bytes for buffer in buffers))
+    return max(device.persistent_bytes, device.shared_per_block - reduction_workspace(facts, threads) - added)
 
 
-def _whole_rounds(size: int, itemsize: int, threads: int) -> int:
-    """Return the bytes of a row in whole rounds, for the vector width that needs most."""
-    count = size // itemsize
-    widths = [width for width in (1, 2, 4, 8, 16) if width * itemsize <= ACCESS_BYTES and count % width == 0]
-    return max((-(-count // width // threads) * width * threads * itemsize for width in widths), default=size)
+def _in_shared_memory(buffer: RowBuffer, threads: int) -> int:
+    """Return the most bytes that a row needs in shared memory, where it is rounded up to whole rounds of a block."""
+    elements = buffer.bytes // buffer.itemsize
+    widths = [1 << place for place in range((ACCESS_BYTES // buffer.itemsize).bit_length())]
+    rounds = (-(-elements // (width * threads)) * width for width in widths if elements % width == 0)
+    return aligned(max(rounds) * threads * buffer.itemsize)
 
 
 @follows(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fuser_lab.analysis.buffer_sizes import buffer_sizes
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, accept, reason
@@ -9,7 +10,7 @@ from fuser_lab.rules import follows
 from fuser_lab.schedule.base import Heuristics, no
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.outer_launch import LANES, NoLaunch, outer_launch
-from fuser_lab.schedule.persistent import kept_bytes, refusal_of_any_size, vector_width
+from fuser_lab.schedule.persistent import is_projected, refusal_of_any_size, vector_width
 
 LEAST_VECTOR = 4  # elements per access from which columns are kept across blocks (normalization_outer.cpp:545-548)
 VOLTA = 7  # major compute capability that requires columns to be divided evenly (normalization_outer.cpp:640-655)
@@ -30,9 +31,11 @@ class OuterPersistent(Heuristics):
     def _fits(self, facts: CandidateFacts, device: Device) -> Verdict:
         """Return whether one multiprocessor keeps the fewest columns of a block, or several keep them together."""
         pattern = facts.patterns[0]
-        size, kept = kept_bytes(facts.flow, room=0)  # the smaller size counts, whatever this repeats
+        sizes = buffer_sizes(facts.flow)
+        projected = is_projected(sizes, room=0)  # the smaller size counts, whatever this repeats
+        size, names = sizes.chosen(projected=projected)
         vector = vector_width(facts, pattern)
-        columns, names, half = vector * LANES, ", ".join(kept), max(device.sms // 2, 1)
+        columns, half = vector * LANES, max(device.sms // 2, 1)
         needed = -(-size * columns // device.register_file)
         if needed > half:
             return no(

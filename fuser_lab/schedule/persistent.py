@@ -1,11 +1,11 @@
 """Rules shared by the schedulers that keep values on chip across a reduction."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 
-from fuser_lab.analysis.buffer_sizes import BufferSizes, buffer_sizes
+from fuser_lab.analysis.buffer_sizes import BufferSizes
 from fuser_lab.analysis.domain_map import ExactMap
-from fuser_lab.analysis.reductions import ReductionFlow, ReductionPattern
+from fuser_lab.analysis.reductions import ReductionPattern
 from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
@@ -21,8 +21,8 @@ from fuser_lab.schedule.reduction import reshape_mixes
 KEEP_EXP_BYTES = 24 * KIB
 KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
 ACCESS_BYTES = 16  # of the widest access of one thread
-INDEX_BYTES = 8
-SHARED_ALIGNMENT = 128  # bytes; also what a kernel needs besides its buffers (nvFuser: scheduler/utils.h:57-61)
+INDEX_BYTES = 8  # of the number of elements, the third result of a Welford
+SHARED_ALIGNMENT = 128  # bytes (nvFuser: csrc/base.h:63, kSharedMemoryAlignmentBytes)
 
 
 @follows("scheduler/normalization_utils", "checkOpsAndInputs", 1114, 1119, ReasonCode.NO_REDUCTION)
@@ -64,23 +64,32 @@ def keep_exp_up_to(device: Device) -> int:
 
 
 @follows("scheduler/normalization_utils", "isProjectBufferToInputs", 853, 928, ReasonCode.BUFFER_TOO_LARGE)
-def kept_bytes(flow: ReductionFlow, room: int | None = None, exp_up_to: int = 0) -> tuple[int, Sequence[str]]:
-    """Return the bytes kept per row and the tensors: the buffers, or the inputs that they are recomputed from.
+def is_projected(sizes: BufferSizes, room: int | None = None, exp_up_to: int = 0, *, smaller: bool = True) -> bool:
+    """Return whether buffers are recomputed from inputs, by default only if these are smaller.
 
-    Buffers larger than ``room`` are recomputed from inputs if these are smaller. Others are too, unless this repeats
-    random numbers, or exponentials where the buffers have at most ``exp_up_to`` bytes.
+    Buffers larger than ``room`` are recomputed. Others are too, unless this repeats random numbers, or exponentials
+    where the buffers have at most ``exp_up_to`` bytes.
     """
-    sizes = buffer_sizes(flow)
-    if recomputes(sizes, room, exp_up_to):
-        return sizes.projected, sizes.projected_names
-    return sizes.kept, sizes.kept_names
-
-
-def recomputes(sizes: BufferSizes, room: int | None = None, exp_up_to: int = 0) -> bool:
-    """Return whether `kept_bytes` keeps inputs in place of buffers."""
+    if not sizes.inputs or sizes.projected <= 0 or (smaller and sizes.projected >= sizes.kept):
+        return False
     fits = room is None or sizes.kept <= room
-    costly = sizes.with_random or (sizes.with_exp and sizes.kept <= exp_up_to)
-    return 0 < sizes.projected < sizes.kept and not (fits and costly)
+    return not (fits and (sizes.with_random or (sizes.with_exp and sizes.kept <= exp_up_to)))
+
+
+def reduction_workspace(facts: CandidateFacts, threads: int) -> int:
+    """Return the bytes of shared memory in which the threads of a block reduce, and those of static variables.
+
+    nvFuser: csrc/scheduler/utils.cpp:2959-2984 (getReductionSmemWorkspaceBit), csrc/scheduler/utils.h:60.
+    """
+    has_welford = any(link.op == "welford" for link in facts.reductions)
+    widest = max(link.out.dtype.itemsize for link in facts.reductions)
+    each = 3 * max(widest, INDEX_BYTES) if has_welford else widest
+    return aligned(threads * each) + SHARED_ALIGNMENT
+
+
+def aligned(size: int) -> int:
+    """Return a size in bytes rounded up to the alignment of arrays in shared memory."""
+    return -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
 
 
 @follows("scheduler/normalization_utils", "compileTimeCheck", 1288, 1294, ReasonCode.NO_PERSISTENT_BUFFER)
@@ -110,32 +119,20 @@ def broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
     return reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=lost.tensor, extent=extent, user=lost.user), facts.names
 
 
-def reduction_workspace(facts: CandidateFacts, threads: int) -> int:
-    """Return the bytes of shared memory in which the threads of a block add up their results."""
-    size = max(link.out.dtype.itemsize for link in facts.reductions)
-    if any(link.op == "welford" for link in facts.reductions):
-        size = 3 * max(size, INDEX_BYTES)  # mean, squares and count
-    return aligned(threads * size)
-
-
-def aligned(size: int) -> int:
-    """Return a size in shared memory, rounded up to the alignment of buffers there."""
-    return -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-
-
 def vector_width(facts: CandidateFacts, pattern: ReductionPattern) -> int:
-    """Return how many adjacent elements of a reduction's innermost axes one access can have, a power of two.
+    """Return how many adjacent elements one access of a reduction's operand can have, a power of two.
 
-    An access has at most 16 bytes. Only inputs and outputs whose innermost axis is that of the reduced tensor, and is
+    An access has at most 16 bytes. Only inputs and outputs whose innermost axis is that of the operand, and is
     contiguous, have wide accesses. The innermost axes, all kept or all reduced, must be one range in each of them, in
-    the same order; its length must be a multiple of the width. Of merged axes the innermost stands for all.
+    the same order; its length must be a multiple of the width. Of merged axes, the innermost stands for all.
     nvFuser: csrc/scheduler/vectorize_helper.cpp:764-839 (getContigMergeOfInnerSize), 982-1086 (getLayoutConstraint),
     csrc/scheduler/utils.cpp:1796-1883 (getInputsOutputsWithInnerDim).
     """
     exact, near = facts.exact, facts.neighbourhoods
-    inner = facts.innermost(next(link for link in facts.reductions if link.name == pattern.name).tensors[0])
-    alike = takewhile(lambda axis: axis[1] is pattern.inner, reversed(pattern.axes))
-    run = [near.of(number) for number, _ in alike if exact.extent[number] != 1]
+    reduction = next(link for link in facts.reductions if link.name == pattern.name)
+    inner = facts.innermost(reduction.tensors[0])
+    like = takewhile(lambda axis: axis[1] is pattern.inner, reversed(pattern.axes))
+    run = [near.of(number) for number, _ in like if exact.extent[number] != 1]
     widths = []
     for tensor in (*facts.outputs, *facts.inputs):
         first = facts.innermost(tensor) if tensor.name in exact.classes and tensor.name not in facts.lookups else None

@@ -229,7 +229,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
             "x = ___\nfd.add_output(ops.truediv(x, ops.sum(x, [1], keepdim=True)))",
             "ops.full([8, 4], 1.0, DataType.Float)", "tensor(8, 4)"),
     ),
-    "schedule.persistent.kept_bytes": (
+    "schedule.persistent.is_projected": (
         _by(T.INNER_PERSISTENT, R.BUFFER_TOO_LARGE,
             f"x = tensor(64, ___, {HALF})\ne = ops.exp(ops.cast(x, DataType.Float))\n"
             "fd.add_output(ops.truediv(e, ops.sum(e, [1], keepdim=True)))", "(1 << 20) + 1", "1 << 20"),
@@ -274,7 +274,7 @@ SIDES: Mapping[str, tuple[Sides, ...]] = {
             "(1 << 19) + 1", "1 << 19"),
         _by(T.INNER_PERSISTENT, R.NOT_ENOUGH_BLOCKS, f"{_norm(1, '___, 8192')}fd.add_output(n)", "15", "16"),
     ),
-    "schedule.inner_persistent._shared_room": (
+    "schedule.inner_persistent._room": (
         _by(T.INNER_PERSISTENT, R.BUFFER_TOO_LARGE, f"{_norm(1, '512, ___')}fd.add_output(n)", "38912", "38911",
             options={"device": A100}),
     ),
