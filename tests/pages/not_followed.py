@@ -24,7 +24,7 @@ NOT_FOLLOWED: Mapping[str, str] = {
     "scheduler/utils.cpp: isResharding (2986-2989)": "one device",
     "scheduler/communication.cpp": "one device",
     "scheduler/cutlass.cpp": f"off by default, and for compute capability 10.0 only; its patterns were {NOT_READ}",
-    "scheduler/matmul_utils.cpp: isMatmulFusionDefinitionSupported (679-760)": NOT_READ,
+    "scheduler/matmul_utils.cpp: isMatmulFusionDefinitionSupported (679-706, 735-760)": NOT_READ,
     "scheduler/mma_utils.cpp: getTensorRoles, getOperandInnerDims": NOT_READ,
     "scheduler/mma_utils.cpp: findMatmulPatterns, products written as mul and sum": NOT_READ,
     "scheduler/normalization_outer.cpp: canScheduleRunTime (499-509, 571-589)": (
