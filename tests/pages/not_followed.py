@@ -26,7 +26,9 @@ NOT_FOLLOWED: Mapping[str, str] = {
     "scheduler/cutlass.cpp": f"off by default, and for compute capability 10.0 only; its patterns were {NOT_READ}",
     "scheduler/matmul_utils.cpp: isMatmulFusionDefinitionSupported (679-706, 735-760)": NOT_READ,
     "scheduler/mma_utils.cpp: getTensorRoles, getOperandInnerDims": NOT_READ,
-    "scheduler/mma_utils.cpp: findMatmulPatterns, products written as mul and sum": NOT_READ,
+    "scheduler/mma_utils.cpp: findMatmulPatterns (1745-1837), products written as mul and sum": (
+        "[an intended difference](design.md#deliberate-differences-from-nvfuser)"
+    ),
     "scheduler/normalization_outer.cpp: canScheduleRunTime (499-509, 571-589)": (
         "implied by the columns of a block that have to fit"
     ),
