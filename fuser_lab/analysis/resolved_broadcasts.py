@@ -25,7 +25,7 @@ def unresolved_broadcast(flow: ReductionFlow) -> Unresolved | None:
     From where the broadcast axis meets another one, the walk goes on to further users while they have no broadcast
     axes, and from the last of these back to the operands that reductions depend on: one of them must have the axis.
     """
-    if not any(flow.exact.concretized.get(number) for _, new in flow.broadcasts_after() for number in new):
+    if not any(flow.exact.concretized.get(number) for _, new in flow.broadcasts_after for number in new):
         return None
     return _Walk(flow).run()
 

@@ -67,7 +67,7 @@ class _Concretizer:
         self._fixed = {*fusion.inputs, *fusion.hidden, *(v for pair in fusion.aliases for v in pair)}
         self._fixed.update(tv for tv, _ in fusion.stride_orders)
         self._returned = set(fusion.outputs)
-        exprs = _used([new for expr in fusion.exprs for new in self._built(expr)])
+        built = [new for expr in fusion.exprs for new in self._built(expr)]
 
         def tensor(old: TensorView) -> TensorView:
             new = self._new[old]
@@ -75,10 +75,11 @@ class _Concretizer:
                 raise TypeError(new)
             return new
 
+        outputs = tuple(tensor(tv) for tv in fusion.outputs)
         return Fusion(
             inputs=inputs,
-            exprs=exprs,
-            outputs=tuple(tensor(tv) for tv in fusion.outputs),
+            exprs=_used(built, outputs),
+            outputs=outputs,
             aliases=tuple((tensor(a), tensor(b)) for a, b in fusion.aliases),
             hidden=frozenset(tensor(tv) for tv in fusion.hidden),
             stride_orders=tuple((tensor(tv), ranks) for tv, ranks in fusion.stride_orders),
@@ -238,15 +239,15 @@ def _domain_of(result: Result) -> TensorDomain:
     return result.domain
 
 
-def _used(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Return the expressions without scalar arithmetic that only sizes need."""
-    wanted: set[Val] = set()
-    kept: list[Expr] = []
+def _used(exprs: Sequence[Expr], outputs: Sequence[Val]) -> tuple[Expr, ...]:
+    """Return the expressions that outputs need: without arithmetic for sizes, and operands of what zeros replace."""
+    wanted = set(outputs)
+    live: list[Expr] = []
     for expr in reversed(exprs):
-        if expr.tensor_outputs or not wanted.isdisjoint(expr.outputs):
-            kept.append(expr)
-            wanted.update(v for v in expr.inputs if isinstance(v, Scalar))
-    return tuple(reversed(kept))
+        if not wanted.isdisjoint(expr.outputs):
+            live.append(expr)
+            wanted.update(expr.inputs)
+    return tuple(reversed(live))
 
 
 def _as_number(result: Any, out: Val) -> Number:

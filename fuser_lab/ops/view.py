@@ -309,7 +309,8 @@ def _reshape_steps(axes: Sequence[IterDomain], new: tuple[int, ...]) -> Iterator
     in this call is merged (nvFuser: csrc/transform_view.cpp:501-660, findTransformation).
     """
     sizes = [_size([axis]) for axis in axes]
-    ones = [axis.is_broadcast and axis.expanded is None for axis in axes]
+    # Where the result has no axes, an axis whose size is 1 only in this call has nothing that it may be merged with.
+    ones = [not new or (axis.is_broadcast and axis.expanded is None) for axis in axes]
     left = right = start = 0
     size = sizes[0] if sizes else 0
     while left < len(sizes) or right < len(new):
@@ -361,6 +362,8 @@ def _built_reshape(recorded: Expr, bound: Expr) -> tuple[Step, ...] | None:
     is_changed = any(step in {_Walk.MERGE, _Walk.SPLIT} for step, *_ in walk)
     flags = tuple(position in added for position in range(len(new)))
     steps = []
+    if any(not tensor.domain.axes[place].is_broadcast for place in squeezed):
+        return None  # squeeze accepts broadcast axes only
     if squeezed:
         steps.append(Step(op="squeeze", suffix="squeezed", attrs=(("dims", squeezed), ("squeeze_expanded", False))))
     if is_changed:

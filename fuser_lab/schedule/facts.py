@@ -1,13 +1,15 @@
 """Facts about a candidate for schedulers, each computed when it is first needed."""
 
+from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 from fuser_lab.analysis.aliasing import first_not_view
 from fuser_lab.analysis.coverage import Coverage, Neighbourhoods, conflicting_reshapes, cyclic_reshape
-from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, Link, exact_map
+from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, Link, exact_map, extended_map
 from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow, ReductionPattern, patterns
 from fuser_lab.analysis.spanning_tree import Tree, lost_axis
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
@@ -19,6 +21,8 @@ from fuser_lab.rules import follows
 from fuser_lab.segmentation.oracle import Candidate
 
 Refusal = tuple[Reason, tuple[str, ...]]
+
+_IS_SPECIAL, _NAME = attrgetter("special"), attrgetter("name")
 
 # Facts that do not depend on rules and are the same whichever rules are lifted.
 _INDEPENDENT = (
@@ -37,23 +41,36 @@ class Transposed(NamedTuple):
 
 
 class CandidateFacts:
-    """A candidate with facts about it; a refusal is a reason with the names of expressions that alone cause it."""
+    """A candidate with facts about it; a refusal is a reason with the names of expressions that alone cause it.
+
+    ``part`` has the facts about an accepted candidate of the same fusion whose expressions this one contains. Where the
+    other expressions only read what it computes, facts begin with those of the part. Results are the same without it.
+    """
 
     def __init__(
         self, candidate: Candidate, fusion_links: FusionLinks, *, memory_promotion: bool = False,
         fuse_matmul: bool = False, lifted: frozenset[ReasonCode] = frozenset(), symbolic: SymbolicAxes | None = None,
+        part: "CandidateFacts | None" = None,
     ) -> None:
         self.candidate = candidate
+        self._part = part
         self._fusion_links = fusion_links
         self.lifted = lifted
         self.exceeded: dict[ReasonCode, None] = {}
         self.memory_promotion = memory_promotion
         self.fuse_matmul = fuse_matmul
         self._symbolic = symbolic
-        self.links: list[Link] = fusion_links.of(candidate.exprs)
+        self.links: list[Link]
+        self._special: list[Link]
+        if part is None:
+            self.links = fusion_links.of(candidate.exprs)
+            self._special = list(filter(_IS_SPECIAL, self.links))
+        else:
+            self.links = self._merged(part.links, self._further)
+            self._special = self._merged(part._special, list(filter(_IS_SPECIAL, self._further)))  # noqa: SLF001 - same
         first: dict[OpKind, Link] = {}
-        for link in self.links:
-            if link.special and link.kind not in first:
+        for link in self._special:
+            if link.kind not in first:
                 first[link.kind] = link
         self.reduction = first.get(OpKind.REDUCTION)
         self.resize = first.get(OpKind.RESIZE)
@@ -109,7 +126,44 @@ class CandidateFacts:
     @cached_property
     def exact(self) -> ExactMap:
         """Classes of all axes."""
+        if self._part is not None:
+            extended = extended_map(self._part.exact, self._further)
+            if extended is not None:
+                return extended
+            self._part = None
         return exact_map(self.links)
+
+    @cached_property
+    def _further(self) -> list[Link]:
+        """Links of the expressions that are not in the part, in order."""
+        if self._part is None:
+            return self.links
+        fusion = self.candidate.fusion
+        names = sorted(self.candidate.key - self._part.candidate.key, key=fusion.positions.__getitem__)
+        return self._fusion_links.of([fusion.exprs[fusion.positions[name]] for name in names])
+
+    def _merged(self, links: list[Link], further: list[Link]) -> list[Link]:
+        """Return links of the part and further ones in order."""
+        places, links = self.candidate.fusion.positions, links.copy() if further else links
+        for link in further:
+            insort(links, link, key=lambda link: places[link.expr.name])
+        return links
+
+    @property
+    def _started(self) -> "CandidateFacts | None":
+        """The part, if it has all reductions and its classes are classes here, otherwise None."""
+        _ = self.exact
+        return None if any(link.kind is OpKind.REDUCTION for link in self._further) else self._part
+
+    @cached_property
+    def _further_outputs(self) -> list[TensorView]:
+        """Outputs that are not outputs of the part."""
+        names = set(map(_NAME, self._part.outputs if self._part is not None else ()))
+        return [tensor for tensor in self.outputs if tensor.name not in names]
+
+    def forget_part(self) -> None:
+        """Compute facts from now on without those of the part, which may then be released."""
+        self._part = None
 
     @property
     def reductions(self) -> tuple[Link, ...]:
@@ -119,17 +173,22 @@ class CandidateFacts:
     @cached_property
     def patterns(self) -> tuple[ReductionPattern, ...]:
         """Patterns of all reductions in order."""
-        return patterns(self.exact, self.links)
+        part = self._started
+        return patterns(self.exact, self.links) if part is None else part.patterns
 
     @cached_property
     def flow(self) -> ReductionFlow:
         """How values flow around the reductions."""
+        part = self._started
+        if part is not None:
+            return part.flow.followed_by(self.exact, self.links, self._further)
         return ReductionFlow.of(self.exact, self.links, self.patterns)
 
     @cached_property
     def buffers(self) -> tuple[PersistentBuffer, ...]:
         """Tensors needed both before and after a reduction."""
-        return self.flow.buffers()
+        part = self._started
+        return self.flow.buffers() if part is None or self.flow.needed_by(self._further) else part.buffers
 
     @cached_property
     def not_view(self) -> Expr | None:
@@ -143,12 +202,16 @@ class CandidateFacts:
     @cached_property
     def inexact_gather(self) -> Link | None:
         """An indexed read that no nvFuser kernel supports: embedding, or gather of other sizes than its operand."""
-        return next((link for link in self.links if link.op in {"gather", "embedding_fwd"}), None)
+        return self._read_by({"gather", "embedding_fwd"})
 
     @cached_property
     def gather(self) -> Link | None:
         """An indexed read of one element per element of the result."""
-        return next((link for link in self.links if link.op in {"gather", "take_along_axis"}), None)
+        return self._read_by({"gather", "take_along_axis"})
+
+    def _read_by(self, ops: Collection[str]) -> Link | None:
+        links = self._special if self.indexing is not None else ()
+        return next((link for link in links if link.op in ops), None)
 
     @cached_property
     @follows("scheduler/registry", "checkCanSchedule", 79, 86, ReasonCode.MATMUL_INSIDE)
@@ -218,7 +281,7 @@ class CandidateFacts:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all expressions."""
-        return tuple(expr.name for expr in self.candidate.exprs)
+        return self.candidate.names
 
     @cached_property
     @follows("scheduler/registry_utils", "rejectScheduleForMemoryPromotion", 188, 223, ReasonCode.INDEX_INPUT)
@@ -444,23 +507,34 @@ class CandidateFacts:
         ReasonCode.OUTPUT_NOT_COVERED, ReasonCode.INPUT_NOT_COVERED,
     )
     def covered_by_reduction(self, *, inputs: bool) -> Refusal | None:
-        """Why the loops of the first reduction miss an axis of an output (or input), or None."""
-        pattern = self.patterns[0]
-        exact = self.exact
+        """Return why the loops of the first reduction miss an axis of an output (or input), or None."""
+        return self._outputs_covered or (self._inputs_covered if inputs else None)
+
+    @cached_property
+    def _outputs_covered(self) -> Refusal | None:
+        pattern, exact, part = self.patterns[0], self.exact, self._started
         coverage = Coverage(exact, self._reduction_axes, through_resize=True)
-        for output in self.outputs:
+        is_checked = part is not None and part._outputs_covered is None  # noqa: SLF001 - of the same class
+        for output in self._further_outputs if is_checked else self.outputs:
             missing = coverage.missing(exact.concrete(output))
             if missing is not None:
                 return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, pattern.name), self.names
-        lost = self._missing_input(self._reduction_axes) if inputs else None
+        return None
+
+    @cached_property
+    def _inputs_covered(self) -> Refusal | None:
+        lost = self._missing_input(self._reduction_axes)
         if lost is None:
             return None
-        return self._not_covered(ReasonCode.INPUT_NOT_COVERED, *lost, pattern.name), self.names
+        return self._not_covered(ReasonCode.INPUT_NOT_COVERED, *lost, self.patterns[0].name), self.names
 
     @cached_property
     @follows("scheduler/registry_utils", "checkPatternEquivalence", 22, 57, ReasonCode.PATTERN_MISMATCH)
     def pattern_mismatch(self) -> Refusal | None:
         """Why two reductions do not reduce the same axes, or None."""
+        part = self._started
+        if part is not None and part.pattern_mismatch is None:
+            return None
         first = self.patterns[0]
         for other in self.patterns[1:]:
             if other.axes != first.axes:
@@ -477,8 +551,9 @@ class CandidateFacts:
 
         nvFuser stores such an axis with stride 0; fuser_lab makes the expansion a view of the stored result.
         """
-        after = self.flow.after
-        for output in self.outputs:
+        after, part = self.flow.after, self._started
+        is_checked = part is not None and part.expanded_after is None
+        for output in self._further_outputs if is_checked else self.outputs:
             if not after[output.name]:
                 continue
             for place, axis in enumerate(output.domain.axes):

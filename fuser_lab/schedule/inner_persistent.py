@@ -38,13 +38,12 @@ class InnerPersistent(Heuristics):
         projected = is_projected(sizes, _room(facts, device, sizes.buffers), keep_exp_up_to(device))
         size, names = sizes.chosen(projected=projected)
         room = _room(facts, device, sizes.inputs if projected else sizes.buffers)
-        most = 1 if pattern.is_split else device.largest_cluster  # clusters reduce only rows that are contiguous
-        # The blocks of a cluster run at once, on at most half of all multiprocessors.
-        limit = min(room * most, max(room, device.persistent_bytes * (device.sms // 2)))
-        if size > limit:
+        # Clusters reduce only rows that are contiguous, and no row takes more than half of the device.
+        most = 1 if pattern.is_split else min(device.largest_cluster, max(device.sms // 2, 1))
+        if size > room * most:
             return no(
-                self.type, ReasonCode.BUFFER_TOO_LARGE, *facts.names, bytes=size, tensors=names, limit=limit, sm=room,
-                cluster=most,
+                self.type, ReasonCode.BUFFER_TOO_LARGE, *facts.names, bytes=size, tensors=names, limit=room * most,
+                sm=room, cluster=most,
             )
         needed = device.sms // 8
         if pattern.numel >= device.large_reduction and pattern.rows < needed:

@@ -70,7 +70,7 @@ def _kept(facts: CandidateFacts) -> Refusal | None:
 @follows("scheduler/registry_utils", "hasPostReductionBCast", 867, 901, ReasonCode.BROADCAST_AFTER_REDUCTION)
 def _widened_again(facts: CandidateFacts) -> Refusal | None:
     meets = facts.exact.concretized
-    for name, new in facts.flow.broadcasts_after():
+    for name, new in facts.flow.broadcasts_after:
         for number in new:
             for target, user in meets.get(number, {}).items():
                 extent = facts.exact.extent[target]

@@ -32,7 +32,7 @@ from fuser_lab.segmentation.privatization import (
     with_replicas,
     without,
 )
-from fuser_lab.segmentation.reduction_sets import ReductionSets
+from fuser_lab.segmentation.reduction_sets import Cores, ReductionSets
 from fuser_lab.segmentation.welford import in_fusion, welfords, written_out
 
 
@@ -198,9 +198,8 @@ class _Finder:
 
     def _asked(self, phase: str, members: Sequence[GroupId]) -> tuple[Attempt, Answer]:
         grouping = self._grouping
-        return self._asker.attempt(
-            phase, Kind.MERGE, tuple(grouping.names(m) for m in members),
-            (expr for member in members for expr in grouping.groups[member]),
+        return self._asker.merge(
+            phase, tuple(grouping.names(m) for m in members), [grouping.groups[member] for member in members],
         )
 
     def _lone(self, group: GroupId) -> Expr | None:
@@ -281,12 +280,12 @@ class _Finder:
     def _combine_reductions(self) -> Iterator[Attempt]:
         """Groups with reductions of one signature, on a path or side by side (nvFuser: CombineReductions)."""
         tried: set[int] = set()
-        hopeless: list[int] = []
+        hopeless = Cores()
         found = True
         while found:
             found = False
             for mask in self._reduction_sets.masks():
-                if mask in tried or any(mask & core == core for core in hopeless):
+                if mask in tried or hopeless.within(mask):
                     continue
                 tried.add(mask)
                 members = tuple(bits(mask))
@@ -294,10 +293,10 @@ class _Finder:
                 if answer.chosen is not None:
                     union = self._grouping.merge(members, keep_reach=True)
                     # A set that is refused for a monotone reason stays refused when its groups grow.
-                    hopeless = [core & ~mask | 1 << union if core & mask else core for core in hopeless]
+                    hopeless.merge(members, union)
                     found = True
                 elif answer.verdicts and all(v.monotone for v in answer.verdicts):
-                    hopeless.append(mask)
+                    hopeless.add(mask)
                 yield attempt
                 if found:
                     break

@@ -5,7 +5,7 @@ The rule is theorem 4.2 of Herrmann et al., "Multilevel algorithms for acyclic p
 
 from collections.abc import Collection, Iterator
 
-from fuser_lab.events import Attempt, Kind
+from fuser_lab.events import Attempt
 from fuser_lab.ir import Expr, OpKind
 from fuser_lab.ops.positions import indexed_axis
 from fuser_lab.rules import follows
@@ -45,7 +45,7 @@ class LevelRound:
         if self._pairs:
             return
         for group in list(self._grouping.groups):
-            for other in self._candidates(group):
+            for other in () if group in self._barred else self._candidates(group):
                 yield from self._pair(group, other)
                 if group in self._partner:
                     break
@@ -81,11 +81,9 @@ class LevelRound:
         if (producer, consumer) in self._tried:
             return
         self._tried.add((producer, consumer))
-        attempt, answer = self._asker.attempt(
-            self._phase,
-            Kind.MERGE,
-            (grouping.names(producer), grouping.names(consumer)),
-            (expr for member in (group, other) for expr in grouping.groups[member]),
+        attempt, answer = self._asker.merge(
+            self._phase, (grouping.names(producer), grouping.names(consumer)),
+            [grouping.groups[member] for member in (group, other)],
         )
         if answer.chosen is not None:
             self._partner[group], self._partner[other] = other, group

@@ -27,17 +27,21 @@ class ReductionSets:
 
     def __init__(self, fusion: Fusion, grouping: Grouping, committed: Collection[GroupId]) -> None:
         self._grouping, self._committed = grouping, mask_of(committed)
+        self._followed = 0  # merged groups that the entries below are without
         # What follows from the groups, in their order; a merge changes the entries of the groups around it.
         self._read: dict[GroupId, tuple[TensorView, ...]] = {}
-        self._readers = dict.fromkeys(fusion.tensors.values(), 0)
+        outside = {value for group in grouping.groups for value in grouping.aux_values(group)}
+        self._readers = {value: 0 for value in fusion.tensors.values() if value in outside}
         self._signed: dict[GroupId, Signature] = {}
         self._alike: dict[Signature, int] = {}
 
     def _follow_merges(self) -> None:
         """Replace the entries of groups that were merged by those of their union."""
         groups = self._grouping.groups
-        for group in self._read.keys() - groups.keys():
-            for value in self._read.pop(group):
+        merged = self._grouping.merged
+        gone, self._followed = merged[self._followed:], len(merged)
+        for group in gone:
+            for value in self._read.pop(group, ()):
                 self._readers[value] &= ~(1 << group)
             if group in self._signed:
                 self._alike[self._signed.pop(group)] &= ~(1 << group)
@@ -100,6 +104,43 @@ class ReductionSets:
                         seen.add(a | b)
                         if reach.is_convex(a | b):
                             yield a | b
+
+
+class Cores:
+    """Sets of groups that no larger set may contain."""
+
+    def __init__(self) -> None:
+        self._partners: dict[GroupId, int] = {}  # of sets of two
+        self._larger: set[int] = set()
+
+    def add(self, core: int) -> None:
+        """Add a set of groups."""
+        first, *others = bits(core)
+        if len(others) != 1:
+            self._larger.add(core)
+            return
+        for group, other in ((first, others[0]), (others[0], first)):
+            self._partners[group] = self._partners.get(group, 0) | 1 << other
+
+    def within(self, mask: int) -> bool:
+        """Return whether a set of groups contains one of these."""
+        partners = self._partners
+        return any(partners.get(group, 0) & mask for group in bits(mask)) or any(
+            mask & core == core for core in self._larger
+        )
+
+    def merge(self, members: Iterable[GroupId], union: GroupId) -> None:
+        """Replace some groups by their union."""
+        members = tuple(members)
+        mask = mask_of(members)
+        partners = functools.reduce(operator.or_, [self._partners.pop(member, 0) for member in members], 0)
+        for partner in bits(partners & ~mask):
+            self._partners[partner] &= ~mask
+            self.add(1 << partner | 1 << union)
+        changed = {core for core in self._larger if core & mask}
+        self._larger -= changed
+        for core in changed:
+            self.add(core & ~mask | 1 << union)
 
 
 def _several(mask: int) -> bool:

@@ -102,8 +102,9 @@ def recorded(built: Built) -> Fusion:
 def bound_ops(built: Built) -> str:
     """Return the ops that the bound fusion has for a call."""
     fusion = recorded(built)
-    between = bind(fusion, default_inputs(fusion)).fusion.exprs[1:-1]
-    return ", ".join(expr.op.name for expr in between) or OPERAND
+    operand = fusion.exprs[0].out.name
+    *between, _ = bind(fusion, default_inputs(fusion)).fusion.exprs
+    return ", ".join(expr.op.name for expr in between if expr.out.name != operand) or OPERAND
 
 
 def table() -> list[str]:

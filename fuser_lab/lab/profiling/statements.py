@@ -64,6 +64,7 @@ def _of_segment(segment: Segment, target: str, seconds: float) -> list[ProfiledS
     # The last line of a statement, because comments are above it.
     numbered = enumerate(generated.line_statements, 1)
     lines: dict[Place, int] = {place: number for number, place in numbered if place is not None}
+    lines |= {place: lines[first] for place, first in generated.repeats.items()}
     text = generated.source.split("\n")
     found: list[StatementTraffic] = [one for one in statement_traffic(generated.kernel_ir) if one.place in lines]
     total = sum(one.bytes for one in found)

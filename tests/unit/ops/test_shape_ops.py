@@ -1,6 +1,8 @@
 """Sizes that are known only when inputs are bound: one definition, many shapes; legal and illegal ones."""
 
 import re
+from itertools import product
+from math import prod
 
 import numpy as np
 import pytest
@@ -88,6 +90,17 @@ def test_cats_keep_every_bit():
 
     x, y = np.array([-0.0, np.nan], np.float32), np.array([np.inf, -0.0, 1e-45], np.float32)
     np.testing.assert_array_equal(run(record(body), x, y).view(np.uint32), np.concatenate([x, y]).view(np.uint32))
+
+
+def test_open_sizes_of_1_are_reshaped_to_every_shape():
+    shapes = [shape for rank in range(4) for shape in product((1, 2), repeat=rank)]
+    for old, new in product(shapes, shapes):
+        if prod(old) == prod(new):
+            x = counting(*old)
+            fusion = record(lambda fd, old=old, new=new: fd.add_output(
+                fd.ops.neg(fd.ops.reshape(fd.define_tensor([-1] * len(old)), list(new))),
+            ))
+            np.testing.assert_array_equal(run(fusion, x), -x.reshape(new))
 
 
 def test_reshapes_to_shapes_of_others():
