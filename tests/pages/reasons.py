@@ -188,10 +188,6 @@ def _statistics(rows: int, columns: int) -> str:
 
 
 COLUMNS = "sum(x, dims=[0], keepdim=True)"
-V100 = fl.Device(
-    name="V100", cc=(7, 0), sms=80, shared_per_sm=96 << 10, shared_per_block=96 << 10, l2=6 * 10**6, bandwidth=900,
-    fp32=15.7, bf16=0,
-)
 R = ReasonCode
 EXAMPLES: dict[ReasonCode, Example] = {
     R.SEGMENT_SET_INSIDE: Example(
@@ -441,9 +437,11 @@ EXAMPLES: dict[ReasonCode, Example] = {
     ),
     R.INDEXED_BEFORE_REDUCTION: Example(
         source=(
-            "one = ops.take_along_axis(tensor(8, 16), tensor(8, 1, dtype=DataType.Int), 1)\n"
-            "fd.add_output(ops.neg(ops.sum(one, dims=[0, 1])))"
+            "x = ops.add(tensor(8, 16), 1.0)\n"
+            "one = ops.squeeze(ops.take_along_axis(x, tensor(8, 1, dtype=DataType.Int), 1), dims=[1])\n"
+            "fd.add_output(ops.neg(ops.sum(one, dims=[0])))"
         ),
+        options={"memory_promotion": True},
         remedy="look up the elements in a separate fusion; the tensor that is then reduced is small.",
     ),
     R.NO_RESIZE: Example(source="fd.add_output(ops.neg(tensor(8)))", remedy=OTHER),
@@ -569,6 +567,13 @@ EXAMPLES: dict[ReasonCode, Example] = {
     ),
     R.COLUMNS_FIT: Example(source=_norm(64, 32, op=COLUMNS), remedy=TAKEN),
     R.COLUMNS_ACROSS_BLOCKS: Example(source=_statistics(8192, 512), remedy=TAKEN),
+    R.AXES_INTERLEAVED: Example(
+        source=(
+            "x = tensor(4, 8, 16, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, dims=[1, 3], keepdim=True)))\n"
+            "fd.add_output(ops.sum(x, dims=[0, 2]))"
+        ),
+        remedy="permute the tensor before the fusion so that kept axes come first, and squeeze axes of size 1.",
+    ),
     R.NOT_COMPLEMENTARY: Example(
         source=(
             "x = tensor(8, 16, 32)\nfd.add_output(ops.truediv(x, ops.sum(x, dims=[2], keepdim=True)))\n"
@@ -640,6 +645,13 @@ EXAMPLES: dict[ReasonCode, Example] = {
             "fd.add_output(ops.add(ops.scatter(x, i, tensor(4, 8), 1), x))"
         ),
         remedy="scatter into a copy: an overwritten tensor cannot be read as well.",
+    ),
+    R.SCATTER_PERMUTED: Example(
+        source=(
+            "x = fd.define_tensor(shape=[4, 64], contiguity=True, stride_order=[0, 1])\n"
+            "out = ops.scatter(x, tensor(4, 8, dtype=DataType.Int), tensor(4, 8), 1)\nfd.add_output(ops.neg(out))"
+        ),
+        remedy="copy the tensor to row-major order before the fusion.",
     ),
     R.GREEDY_SYMBOLIC: Example(
         source=(
