@@ -10,11 +10,21 @@ from fuser_lab.ir import OpKind, TensorView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowBuffer:
+    """One row of a tensor that can be kept."""
+
+    name: str
+    bytes: int
+    itemsize: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BufferSizes:
     """The most bytes per row that are alive at once, with the tensors that they belong to.
 
     ``kept`` is for the buffers themselves. ``projected`` is for the inputs that buffers can be computed from again and
     the buffers that cannot; ``with_exp`` and ``with_random`` say whether this repeats an exponential or random numbers.
+    ``buffers`` are all buffers, ``inputs`` those inputs.
     """
 
     kept: int
@@ -23,6 +33,13 @@ class BufferSizes:
     projected_names: tuple[str, ...]
     with_exp: bool
     with_random: bool
+    buffers: tuple[RowBuffer, ...]
+    inputs: tuple[RowBuffer, ...]
+
+    def chosen(self, *, projected: bool) -> tuple[int, str]:
+        """Return the bytes of the buffers, or of what they are computed from again, and the names as text."""
+        size, names = (self.projected, self.projected_names) if projected else (self.kept, self.kept_names)
+        return size, ", ".join(names)
 
 
 def buffer_sizes(flow: ReductionFlow) -> BufferSizes:
@@ -62,7 +79,7 @@ class _Sizes:
             for name in self._inputs(buffer):
                 for value in self._between(name, points):
                     reread.setdefault(value, set()).add(name)
-        sizes = {name: self._row_bytes(name) for name in (*names, *inputs)}
+        sizes = {name: self._row(name).bytes for name in (*names, *inputs)}
         again = {name for name in names if self._is_read_again(name, set(names))}
         kept = [name for name in names if name not in again]
         fixed = [name for name in names if name not in projectable]
@@ -76,6 +93,8 @@ class _Sizes:
             projected_names=tuple(dict.fromkeys((*inputs, *fixed))),
             with_exp=self._repeats(projectable, lambda link: link.op == "exp"),
             with_random=self._repeats(projectable, lambda link: link.kind is OpKind.RANDOM),
+            buffers=tuple(self._row(name) for name in names),
+            inputs=tuple(self._row(name) for name in inputs),
         )
 
     def _resolution_points(self, buffer: PersistentBuffer) -> set[str]:
@@ -138,19 +157,19 @@ class _Sizes:
         ]
 
     def _projectable(self) -> list[str]:
-        """Return the buffers that can be computed again from inputs (scheduler/utils.cpp:663-695).
+        """Return the buffers that can be computed again from inputs (scheduler/utils.cpp:666-697).
 
-        Any reshape forbids this for all of them, and so does an input that cannot be kept. Results of reductions are
-        read from broadcasts of them, not computed again.
+        Any reshape forbids this for all of them, and an input that cannot be kept for those that are computed from it.
+        Results of reductions are read from broadcasts of them, not computed again.
         """
         if any(link.kind is OpKind.RESHAPE and link.steps for link in self.links):
             return []
-        names = [
-            buffer.tensor.name for buffer in self.buffers
-            if buffer.tensor.name in self.by_name and self._needs_no_reduction(buffer.tensor.name)
+        names = (buffer.tensor.name for buffer in self.buffers if buffer.tensor.name in self.by_name)
+        return [
+            name for name in names
+            if self._needs_no_reduction(name)
+            and all(self.flow.partly_reduced(source) is None for source in self._inputs(name))
         ]
-        inputs = {name for buffer in names for name in self._inputs(buffer)}
-        return [] if any(self.flow.partly_reduced(name) is not None for name in inputs) else names
 
     def _needs_no_reduction(self, buffer: str) -> bool:
         """Whether a broadcast to the reduced axes follows each reduction that a buffer depends on.
@@ -181,8 +200,8 @@ class _Sizes:
         above = self._above(buffers)
         return any(condition(link) for link in self.links if link.name in above)
 
-    def _row_bytes(self, name: str) -> int:
-        """Return the bytes of one row; a widening cast of a computed tensor counts in the narrow dtype.
+    def _row(self, name: str) -> RowBuffer:
+        """Return a buffer or an input; a widening cast of a computed tensor counts in the narrow dtype.
 
         nvFuser: scheduler/utils.cpp:548-564 getUpCastInputOf, 932-988 getPersistentBufferSizeBitOfTensor.
         """
@@ -192,7 +211,8 @@ class _Sizes:
         size = tensor.dtype.itemsize
         if maker is not None and maker.op == "cast" and maker.operands[0] in self.by_name:
             size = min(size, maker.tensors[0].dtype.itemsize)
-        return prod(flow.exact.extent[c] for c in flow.exact.classes[name] if c in flow.reduced) * size
+        elements = prod(flow.exact.extent[c] for c in flow.exact.classes[name] if c in flow.reduced)
+        return RowBuffer(name=name, bytes=elements * size, itemsize=tensor.dtype.itemsize)
 
     def _input(self, name: str) -> TensorView:
         return next(tensor for tensor in self.readers[name][0].tensors if tensor.name == name)

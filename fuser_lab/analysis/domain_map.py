@@ -5,8 +5,10 @@ one loop can run over them (nvFuser's exact graph). A broadcast axis and the ite
 classes; their relation is recorded separately, as a concretization (nvFuser's permissive graph).
 """
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from fuser_lab.ir import Expr, Fusion, IterDomain, OpKind, TensorView
@@ -212,14 +214,14 @@ class FusionLinks:
 
     def of(self, exprs: Iterable[Expr]) -> list[Link]:
         """Return the links of all tensor results of expressions."""
-        cached = self._links
-        links: list[Link] = []
-        for expr in exprs:
-            name = expr.outputs[0].name
-            if name not in cached:
-                cached[name] = tuple(_link(expr, number) for number in range(len(expr.tensor_outputs)))
-            links += cached[name]
-        return links
+        cached, exprs = self._links, list(exprs)
+        names = [expr.name for expr in exprs]
+        if not cached.keys() >= set(names):
+            cached.update(
+                (expr.name, tuple(_link(expr, number) for number in range(len(expr.tensor_outputs))))
+                for expr in exprs if expr.name not in cached
+            )
+        return list(chain.from_iterable(map(cached.__getitem__, names)))
 
 
 class Derivation(NamedTuple):
@@ -247,7 +249,8 @@ class ExactMap:
     ``classes[tensor]`` is the class of each axis of the value, ``reduced[tensor]`` the classes that a reduction
     removes. ``broadcast``, ``extent`` and ``origin`` (a tensor and a position) describe a class by its number.
     ``concretized[b]`` holds the iteration classes that broadcast class ``b`` meets, with an expression for each.
-    ``components`` counts groups of expressions that share no tensor.
+    ``components`` counts groups of expressions that share no tensor. ``joined`` says whether some class stands for
+    several axes that are declared separately.
     """
 
     classes: dict[str, tuple[int, ...]]
@@ -259,6 +262,7 @@ class ExactMap:
     derivations: list[Derivation]
     components: int
     self_mapped: SelfMapped | None
+    joined: bool
 
     def concrete(self, tensor: TensorView) -> tuple[int, ...]:
         """Return the classes of a tensor's axes that are not broadcast axes."""
@@ -271,25 +275,63 @@ def exact_map(links: Iterable[Link]) -> ExactMap:
     return _Builder().run(links)
 
 
-class _Builder:
-    """A forward pass: results inherit the numbers of their operands, and operands that meet join their numbers."""
+def extended_map(exact: ExactMap, links: Collection[Link]) -> ExactMap | None:
+    """Return a map with further expressions that read its tensors; None if they say more about its classes.
 
-    def __init__(self) -> None:
-        self._classes: dict[str, tuple[int, ...]] = {}
-        self._reduced: dict[str, tuple[int, ...]] = {}
-        self._parent: list[int] = []  # never larger than its index: the older number stands for both
-        self._broadcast: list[bool] = []
-        self._extent: list[int] = []
-        self._origin: list[tuple[str, int]] = []
+    ``links`` are in topological order; the map has all tensors that it has in common with them as operands. The result
+    is that of `exact_map` for all expressions, apart from the numbers of classes.
+    """
+    if exact.components != 1 or exact.self_mapped is not None or any(link.name in exact.classes for link in links):
+        return None
+    # A class that stands for several axes has the origin of the one that is declared first.
+    declared = {name for name, _ in exact.origin} if exact.joined else ()
+    if any(name in declared for link in links for name in link.operands):
+        return None
+    return _Builder(exact).extended(exact, links)
+
+
+class _Builder:
+    """A forward pass: results inherit the numbers of their operands, and operands that meet join their numbers.
+
+    ``before`` is a map of one component that the result begins with.
+    """
+
+    def __init__(self, before: ExactMap | None = None) -> None:
+        self._classes: dict[str, tuple[int, ...]] = {} if before is None else before.classes.copy()
+        self._reduced: dict[str, tuple[int, ...]] = {} if before is None else before.reduced.copy()
+        self._broadcast: list[bool] = [] if before is None else before.broadcast.copy()
+        self._extent: list[int] = [] if before is None else before.extent.copy()
+        self._origin: list[tuple[str, int]] = [] if before is None else before.origin.copy()
+        self._parent = list(range(len(self._extent)))  # never larger than its index: the older number stands for both
         self._meetings: list[tuple[int, int, str]] = []
         self._derivations: list[Derivation] = []
         self._made: dict[tuple[object, ...], tuple[int, ...]] = {}
-        self._groups: list[int] = []
+        self._groups: list[int] = [] if before is None else [0]
         self._joined = False
 
     def run(self, links: Iterable[Link]) -> ExactMap:
-        classes = self._classes
         component: dict[str, int] = {}
+        self._visit(links, component)
+        return self._finish(self._components(component))
+
+    def extended(self, before: ExactMap, links: Iterable[Link]) -> ExactMap | None:
+        """Return the map that begins with the one before, or None if its classes are no longer right."""
+        component = defaultdict(int, {next(iter(before.classes)): 0})  # all that the map before has is in component 0
+        self._visit(links, component)
+        numbers = {self._classes[name] for name in component}
+        if self._joined or self._meetings or self._derivations or self._self_mapped(numbers) is not None:
+            return None
+        return replace(
+            before, classes=self._classes, reduced=self._reduced, broadcast=self._broadcast, extent=self._extent,
+            origin=self._origin, components=self._components(component),
+        )
+
+    def _components(self, component: Mapping[str, int]) -> int:
+        groups = self._groups
+        return len({_group(groups, number) for number in set(component.values())})
+
+    def _visit(self, links: Iterable[Link], component: dict[str, int]) -> None:
+        classes = self._classes
         groups = self._groups
         for link in links:
             operands = link.operands
@@ -322,7 +364,6 @@ class _Builder:
                 classes[name] = tuple([numbers[s] if s >= 0 else self._new(link, i) for i, s in enumerate(link.axes)])
             if link.reduced:
                 self._reduced[name] = tuple([numbers[slot] for slot in link.reduced])
-        return self._finish(len({_group(groups, n) for n in component.values()}))
 
     def _finish(self, components: int) -> ExactMap:
         if self._joined:
@@ -344,12 +385,12 @@ class _Builder:
         return ExactMap(
             classes=self._classes, reduced=self._reduced, broadcast=self._broadcast, extent=self._extent,
             origin=self._origin, concretized=concretized, derivations=self._derivations, components=components,
-            self_mapped=self._self_mapped(),
+            self_mapped=self._self_mapped(set(self._classes.values())), joined=self._joined,
         )
 
-    def _self_mapped(self) -> SelfMapped | None:
+    def _self_mapped(self, classes: Iterable[tuple[int, ...]]) -> SelfMapped | None:
         # Two axes may get one number without a union, if a broadcast axis meets an axis of the same tensor.
-        for numbers in set(self._classes.values()):
+        for numbers in classes:
             if len(set(numbers)) == len(numbers):
                 continue
             for first, number in enumerate(numbers):

@@ -1,6 +1,6 @@
 """Reductions of a set of expressions: patterns, what happens after them, what must be kept across them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -51,6 +51,9 @@ class PersistentBuffer:
     tensor: TensorView
     reduction: str
     resolved_at: str
+
+
+NewValues = tuple[dict[str, str], tuple[str, str] | None]
 
 
 class PartlyReduced(NamedTuple):
@@ -123,8 +126,29 @@ class ReductionFlow:
                 bits |= 1 << len(names)
                 names.append(link.name)
             after[link.name] = bits
-        reduced = frozenset().union(*{p.reduced for p in patterns})
+        every = {pattern.axes for pattern in patterns}
+        reduced = frozenset().union(*[frozenset(c for c, gone in axes if gone) for axes in every])
         return cls(exact, links, names, after, {}, reduced)
+
+    def followed_by(self, exact: ExactMap, links: Sequence[Link], further: Collection[Link]) -> "ReductionFlow":
+        """Return the flow with further expressions, which are no reductions and which these ones do not read.
+
+        ``links`` has both in order; the classes of ``exact`` begin with those here.
+        """
+        after = self.after.copy()
+        for link in further:
+            bits = 0
+            for name in link.operands:
+                bits |= after.get(name, 0)
+            after[link.name] = bits
+        flow = ReductionFlow(exact, links, self.names, after, self.full, self.reduced)
+        flow.feeds = self.feeds
+        if not flow.broadcasts_among(further):
+            flow.broadcasts_after = self.broadcasts_after
+        values, first = self.new_values
+        if first is None:
+            flow.new_values = flow.new_among(further, values.copy())
+        return flow
 
     @cached_property
     def feeds(self) -> dict[str, int]:
@@ -175,13 +199,16 @@ class ReductionFlow:
 
     def needed_again(self) -> tuple[PersistentBuffer, ...]:
         """Return the tensors that are needed before a reduction and again after it, in order of first need."""
+        return self.needed_by(self.links)
+
+    def needed_by(self, links: Iterable[Link]) -> tuple[PersistentBuffer, ...]:
+        """Return the tensors that some expressions need again after a reduction, in order of first need."""
         buffers: dict[str, PersistentBuffer] = {}
         after = self.after
-        by_name = {link.name: link for link in self.links}
-        for link in self.links:
+        joining = [link for link in links if len(link.operands) > 1 and after[link.name]]
+        by_name = {link.name: link for link in self.links} if joining else {}
+        for link in joining:
             operands = link.operands
-            if len(operands) < 2 or not after[link.name]:
-                continue
             bits = [after.get(name, 0) for name in operands]
             total = after[link.name]
             for name, before in zip(operands, bits, strict=True):
@@ -219,13 +246,18 @@ class ReductionFlow:
             tensor for link in self.links for tensor in link.tensors if tensor.name == name
         )
 
-    def broadcasts_after(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Return broadcasts of values that depend on a reduction, with the classes of their new axes.
+    @cached_property
+    def broadcasts_after(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Broadcasts of values that depend on a reduction, with the classes of their new axes.
 
         A reshape to more axes of size 1 is one of them, as in nvFuser, whose reshape ends with a broadcast.
         """
+        return self.broadcasts_among(self.links)
+
+    def broadcasts_among(self, links: Iterable[Link]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Return those of `broadcasts_after` that are among some expressions."""
         broadcasts = []
-        for link in self.links:
+        for link in links:
             if link.kind not in {OpKind.BROADCAST, OpKind.RESHAPE} or not self.after[link.name]:
                 continue
             sources = link.sources[0] if link.kind is OpKind.BROADCAST else link.axes
@@ -233,7 +265,7 @@ class ReductionFlow:
             new = tuple(number for number, source in numbers if source < 0)
             if new:
                 broadcasts.append((link.name, new))
-        return broadcasts
+        return tuple(broadcasts)
 
     def new_input_after(self) -> tuple[str, str] | None:
         """Return an expression after a reduction with an operand that is computed from an input no reduction reads.
@@ -242,37 +274,56 @@ class ReductionFlow:
         and a scalar tensor that none reads is new.
         nvFuser: csrc/scheduler/registry_utils.cpp:909-985 (supportedPostReductionFusion).
         """
-        made = {link.name for link in self.links}
-        read = {name for link in self.links for name in link.operands}
-        new = {name: name for name in read - made if not self.feeds.get(name)}  # values with an input they come from
-        for link in self.links if new else ():
+        return self.new_values[1]
+
+    @cached_property
+    def new_values(self) -> NewValues:
+        """The values that are computed from an input that no reduction reads, up to `new_input_after`."""
+        return self.new_among(self.links, {})
+
+    def new_among(self, links: Collection[Link], new: dict[str, str]) -> NewValues:
+        """Return ``new``, values with an input that each is computed from, together with those of some expressions.
+
+        The second item is the first of the expressions that reads such a value after a reduction, and the input.
+        """
+        made = {link.name for link in links}
+        read = {name for link in links for name in link.operands}
+        new.update((name, name) for name in (read - made).difference(self.after) if not self.feeds.get(name))
+        for link in links if new else ():
             source = next((new[name] for name in link.operands if name in new), None)
             if source is None:
                 continue
             if self.after[link.name]:
-                return link.name, source
+                return new, (link.name, source)
             new[link.name] = source
-        return None
+        return new, None
 
 
 def mixing_reshape(exact: ExactMap, pattern: ReductionPattern) -> str | None:
-    """Return a reshape that merges kept and reduced axes, or cuts a merged axis into both kinds.
+    """Return a reshape that connects axes which the loops of a reduction merge separately.
 
-    Splits alone never prevent a reduction's loops (nvFuser: reductionInterferingView).
+    These are the innermost axes of one kind, kept or reduced, the axes of the other kind, and the rest. Reshapes that
+    only split prevent no loops (nvFuser: csrc/scheduler/registry_utils.cpp:418-560, scheduler/utils.cpp:2305-2332).
     """
-    kept, reduced = pattern.kept, pattern.reduced
-    results: dict[int, list[int]] = {}
-    sources: dict[int, list[int]] = {}
+    merge = next((derivation.expr for derivation in exact.derivations if derivation.name == "merge"), None)
+    if merge is None:
+        return None
+    edges: dict[int, list[int]] = {}
     for derivation in exact.derivations:
-        for source in derivation.sources:
-            results.setdefault(source, []).extend(derivation.results)
-        for result in derivation.results:
-            sources.setdefault(result, []).extend(derivation.sources)
-    for derivation in exact.derivations:
-        if derivation.name == "merge":
-            related = _reached(derivation.sources, sources) | _reached(derivation.results, results)
-            if related & kept and related & reduced:
-                return derivation.expr
+        numbers = (*derivation.sources, *derivation.results)
+        for number in numbers:
+            edges.setdefault(number, []).extend(numbers)
+    kinds = [flag for _, flag in pattern.axes]
+    inner = next((place for place in range(len(kinds), 0, -1) if kinds[place - 1] is not kinds[-1]), 0)
+    groups = (
+        {number for number, _ in pattern.axes[inner:]},
+        {number for number, flag in pattern.axes if flag is not kinds[-1]},
+        {number for number, flag in pattern.axes[:inner] if flag is kinds[-1]},
+    )
+    for place, group in enumerate(groups):
+        connected = _reached(group, edges)
+        if any(not connected.isdisjoint(other) for other in groups[place + 1 :]):
+            return next((d.expr for d in exact.derivations if d.name == "merge" and connected & {*d.sources}), merge)
     return None
 
 

@@ -100,19 +100,22 @@ def storage_name(buffer: Buffer) -> str:
 
 
 Place = tuple[int, int]
+_Line = tuple[str, str | None, Place | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A generated file and, per line, the expression that it computes and the statement that it prints.
 
-    A statement is given by the number of its phase and its position there in the order of `walk`; ``compiler`` is the
-    compiler that the file is for, if the target has several.
+    A statement is given by the number of its phase and its position there in the order of `walk`. ``repeats`` maps
+    statements that are not printed to those that are printed and have the same code. ``compiler`` is the compiler that
+    the file is for, if the target has several.
     """
 
     text: str
     origins: tuple[str | None, ...]
     statements: tuple[Place | None, ...]
+    repeats: Mapping[Place, Place]
     compiler: str
 
 
@@ -135,6 +138,9 @@ class Emitter:
         self._phase = self._next = 0  # position of the statement that is printed next
         self._depth = 0
 
+        self._functions: list[_Line] = []  # that the kernel calls
+        self._repeats: dict[Place, Place] = {}
+
     def source(self) -> Source:
         """Return the file; raise CodegenError if the kernel is lowered for another form of loops, or is wrong."""
         lowered = self._kernel.target
@@ -146,7 +152,7 @@ class Emitter:
             self._line("")
             self._line("")
             self._function(number, phase)
-        body = list(zip(self._lines, self._origins, self._places, strict=True))
+        body = [*zip(self._lines, self._origins, self._places, strict=True), *self._functions]
         self._lines, self._origins, self._places = [], [], []
         self._header("\n".join(line for line, _, _ in body))
         lines = [*zip(self._lines, self._origins, self._places, strict=True), *body]
@@ -154,6 +160,7 @@ class Emitter:
             text="\n".join(line for line, _, _ in lines) + "\n",
             origins=tuple(origin for _, origin, _ in lines),
             statements=tuple(place for _, _, place in lines),
+            repeats=self._repeats,
             compiler=self.compiler,
         )
 
@@ -183,6 +190,16 @@ class Emitter:
         self._depth += 1
         yield
         self._depth -= 1
+
+    @contextmanager
+    def _apart(self) -> "Iterator[list[_Line]]":
+        """Yield a list of the lines that are printed in the block, without the indentation around it."""
+        around = self._lines, self._origins, self._places, self._depth
+        self._lines, self._origins, self._places, self._depth = [], [], [], 0
+        lines: list[_Line] = []
+        yield lines
+        lines += zip(self._lines, self._origins, self._places, strict=True)
+        self._lines, self._origins, self._places, self._depth = around
 
     # Statements
 
@@ -456,8 +473,12 @@ class Emitter:
 
     def function(self, term: Apply) -> str:
         """Return a call of a mathematical function."""
-        msg = f"{term.fn} of {term.args[0].dtype!r} is not supported for target {self._kernel.target!r}."
-        raise CodegenError(msg)
+        raise self.unsupported(term)
+
+    def unsupported(self, term: Apply) -> CodegenError:
+        """Return the error about a function that a target does not have."""
+        dtype, target = term.args[0].dtype, self._kernel.target
+        return CodegenError(f"{term.fn} of {dtype!r} is not supported for target {target!r}.")
 
     # Hooks
 

@@ -41,14 +41,16 @@ class GeneratedKernel:
     """A kernel as IR and as a Python file.
 
     ``line_origins[n]`` is the expression behind line n + 1, or None; ``line_statements[n]`` is the statement of Kernel
-    IR that the line prints: the number of its phase, and its position there in the order of `walk`. ``compiler`` is the
-    compiler that the file is for, if the target has several.
+    IR that the line prints: the number of its phase, and its position there in the order of `walk`. ``repeats`` maps
+    statements without a line to those whose lines compute them too. ``compiler`` is the compiler that the file is for,
+    if the target has several.
     """
 
     kernel_ir: Kernel
     source: str
     line_origins: tuple[str | None, ...]
     line_statements: tuple[Place | None, ...]
+    repeats: Mapping[Place, Place]
     compiler: str
 
     def lines_of(self, expr: str) -> tuple[int, ...]:
@@ -159,7 +161,7 @@ def generate(
     origins = tuple(None if name is None else origin(name) for name in source.origins)
     return GeneratedKernel(
         kernel_ir=kernel, source=source.text, line_origins=origins, line_statements=source.statements,
-        compiler=source.compiler,
+        repeats=source.repeats, compiler=source.compiler,
     )
 
 
@@ -266,5 +268,5 @@ def generate_scheduled(
     source = runs_on.emitter()(kernel).source()
     return GeneratedKernel(
         kernel_ir=kernel, source=source.text, line_origins=source.origins, line_statements=source.statements,
-        compiler=source.compiler,
+        repeats=source.repeats, compiler=source.compiler,
     )

@@ -194,7 +194,8 @@ class Loop(Statement):
     """``for var in range(start, stop)``; block and thread loops start at 0 and have a constant stop.
 
     In a VECTORIZE loop (constant, innermost), contiguous accesses are combined before and after it; in an UNROLL loop
-    (constant), the loads of all iterations precede the first: see `vectorize`.
+    (constant), the loads of all iterations precede the first: see `vectorize`. A ``called`` loop, which assigns no name
+    from outside of it, is printed as a function that the kernel calls.
     """
 
     var: str
@@ -202,6 +203,7 @@ class Loop(Statement):
     stop: Term
     parallel: ParallelType
     body: tuple[Statement, ...]
+    called: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

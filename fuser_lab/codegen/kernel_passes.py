@@ -32,8 +32,8 @@ KERNEL_PASSES = (
     KernelPass(name="cheaper_values", run=rewritten, forms=_BLOCKS),
     KernelPass(name="vector_accesses", run=vectorized, forms=_BLOCKS),
     KernelPass(name="unconditional_loads", run=unconditional, forms=_BLOCKS),
-    KernelPass(name="named_constants", run=with_named_constants, forms=_CORES),
     KernelPass(name="divided_loops", run=divided, forms=_CORES),
+    KernelPass(name="named_constants", run=with_named_constants, forms=_CORES),
 )
 """All passes, in the order in which they are applied."""
 

@@ -153,6 +153,13 @@ class KernelSteps:
         return {"schema": "fuser_lab.kernel_steps", "version": 1, **asdict(self)}
 
 
+def _on_a_line(step: KernelStep, generated: GeneratedKernel) -> KernelStep:
+    """Return a step with the statement whose line it executes."""
+    place = step.phase, step.statement
+    phase, statement = generated.repeats.get(place, place)
+    return replace(step, phase=phase, statement=statement)
+
+
 def kernel_steps(
     generated: GeneratedKernel, fusion: Fusion, shrunk: Mapping[int, int] | None = None, *, most: int = MOST_STEPS,
 ) -> KernelSteps:
@@ -175,7 +182,7 @@ def kernel_steps(
         source=generated.source,
         lines=generated.line_statements,
         grids=tuple(_grids(kernel, fusion)),
-        steps=tuple(log.steps),
+        steps=tuple(_on_a_line(step, generated) for step in log.steps),
         shrunk=tuple((shrunk or {}).items()),
     )
 

@@ -38,11 +38,14 @@ class LinkedLine:
 
 
 def source_lines(generated: GeneratedKernel) -> tuple[LinkedLine, ...]:
-    """Return the lines of the source, each with its statement."""
+    """Return the lines of the source, each with its statements."""
     lines = generated.source.split("\n")
     places = [*generated.line_statements, *[None] * len(lines)]
+    printed = {place: {place} for place in places if place is not None}
+    for place, first in generated.repeats.items():
+        printed[first].add(place)
     return tuple(
-        LinkedLine(text=text, places=frozenset() if place is None else frozenset({place}))
+        LinkedLine(text=text, places=frozenset() if place is None else frozenset(printed[place]))
         for text, place in zip(lines, places, strict=False)
     )
 

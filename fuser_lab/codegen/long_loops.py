@@ -15,6 +15,10 @@ The body is cut into parts where few values cross. For each block of iterations,
 values that cross a cut are kept in scratch arrays, which fit in the L1 cache. Indices and loads of inputs are repeated
 instead of kept. Each iteration executes the same statements in the same order as before, and loop-carried values, such
 as a running sum, stay in one part.
+
+If there are many parts, each is a function that the kernel calls (``Loop.called``), because Numba and LLVM take time
+that is quadratic in the number of loops of a function. Parts with the same code, except for names, are one function, so
+the operations that a chain repeats are compiled a few times in total.
 """
 
 import itertools
@@ -46,6 +50,9 @@ from fuser_lab.ir.transform import ParallelType
 
 LONG = 1000  # instructions of a body up to which it is not split
 PART = 400  # maximum average number of instructions per part
+# Number of parts up to which they stay in the kernel's function, where they are easier to read. With 7 parts, functions
+# save a tenth of the processor time of compiling; with 22, two thirds (python -m tests.benchmarks.chains).
+MANY = 8
 ROUNDS = 256  # iterations per block, so that a 4-byte value takes 1 KiB
 
 _UNEVEN = 1.15  # maximum length of a part, as a multiple of the average
@@ -344,6 +351,7 @@ class _Divider:
     def __init__(self, body: Block, weights: Weights) -> None:
         self._weights = weights
         self._names = {name for statement in walk(body) for name in _names(statement)}
+        self._numbers: dict[str, int] = {}  # the next number of a fresh name, by its beginning
         self._kept: list[Buffer] = []  # of the outermost statement that is being split
         self._free: list[Buffer] = []
 
@@ -422,7 +430,8 @@ class _Divider:
                     store = Store(buffer=buffer, position=slot, value=let.var, origin=unit.statement.origin)
                     units.append(_unit(store, guards, 0))
             inner = tuple(_renamed(statement, names) for statement in statements_of(units))
-            found.append(replace(loop, var=names.get(loop.var, loop.var), body=inner))
+            called = len(cuts) - 1 > MANY and not _updates(inner)
+            found.append(replace(loop, var=names.get(loop.var, loop.var), body=inner, called=called))
             for name in [name for name in kept if body.spans[name][1] < end]:
                 self._free.append(kept.pop(name).buffer)
         return tuple(found)
@@ -438,8 +447,10 @@ class _Divider:
         return buffer
 
     def _fresh(self, base: str) -> str:
-        names = itertools.chain([base], map(f"{base}_{{}}".format, itertools.count(1)))
-        name = next(name for name in names if name not in self._names)
+        number = self._numbers.get(base, 0)
+        while (name := f"{base}_{number}" if number else base) in self._names:
+            number += 1
+        self._numbers[base] = number + 1
         self._names.add(name)
         return name
 
@@ -485,6 +496,11 @@ def _renamed_term(term: Term, names: Mapping[str, str]) -> Term:
             return Apply(dtype, fn, tuple(_renamed_term(arg, names) for arg in args))
         case _:
             return term
+
+
+def _updates(body: Block) -> bool:
+    """Whether a body assigns names from outside of it."""
+    return any(isinstance(inside, Let) and inside.update for inside in walk(body))
 
 
 def _most_rounds(loop: Loop) -> int | None:

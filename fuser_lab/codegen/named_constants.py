@@ -4,12 +4,14 @@
     t2 = t1 * float32(0.5)    ->    t1 = t0 * c0
                                     t2 = t1 * c0
 
-LLVM compiles both alike. In short phases, constants stay where they are used, and the source is easier to read.
+LLVM compiles both alike. In short phases, constants stay where they are used, and the source is easier to read. A loop
+that is printed as a function has its own names, at the beginning of its body.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TypeGuard
 
 from fuser_lab.codegen.kernel_ir import If, Let, Loop, Statement, Store, terms_of, walk
 from fuser_lab.dtypes import DataType
@@ -23,43 +25,60 @@ _Key = tuple[DataType, str]  # the value as text: 0.0 and -0.0 are equal
 
 def with_named_constants(body: Block) -> Block:
     """Return a phase's body in which constants are variables that are assigned first, if there are many."""
-    roots = [root for statement in walk(body) for root in terms_of(statement)]
-    found = [term for root in roots for term in root.walk() if isinstance(term, Const) and _is_named(term)]
-    if len(found) <= MANY:
-        return body
-    used = {term.name for root in roots for term in root.walk() if isinstance(term, Var)}
+    used = {term.name for inside in walk(body) for term in _terms(inside) if isinstance(term, Var)}
     used |= {one.name if isinstance(one, Let) else one.var for one in walk(body) if isinstance(one, Let | Loop)}
-    free = (name for name in map("c{}".format, itertools.count()) if name not in used)
-    constants = {_key(term): term for term in found}
+    return _named(body, (name for name in map("c{}".format, itertools.count()) if name not in used))
+
+
+def _named(body: Block, free: Iterator[str]) -> Block:
+    """Return the body of a function with names for its constants."""
+    found = [term for inside in _of_function(body) for term in _terms(inside) if _is_named(term)]
+    if len(found) <= MANY and not any(isinstance(inside, Loop) and inside.called for inside in walk(body)):
+        return body
+    constants = {_key(term): term for term in found} if len(found) > MANY else {}
     names = {key: Var(term.dtype, next(free)) for key, term in constants.items()}
     lets = (Let(name=names[key].name, value=term) for key, term in constants.items())
-    return (*lets, *_block(body, names))
+    return (*lets, *_block(body, names, free))
 
 
-def _is_named(term: Const) -> bool:
-    """Whether a constant is printed as a call, unlike those of Double and of integers."""
-    return term.dtype.is_float and term.dtype.compute is DataType.Float
+def _of_function(body: Block) -> Iterator[Statement]:
+    """Yield the statements of a function, without those of loops that are functions themselves."""
+    for statement in body:
+        if isinstance(statement, Loop) and not statement.called:
+            yield from _of_function(statement.body)
+        elif isinstance(statement, If):
+            yield from _of_function((*statement.then, *statement.otherwise))
+        yield statement
+
+
+def _terms(statement: Statement) -> Iterator[Term]:
+    return (term for root in terms_of(statement) for term in root.walk())
+
+
+def _is_named(term: Term) -> TypeGuard[Const]:
+    """Whether a term is a constant that is printed as a call, unlike those of Double and of integers."""
+    return isinstance(term, Const) and term.dtype.is_float and term.dtype.compute is DataType.Float
 
 
 def _key(term: Const) -> _Key:
     return term.dtype, repr(term.value)
 
 
-def _block(body: Block, names: Mapping[_Key, Var]) -> Block:
-    return tuple(_statement(statement, names) for statement in body)
+def _block(body: Block, names: Mapping[_Key, Var], free: Iterator[str]) -> Block:
+    return tuple(_statement(statement, names, free) for statement in body)
 
 
-def _statement(statement: Statement, names: Mapping[_Key, Var]) -> Statement:
+def _statement(statement: Statement, names: Mapping[_Key, Var], free: Iterator[str]) -> Statement:
     match statement:
-        case Let(value=value) | Store(value=value):
+        case Let(value=value) | Store(value=value) if names:
             return replace(statement, value=_term(value, names))
         case If(condition=condition, then=then, otherwise=otherwise):
             return replace(
-                statement, condition=_term(condition, names), then=_block(then, names),
-                otherwise=_block(otherwise, names),
+                statement, condition=_term(condition, names), then=_block(then, names, free),
+                otherwise=_block(otherwise, names, free),
             )
         case Loop(body=body):
-            return replace(statement, body=_block(body, names))
+            return replace(statement, body=_named(body, free) if statement.called else _block(body, names, free))
         case _:
             return statement
 

@@ -1,6 +1,7 @@
 """The CPU printer: `prange` over threads, and plain inner loops that LLVM vectorizes."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import chain
 
@@ -12,6 +13,7 @@ from fuser_lab.codegen.emitter import (
     TRUNCATIONS,
     TYPE_NAMES,
     Emitter,
+    Place,
     storage_name,
     used_names,
 )
@@ -32,6 +34,7 @@ from fuser_lab.codegen.kernel_ir import (
     Store,
     Transpose,
     accesses_of,
+    terms_of,
     walk,
 )
 from fuser_lab.codegen.progressions import access_of
@@ -71,6 +74,8 @@ _COMPLEX = {
     **{f"a{name}": f"np.arc{name}" for name in ("cos", "sin", "sinh", "tan", "tanh")},
 }
 
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
 SHORTEST_ROLLED, LONGEST_ROLLED = 8, 128  # iterations; LLVM unrolls longer loops only after vectorizing them
 
 LARGEST_STACK = 128 << 10  # bytes of all rows of a function; stacks of threads have at least 512 KiB
@@ -78,6 +83,8 @@ LARGEST_STACK = 128 << 10  # bytes of all rows of a function; stacks of threads 
 # No flag that would assume the absence of NaN or infinity. Only reductions may be reordered: with "reassoc" on all
 # operations, LLVM replaces x - x by zero, even if x is NaN, and drops the rounding of (x + y) - y.
 FASTMATH = ("contract", "nsz")
+_FLAGS = ", ".join(f'"{flag}"' for flag in FASTMATH)
+_OPTIONS = ('error_model="numpy"', f"fastmath={{{_FLAGS}}}")
 
 
 class CpuEmitter(Emitter):
@@ -92,6 +99,8 @@ class CpuEmitter(Emitter):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self._counters: set[str] = set()
+        # By signature and code: the name of a function, and its first statement.
+        self._called: dict[tuple[str, str], tuple[str, Place]] = {}
         self._unsigned: frozenset[str] = frozenset()  # values that are positive, 0.0 or NaN
         self._on_stack = 0  # bytes
         self._calls = any(are_called(phase.body) for phase in kernel.phases)
@@ -105,6 +114,7 @@ class CpuEmitter(Emitter):
         if names := used_names(body, _TYPES):
             lines += ["", f"from numba import {', '.join(sorted(names))}"]
         ours = {
+            "called_loops": used_names(body, ("called",)),
             "cpu_kernels": ("kernel",),
             "intrinsics_cpu": used_names(body.replace("math.", "math_"), _INTRINSICS),
             "narrow_floats_cpu": used_names(body, _NARROW_FLOATS),
@@ -123,8 +133,7 @@ class CpuEmitter(Emitter):
         parallel = any(isinstance(s, Loop) and s.parallel is ParallelType.grid_x for s in walk(phase.body))
         if parallel:
             _check_shared(phase)
-        flags = ", ".join(f'"{flag}"' for flag in FASTMATH)
-        options = ['error_model="numpy"', f"fastmath={{{flags}}}", "nogil=True"]
+        options = [*_OPTIONS, "nogil=True"]
         if parallel:
             options.insert(0, "pipeline_class=Threaded")
         if _is_rolled(phase):
@@ -145,15 +154,44 @@ class CpuEmitter(Emitter):
                 super()._statement(statement)
 
     def loop(self, loop: Loop) -> None:
-        """Print a loop; the compiler vectorizes the innermost."""
+        """Print a loop, or the call of its function; the compiler vectorizes the innermost."""
         if loop.parallel not in _LOOPS:
             msg = f"the CPU cannot run a loop over {loop.parallel.value}."
             raise CodegenError(msg)
         parallel = loop.parallel is ParallelType.grid_x
         if not parallel and isinstance(loop.start, Const):
             self._counters.add(loop.var)  # the compiler knows that it is not negative
-        self.serial_loop(loop, "prange" if parallel else "range")
+        if loop.called:
+            self._call_of(loop)
+        else:
+            self.serial_loop(loop, "prange" if parallel else "range")
         self._counters.discard(loop.var)
+
+    def _call_of(self, loop: Loop) -> None:
+        """Print the call of a loop's function, and keep the function unless one has the same code but for names."""
+        first = self._next
+        with self._apart() as body, self._indented():
+            self.serial_loop(loop)
+        names, types = _names_of(loop)
+        order: dict[str, str] = {}
+        code = "\n".join(
+            _WORD.sub(lambda word: order.setdefault(word[0], f"_{len(order)}") if word[0] in names else word[0], text)
+            for text, _, _ in body if not text.lstrip().startswith("#")
+        )
+        parameters = [name for name in order if name in types]
+        signature = f"void({', '.join(types[name] for name in parameters)})"
+        given = ", ".join(parameters)
+        new = f"{self._kernel.name}_part{len(self._called)}", (self._phase, first)
+        name, (phase, start) = self._called.setdefault((signature, code), new)
+        if name == new[0]:
+            with self._apart() as head:
+                options = f"    {', '.join(_OPTIONS)},"
+                for text in ("", "", "@called(", f'    "{signature}",', options, ")", f"def {name}({given}):"):
+                    self._line(text)
+            self._functions += (*head, *body)
+        else:
+            self._repeats.update(((self._phase, n), (phase, start + n - first)) for n in range(first, self._next))
+        self._line(f"{name}({given})", loop.origin)
 
     def selected(self, args: tuple[Term, ...]) -> str:
         """Return a selection; LLVM must not see an infinity that has no effect on a largest or smallest element."""
@@ -195,7 +233,7 @@ class CpuEmitter(Emitter):
     def alloc(self, statement: Alloc) -> None:
         """Print the allocation of a row, on the stack of the thread if it fits."""
         buffer = statement.buffer
-        name = storage_name(buffer) if _has_bits(buffer) else TYPE_NAMES[buffer.dtype]
+        name = _element_name(buffer)
         self._on_stack += (nbytes := buffer.size * buffer.dtype.itemsize)
         if self._on_stack <= LARGEST_STACK:
             text = f"scratch({buffer.size}, {name})"
@@ -285,9 +323,26 @@ class CpuEmitter(Emitter):
             return self._call("nextafter64" if operand is DataType.Double else "nextafter32", args)
         if fn == "signbit":
             return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
-        if fn == "philox_uniform":
-            return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
-        return super().function(term)
+        if fn != "philox_uniform":
+            raise self.unsupported(term)
+        return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"
+
+
+def _names_of(loop: Loop) -> tuple[set[str], dict[str, str]]:
+    """Return the names in a loop, and the types of those that it takes from outside of it."""
+    inside = list(walk((loop,)))
+    terms = [term for statement in inside for root in terms_of(statement) for term in root.walk()]
+    read = {term.name: TYPE_NAMES[term.dtype] for term in terms if isinstance(term, Var)}
+    local = {s.name if isinstance(s, Let) else s.var for s in inside if isinstance(s, Let | Loop)}
+    buffers = {b.name: f"{_element_name(b)}[::1]" for statement in inside for b, _ in accesses_of(statement)}
+    types = {name: kind for name, kind in (read | buffers).items() if name not in local}
+    return local | types.keys(), types
+
+
+def _element_name(buffer: Buffer) -> str:
+    """Return Numba's name of the type of a buffer's elements."""
+    has_words = buffer.role is not Role.SCRATCH or _has_bits(buffer)
+    return storage_name(buffer) if has_words else TYPE_NAMES[buffer.dtype]
 
 
 def _has_bits(buffer: Buffer) -> bool:

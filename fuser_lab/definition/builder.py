@@ -46,6 +46,7 @@ from fuser_lab.ir import (
     allocation_of,
     scalars_in,
 )
+from fuser_lab.ir.transform import Transform
 from fuser_lab.ops import OpDef
 from fuser_lab.ops.arguments import check_range, element_type, flag, flags, listed, wholes
 from fuser_lab.ops.promotion import convert_number
@@ -138,12 +139,20 @@ class FusionBuilder(Recording):
         ]
         return made
 
-    def __reduce__(self) -> tuple[Callable[[Fusion], Self], tuple[Fusion], dict[str, object]]:
-        """Return the recorded fusion and the names of its values, from which copies and pickles are built.
+    @classmethod
+    def _copied(cls, fusion: Fusion, transforms: Sequence[Transform]) -> Self:
+        made = cls.of(fusion)
+        made.hand.extend(transforms)
+        return made
+
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...], dict[str, object]]:
+        """Return the recorded fusion, its schedule by hand and names, from which copies and pickles are built.
 
         They belong to no cache and compile their own kernels.
         """
-        return type(self).of, (self.fusion,), {"notes": self.notes, "sources": self.sources, "names": self.names}
+        content: tuple[object, ...] = (self.fusion, self.hand.transforms)
+        rest: dict[str, object] = {"notes": self.notes, "sources": self.sources, "names": self.names}
+        return type(self)._copied, content, rest  # noqa: SLF001 - of the same class
 
     # Notes of `load_repro` about skipped or assumed parts of the definition's script.
     notes: tuple[str, ...] = ()

@@ -67,7 +67,7 @@ class _Concretizer:
         self._fixed = {*fusion.inputs, *fusion.hidden, *(v for pair in fusion.aliases for v in pair)}
         self._fixed.update(tv for tv, _ in fusion.stride_orders)
         self._returned = set(fusion.outputs)
-        exprs = _used_exprs([new for expr in fusion.exprs for new in self._built(expr)])
+        built = [new for expr in fusion.exprs for new in self._built(expr)]
 
         def tensor(old: TensorView) -> TensorView:
             new = self._new[old]
@@ -75,10 +75,11 @@ class _Concretizer:
                 raise TypeError(new)
             return new
 
+        outputs = tuple(tensor(tv) for tv in fusion.outputs)
         return Fusion(
             inputs=inputs,
-            exprs=exprs,
-            outputs=tuple(tensor(tv) for tv in fusion.outputs),
+            exprs=_used(built, outputs),
+            outputs=outputs,
             aliases=tuple((tensor(a), tensor(b)) for a, b in fusion.aliases),
             hidden=frozenset(tensor(tv) for tv in fusion.hidden),
             stride_orders=tuple((tensor(tv), ranks) for tv, ranks in fusion.stride_orders),
@@ -129,13 +130,14 @@ class _Concretizer:
             steps = COPY
         made: list[Expr] = []
         for place, step in enumerate(steps, 1):
-            (result,) = OPS[step.op].infer((operand,), dict(step.attrs), self._axes)
+            inputs = (operand if step.fill is None else step.fill,)
+            (result,) = OPS[step.op].infer(inputs, dict(step.attrs), self._axes)
             if place == len(steps):
                 part = self._tensor(expr.tensor_outputs[0], result)
             else:
                 name = f"{bound.out.name}_{step.suffix}"
                 part = TensorView(name=name, dtype=result.dtype, domain=_domain_of(result))
-            made.append(Expr(op=OPS[step.op], inputs=(operand,), outputs=(part,), attrs=step.attrs))
+            made.append(Expr(op=OPS[step.op], inputs=inputs, outputs=(part,), attrs=step.attrs))
             operand = part
         return made
 
@@ -237,15 +239,15 @@ def _domain_of(result: Result) -> TensorDomain:
     return result.domain
 
 
-def _used_exprs(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Return the expressions without scalar arithmetic that only sizes need."""
-    read: set[Val] = set()
-    used: list[Expr] = []
+def _used(exprs: Sequence[Expr], outputs: Sequence[Val]) -> tuple[Expr, ...]:
+    """Return the expressions that outputs need: without arithmetic for sizes, and operands of what zeros replace."""
+    needed = set(outputs)
+    live: list[Expr] = []
     for expr in reversed(exprs):
-        if expr.tensor_outputs or not read.isdisjoint(expr.outputs):
-            used.append(expr)
-            read.update(v for v in expr.inputs if isinstance(v, Scalar))
-    return tuple(reversed(used))
+        if not needed.isdisjoint(expr.outputs):
+            live.append(expr)
+            needed.update(expr.inputs)
+    return tuple(reversed(live))
 
 
 def _as_number(result: Any, out: Val) -> Number:

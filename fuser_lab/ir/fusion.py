@@ -67,6 +67,15 @@ class Fusion:
         return {value.name: tuple([expr.name for expr in exprs]) for value, exprs in self.users.items()}
 
     @cached_property
+    def needed_for(self) -> Mapping[str, frozenset[str]]:
+        """Names of the expressions that read each computed tensor, by its name, and "" for each output."""
+        results, readers = self.output_names, self.readers
+        return {
+            tensor.name: frozenset(readers.get(tensor.name, ())).union([""] if tensor.name in results else ())
+            for expr in self.exprs for tensor in expr.tensor_outputs
+        }
+
+    @cached_property
     def output_names(self) -> frozenset[str]:
         """Names of the outputs."""
         return frozenset(tensor.name for tensor in self.outputs)

@@ -136,10 +136,14 @@ Reference = Callable[..., Array | tuple[Array, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One op on the tensor that the step before it made; ``suffix`` names its result if another step follows."""
+    """One op on the tensor that the step before it made, or on ``fill``.
+
+    ``suffix`` names its result if another step follows.
+    """
 
     op: str
     suffix: str = ""
+    fill: Scalar | None = None
     attrs: tuple[tuple[str, AttrValue], ...] = ()
 
 

@@ -1,8 +1,8 @@
 """The data of a plan, and the equality of plans."""
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
@@ -52,6 +52,16 @@ class PlanBase:
     shared: "SharedKernels | None" = field(default=None, repr=False)  # with plans of the definition for other sizes
     _cache: dict[str, "PreparedPlan"] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=new_lock, repr=False)
+
+    @classmethod
+    def _copied(cls, values: Mapping[str, Any]) -> Self:
+        return cls(**values)
+
+    def __reduce__(self) -> tuple[Callable[[Mapping[str, Any]], Self], tuple[Mapping[str, Any]]]:
+        """Return what copies and pickles are made of; they compile their own kernels."""
+        private = ("shared", "_cache", "_lock")
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in private}
+        return type(self)._copied, (values,)  # noqa: SLF001 - of the same class
 
     @property
     def fusion(self) -> Fusion:

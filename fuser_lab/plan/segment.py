@@ -330,7 +330,7 @@ class Segment(Shown):
     def __repr__(self) -> str:
         """Return a one-line description."""
         name = self.scheduler.value if self.scheduler else "no scheduler"
-        ops = ", ".join(expr.op.name for expr in self.exprs)
+        ops = ", ".join(expr.op.name for expr in self.exprs) or "nothing"
         return f"<Segment {self.index}: {name} of {ops}>"
 
     @takes(path=PATH)

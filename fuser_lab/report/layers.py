@@ -6,6 +6,9 @@ coordinates. Edges from the same port share their bends, so that a tensor with m
 coordinates are the least-squares fit to the neighbours under the order (isotonic regression by pooling adjacent
 violators), swept down and up.
 
+A chain that reads another input in each step would have a number of bends that is quadratic in its length. Hence their
+number is limited, and where there would be more, the longest wires have none.
+
 A drawing that is too tall breaks into bands side by side; a wire passes from one band to the next in a lane of the
 gutter between them. An item with a previous position (``Item.stood``) stays there unless something new needs the room,
 and so do the bends of a rank whose items stood side by side before.
@@ -31,6 +34,9 @@ _ORDER_SWEEPS = 6
 _PLACE_SWEEPS = 12
 _PLACE_SWEEPS_AGAIN = 4  # where most items stand already
 _BEND_WIDTH = 4.0
+# Bends, and pieces of wires between them, of a drawing: either takes about a second of processor time, as measured with
+# plans of 300 to 800 inputs.
+_MOST_BENDS, _MOST_PIECES = 20_000, 200_000
 _FAR = 1e9
 _NEAR = 1e-4  # places in a rank that a pixel is worth: breaks ties between ports of one item
 _STEP = 1.0  # pixels aside that are worth a corner
@@ -186,13 +192,17 @@ class Net:
                 beside.append(n)
 
     def _threaded(self) -> list[tuple[int, ...]]:
-        """Return for each wire its ends and between them a bend on each rank that it passes; trunks share bends."""
+        """Return for each wire its ends and between them a bend on each rank that it passes; trunks share bends.
+
+        Where there would be too many bends, the longest wires have none.
+        """
         ranks, widths, trunks = self._rank, self._width, self._trunks
+        longest = self._longest_bent()
         bends: dict[tuple[Hashable, int], int] = {}
         paths: list[tuple[int, ...]] = []
         for source, target, trunk, _, _ in self._graph.wires:
             upper, lower = ranks[source] + 1, ranks[target]
-            if upper == lower:
+            if upper == lower or lower - upper > longest:
                 paths.append((source, target))
                 continue
             path = [source]
@@ -206,6 +216,26 @@ class Net:
                 path.append(bend)
             paths.append((*path, target))
         return paths
+
+    def _longest_bent(self) -> int:
+        """Return how many ranks a wire with bends may pass, so that `_MOST_BENDS` and `_MOST_PIECES` are kept."""
+        passed: dict[int, int] = defaultdict(int)  # ranks, by all wires of a length
+        trunks: dict[Hashable, set[int]] = defaultdict(set)  # the lengths of their wires
+        for source, target, trunk, _, _ in self._graph.wires:
+            length = self._rank[target] - self._rank[source] - 1
+            passed[length] += length
+            trunks[trunk].add(length)
+        new: dict[int, int] = defaultdict(int)  # bends that wires of a length add to those of shorter ones
+        for lengths in trunks.values():
+            for shorter, length in pairwise((0, *sorted(lengths))):
+                new[length] += length - shorter
+        longest = bends = pieces = 0
+        for length in sorted(passed):
+            bends, pieces = bends + new[length], pieces + passed[length]
+            if bends > _MOST_BENDS or pieces > _MOST_PIECES:
+                break
+            longest = length
+        return longest
 
     def _loose(self) -> set[int]:
         """Return what does not stand, and its neighbours."""

@@ -91,16 +91,39 @@ def select(items: Sequence[T], test: Callable[[T], bool], of: Collection[str] | 
         yield from filter(test, items)
         return
     for part in items.parts:
-        if of is not None and _tensors(part.rough).isdisjoint(of):
-            continue
-        passed = list(filter(test, part.rough))
+        tried = part.rough if of is None else _of_tensors(part.rough, of)
+        passed = list(filter(test, tried))
         if passed:
             yield from part.finished(passed)
 
 
+def _of_tensors(items: tuple[T, ...], tensors: Collection[str]) -> Iterator[T]:
+    places = _places_of_tensors(items)
+    return (items[at] for tensor in tensors for at in places.get(tensor, ()))
+
+
 @cached_by_identity
-def _tensors(items: tuple[NodeView | EdgeView, ...]) -> frozenset[str]:
-    return frozenset([item.tensor for item in items])
+def _places_of_tensors(items: tuple[NodeView | EdgeView, ...]) -> Mapping[str, Sequence[int]]:
+    places: dict[str, list[int]] = defaultdict(list)
+    for at, item in enumerate(items):
+        places[item.tensor].append(at)
+    return dict(places)
+
+
+def node_called(nodes: Sequence[NodeView], ident: str) -> NodeView | None:
+    """Return the node with an id."""
+    if not isinstance(nodes, Parts):
+        return next((node for node in nodes if node.id == ident), None)
+    for part in nodes.parts:
+        node = _by_id(part.rough).get(ident)
+        if node is not None:
+            return next(iter(part.finished((node,))), None)
+    return None
+
+
+@cached_by_identity
+def _by_id(nodes: tuple[NodeView, ...]) -> Mapping[str, NodeView]:
+    return {node.id: node for node in nodes}
 
 
 def nodes_but(nodes: Sequence[NodeView], closed: Iterable[int]) -> Iterator[NodeView]:

@@ -21,7 +21,7 @@ from fuser_lab.report.graph_views import (
     view_verdicts,
     word,
 )
-from fuser_lab.report.parts import crossing, rough, select
+from fuser_lab.report.parts import crossing, node_called, rough, select
 from fuser_lab.report.passes import PassView, view_passes
 from fuser_lab.report.units import tensor_bytes
 from fuser_lab.segmentation.layouts import order_text
@@ -125,7 +125,7 @@ class ViewModel:
 
     def node(self, ident: str) -> NodeView | None:
         """Return the node with an id."""
-        return next(select(self.nodes, lambda node: node.id == ident), None)
+        return node_called(self.nodes, ident)
 
     def edge(self, ident: str) -> EdgeView | None:
         """Return the edge with an id."""

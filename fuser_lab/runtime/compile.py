@@ -19,8 +19,8 @@ from fuser_lab.runtime.cuda_compilers import function_sources
 from fuser_lab.runtime.recent import Recent
 
 _MACHINE_CODE = (
-    "bits_cpu.py", "called_functions.py", "complex_functions.py", "cpu_kernels.py", "intrinsics_cpu.py",
-    "llvm_worker.py", "narrow_floats_cpu.py", "pipelines.py", "polynomials.py", "threads.py",
+    "bits_cpu.py", "called_functions.py", "called_loops.py", "complex_functions.py", "cpu_kernels.py",
+    "intrinsics_cpu.py", "llvm_worker.py", "narrow_floats_cpu.py", "pipelines.py", "polynomials.py", "threads.py",
 )
 _MOST_SOURCES = 256
 

@@ -34,6 +34,7 @@ from fuser_lab.collector import collecting_rarely
 from fuser_lab.forks import new_lock
 from fuser_lab.json_text import json_text
 from fuser_lab.runtime import store
+from fuser_lab.runtime.called_loops import CalledLoop, callable_in_block, called_by
 from fuser_lab.runtime.compile import content_key, defined_in
 from fuser_lab.runtime.known_calls import known_calls, known_parameters, plain_messages
 from fuser_lab.runtime.llvm_process import LlvmError
@@ -107,31 +108,54 @@ def _codegen() -> Any:
     return _Codegen("fuser_lab")
 
 
+class _CalledLibrary(KernelLibrary):
+    """A library of a function that LLVM compiles as a part of its caller's module."""
+
+    def _optimize_final_module(self) -> None:
+        """Leave this to the caller's library, whose module takes all functions, also those that attributes name."""
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == llvm.Linkage.external:
+                function.linkage = "weak_odr"
+
+
 def compiled_library(definition: Definition) -> tuple[KernelLibrary, Any]:
     """Return a kernel as a library with readable assembly, and Numba's description of the function."""
     _unknown_symbols()  # Numba loads the functions that kernels call, and LLVM aborts on unknown symbols
     with global_compiler_lock:
         options = dict(definition.options)
         pipeline, rolled = options.pop("pipeline_class", KernelCompiler), options.pop("rolled", False)
-        flags = compiler.Flags()
-        options |= {"nopython": True, "boundscheck": None}
-        cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
-        flags.no_compile = True  # stop at LLVM IR: nothing is loaded or registered
-        flags.no_cfunc_wrapper = True
-        # Without this flag, LLVM tests at run time whether arrays overlap, and does not vectorize a loop with so many
-        # arrays that it would need more than a few such tests.
-        flags.noalias = True
-        flags.no_rewrites = True  # of array expressions and constants, which kernels do not have
         library = _codegen().create_library(definition.function.__qualname__)
         library.rolled = rolled
-        arguments, result = sigutils.normalize_signature(definition.signature)  # type: ignore[no-untyped-call]
-        with known_calls(functions.BaseFunction), known_parameters(base), plain_messages(errors):
-            done = compiler.compile_extra(
-                cpu_target.typing_context, cpu_target.target_context, definition.function, arguments, result, flags, {},
-                library=library, pipeline_class=pipeline,
-            )
+        loops = {loop: _typed_loop(loop) for loop in called_by(definition.function)}
+        with callable_in_block(loops):
+            described = _typed(definition, options, pipeline, library)
         library.finalize()
-        return library, done.fndesc
+        return library, described
+
+
+def _typed_loop(loop: CalledLoop) -> tuple[KernelLibrary, Any]:
+    """Return a function that a kernel calls as LLVM IR, and Numba's description of it."""
+    library = _CalledLibrary(_codegen(), loop.function.__qualname__)
+    return library, _typed(loop, {**loop.options, "no_cpython_wrapper": True}, KernelCompiler, library)
+
+
+def _typed(definition: Definition | CalledLoop, options: dict[str, Any], pipeline: Any, library: Any) -> Any:
+    """Add the LLVM IR of a function to a library, and return Numba's description of it."""
+    flags = compiler.Flags()
+    options |= {"nopython": True, "boundscheck": None}
+    cpu_target.options.parse_as_flags(flags, options)  # type: ignore[no-untyped-call]
+    flags.no_compile = True  # stop at LLVM IR: nothing is loaded or registered
+    flags.no_cfunc_wrapper = True
+    # Without this flag, LLVM tests at run time whether arrays overlap, and does not vectorize a loop with so many
+    # arrays that it would need more than a few such tests.
+    flags.noalias = True
+    flags.no_rewrites = True  # of array expressions and constants, which kernels do not have
+    arguments, result = sigutils.normalize_signature(definition.signature)  # type: ignore[no-untyped-call]
+    with known_calls(functions.BaseFunction), known_parameters(base), plain_messages(errors):
+        return compiler.compile_extra(
+            cpu_target.typing_context, cpu_target.target_context, definition.function, arguments, result, flags, {},
+            library=library, pipeline_class=pipeline,
+        ).fndesc
 
 
 def compiled(definition: Definition) -> MachineCode:

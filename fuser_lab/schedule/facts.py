@@ -1,13 +1,15 @@
 """Facts about a candidate for schedulers, each computed when it is first needed."""
 
+from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 from fuser_lab.analysis.aliasing import first_not_view
 from fuser_lab.analysis.coverage import Coverage, Neighbourhoods, conflicting_reshapes, cyclic_reshape
-from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, Link, exact_map
+from fuser_lab.analysis.domain_map import ExactMap, FusionLinks, Link, exact_map, extended_map
 from fuser_lab.analysis.reductions import PersistentBuffer, ReductionFlow, ReductionPattern, patterns
 from fuser_lab.analysis.spanning_tree import Tree, lost_axis
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
@@ -15,13 +17,16 @@ from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import Reason, reason
 from fuser_lab.ir import Expr, OpKind, TensorView
 from fuser_lab.ops.positions import indexed_axis
+from fuser_lab.rules import follows
 from fuser_lab.segmentation.oracle import Candidate
 
 Refusal = tuple[Reason, tuple[str, ...]]
 
+_IS_SPECIAL, _NAME = attrgetter("special"), attrgetter("name")
+
 # Facts that do not depend on rules and are the same whichever rules are lifted.
 _INDEPENDENT = (
-    "inputs", "exact", "patterns", "flow", "buffers", "not_view", "inexact_gather", "gather", "indexed", "index_input",
+    "inputs", "exact", "patterns", "flow", "buffers", "not_view", "inexact_gather", "gather", "index_input",
     "indexed_before_reduction", "indexed_innermost", "unique_broadcasts", "reference", "lost_axis", "pattern_mismatch",
     "expanded_after", "inner_groups", "transposed", "neighbourhoods",
 )
@@ -36,23 +41,36 @@ class Transposed(NamedTuple):
 
 
 class CandidateFacts:
-    """A candidate with facts about it; a refusal is a reason with the names of expressions that alone cause it."""
+    """A candidate with facts about it; a refusal is a reason with the names of expressions that alone cause it.
+
+    ``part`` has the facts about an accepted candidate of the same fusion whose expressions this one contains. Where the
+    other expressions only read what it computes, facts begin with those of the part. Results are the same without it.
+    """
 
     def __init__(
         self, candidate: Candidate, fusion_links: FusionLinks, *, memory_promotion: bool = False,
         fuse_matmul: bool = False, lifted: frozenset[ReasonCode] = frozenset(), symbolic: SymbolicAxes | None = None,
+        part: "CandidateFacts | None" = None,
     ) -> None:
         self.candidate = candidate
+        self._part = part
         self._fusion_links = fusion_links
         self.lifted = lifted
         self.exceeded: dict[ReasonCode, None] = {}
         self.memory_promotion = memory_promotion
         self.fuse_matmul = fuse_matmul
         self._symbolic = symbolic
-        self.links: list[Link] = fusion_links.of(candidate.exprs)
+        self.links: list[Link]
+        self._special: list[Link]
+        if part is None:
+            self.links = fusion_links.of(candidate.exprs)
+            self._special = list(filter(_IS_SPECIAL, self.links))
+        else:
+            self.links = self._merged(part.links, self._further)
+            self._special = self._merged(part._special, list(filter(_IS_SPECIAL, self._further)))  # noqa: SLF001 - same
         first: dict[OpKind, Link] = {}
-        for link in self.links:
-            if link.special and link.kind not in first:
+        for link in self._special:
+            if link.kind not in first:
                 first[link.kind] = link
         self.reduction = first.get(OpKind.REDUCTION)
         self.resize = first.get(OpKind.RESIZE)
@@ -108,7 +126,44 @@ class CandidateFacts:
     @cached_property
     def exact(self) -> ExactMap:
         """Classes of all axes."""
+        if self._part is not None:
+            extended = extended_map(self._part.exact, self._further)
+            if extended is not None:
+                return extended
+            self._part = None
         return exact_map(self.links)
+
+    @cached_property
+    def _further(self) -> list[Link]:
+        """Links of the expressions that are not in the part, in order."""
+        if self._part is None:
+            return self.links
+        fusion = self.candidate.fusion
+        names = sorted(self.candidate.key - self._part.candidate.key, key=fusion.positions.__getitem__)
+        return self._fusion_links.of([fusion.exprs[fusion.positions[name]] for name in names])
+
+    def _merged(self, links: list[Link], further: list[Link]) -> list[Link]:
+        """Return links of the part and further ones in order."""
+        places, links = self.candidate.fusion.positions, links.copy() if further else links
+        for link in further:
+            insort(links, link, key=lambda link: places[link.expr.name])
+        return links
+
+    @property
+    def _started(self) -> "CandidateFacts | None":
+        """The part, if it has all reductions and its classes are classes here, otherwise None."""
+        _ = self.exact
+        return None if any(link.kind is OpKind.REDUCTION for link in self._further) else self._part
+
+    @cached_property
+    def _further_outputs(self) -> list[TensorView]:
+        """Outputs that are not outputs of the part."""
+        names = set(map(_NAME, self._part.outputs if self._part is not None else ()))
+        return [tensor for tensor in self.outputs if tensor.name not in names]
+
+    def forget_part(self) -> None:
+        """Compute facts from now on without those of the part, which may then be released."""
+        self._part = None
 
     @property
     def reductions(self) -> tuple[Link, ...]:
@@ -118,17 +173,22 @@ class CandidateFacts:
     @cached_property
     def patterns(self) -> tuple[ReductionPattern, ...]:
         """Patterns of all reductions in order."""
-        return patterns(self.exact, self.links)
+        part = self._started
+        return patterns(self.exact, self.links) if part is None else part.patterns
 
     @cached_property
     def flow(self) -> ReductionFlow:
         """How values flow around the reductions."""
+        part = self._started
+        if part is not None:
+            return part.flow.followed_by(self.exact, self.links, self._further)
         return ReductionFlow.of(self.exact, self.links, self.patterns)
 
     @cached_property
     def buffers(self) -> tuple[PersistentBuffer, ...]:
         """Tensors needed both before and after a reduction."""
-        return self.flow.buffers()
+        part = self._started
+        return self.flow.buffers() if part is None or self.flow.needed_by(self._further) else part.buffers
 
     @cached_property
     def not_view(self) -> Expr | None:
@@ -142,16 +202,22 @@ class CandidateFacts:
     @cached_property
     def inexact_gather(self) -> Link | None:
         """An indexed read that no nvFuser kernel supports: embedding, or gather of other sizes than its operand."""
-        return next((link for link in self.links if link.op in {"gather", "embedding_fwd"}), None)
+        return self._read_by({"gather", "embedding_fwd"})
 
     @cached_property
     def gather(self) -> Link | None:
         """An indexed read of one element per element of the result."""
-        return next((link for link in self.links if link.op in {"gather", "take_along_axis"}), None)
+        return self._read_by({"gather", "take_along_axis"})
+
+    def _read_by(self, ops: Collection[str]) -> Link | None:
+        links = self._special if self.indexing is not None else ()
+        return next((link for link in links if link.op in ops), None)
 
     @cached_property
+    @follows("scheduler/registry", "checkCanSchedule", 79, 86, ReasonCode.MATMUL_INSIDE)
+    @follows("scheduler/registry", "checkCanSchedule", 42, 77, ReasonCode.EVALUATED_ONLY)
     def gate(self) -> Refusal | None:
-        """Why no kernel may contain these expressions, or None (nvFuser: checkCanSchedule)."""
+        """Why no kernel may contain these expressions, or None."""
         matmul = self.matmul
         if matmul is not None:
             return reason(ReasonCode.MATMUL_INSIDE, tensor=matmul.name, op=matmul.op), (matmul.name,)
@@ -162,6 +228,7 @@ class CandidateFacts:
         return self.first_broken((why, self.shape_gate))
 
     @cached_property
+    @follows("scheduler/greedy", "CompileTimeChecker::dispatch", 315, 344, ReasonCode.EVALUATED_ONLY)
     def greedy_gate(self) -> Refusal | None:
         """Why not even a kernel with sorts, scans and scatters may contain these expressions, or None."""
         if self.matmul is not None:
@@ -176,6 +243,9 @@ class CandidateFacts:
         """Why no loops fit these expressions, whatever their ops compute, or None."""
         return self.first_broken(self._shape_gates())
 
+    @follows("scheduler/registry_utils", "isConnectedFusionGraph", 225, 264, ReasonCode.NOT_CONNECTED)
+    @follows("scheduler/registry", "checkCanSchedule", 94, 98, ReasonCode.SELF_MAPPED)
+    @follows("scheduler/registry_utils", "hasResizeAndIndexOps", 1056, 1073, ReasonCode.RESIZE_AND_INDEXING)
     def _shape_gates(self) -> Iterator[Refusal | None]:
         exact = self.exact
         if exact.components > 1:
@@ -194,6 +264,8 @@ class CandidateFacts:
             yield why, (resize.name, indexed.name)
 
     @cached_property
+    @follows("scheduler/registry_utils", "hasCyclicReshape", 1147, 1206, ReasonCode.CYCLIC_RESHAPE)
+    @follows("scheduler/registry_utils", "hasIncompatibleTransforms", 1216, 1305, ReasonCode.CONFLICTING_RESHAPES)
     def reshapes(self) -> Refusal | None:
         """Why reshapes conflict, or None."""
         if self.reshape is None:
@@ -209,9 +281,10 @@ class CandidateFacts:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all expressions."""
-        return tuple(expr.name for expr in self.candidate.exprs)
+        return self.candidate.names
 
     @cached_property
+    @follows("scheduler/registry_utils", "rejectScheduleForMemoryPromotion", 188, 223, ReasonCode.INDEX_INPUT)
     def index_input(self) -> Refusal | None:
         """Why a slice, a pad or an indexed read cannot read its operand from memory, or None."""
         if self.resize is None and self.indexing is None:
@@ -238,26 +311,66 @@ class CandidateFacts:
             return False
         return link.kind is OpKind.INDEXING or (link.kind is OpKind.RESIZE and link.op != "cat")
 
-    @cached_property
-    def indexed(self) -> frozenset[int]:
-        """Classes of axes that are read at data-dependent positions, so that no loop has to run over them."""
-        return frozenset(
-            self.exact.classes[link.operands[0]][indexed_axis(dict(link.expr.attrs))]
-            for link in self.links if link.kind is OpKind.INDEXING
-        )
+    @follows("scheduler/tools/domain_map", "canIgnoreIndexedInputDomainID", 26, 87, ReasonCode.INPUT_NOT_COVERED)
+    def _only_looked_up(self, tensor: TensorView) -> set[int]:
+        """Return the classes of an input's axes that need no loop: every user selects along them.
+
+        A user selects if its result lacks the axis or has a broadcast axis there that meets no other axis.
+        """
+        exact, left = self.exact, set(self.exact.classes[tensor.name])
+        for link in self.links if self.indexing is not None else ():
+            if tensor.name not in link.operands:
+                continue
+            if link.kind is not OpKind.INDEXING or link.operands[0] != tensor.name:
+                return set()
+            axis = indexed_axis(dict(link.expr.attrs))
+            result = None if link.op == "select" else exact.classes[link.name][axis]
+            stays = result is not None and (not exact.broadcast[result] or result in exact.concretized)
+            left &= set() if stays else {exact.classes[tensor.name][axis]}
+        return left if self.indexing is not None else set()
+
+    def _missing_input(self, loops: Iterable[int]) -> tuple[TensorView, int] | None:
+        """Return an input with an axis that loops over some classes do not reach, or None.
+
+        Loops over what an indexed read leaves of an axis stand for loops over the axis.
+        """
+        reads = [link for link in self.links if link.kind is OpKind.INDEXING and link.op != "select"]
+        reached = set(loops)
+        while True:
+            coverage = Coverage(self.exact, reached, through_resize=True)
+            size = len(reached)
+            for link in reads:
+                axis = indexed_axis(dict(link.expr.attrs))
+                if self.exact.classes[link.name][axis] in coverage.covered:
+                    reached.add(self.exact.classes[link.operands[0]][axis])
+            if len(reached) == size:
+                break
+        for tensor in self.inputs:
+            missing = coverage.missing(self.exact.concrete(tensor))
+            if missing is not None:
+                looked_up = self._only_looked_up(tensor)
+                wanted = (number for number in self.exact.concrete(tensor) if number not in looked_up)
+                missing = coverage.missing(wanted)
+            if missing is not None:
+                return tensor, missing
+        return None
 
     @cached_property
+    @follows(
+        "scheduler/registry_utils", "hasGatherToBroadcastBeforeReduction", 994, 1054,
+        ReasonCode.INDEXED_BEFORE_REDUCTION,
+    )
     def indexed_before_reduction(self) -> Refusal | None:
         """Why an indexed read leaves too few axes for the loops of a reduction behind it, or None.
 
-        Reading a single element is not an obstacle if its axis is an axis of the first reduction's operand or is mapped
-        to one (nvFuser: SchedulerTopologyChecker::hasGatherToBroadcastBeforeReduction).
+        Reading a single element is not an obstacle if the tensor is an input, or if its axis is an axis of the first
+        reduction's operand or is mapped to one.
         """
         if self.indexing is None or self.reduction is None:
             return None
         root = self.exact.classes[self.reduction.operands[0]]
         for link in self.links:
-            if link.kind is not OpKind.INDEXING or link.op == "select":
+            if link.kind is not OpKind.INDEXING or link.op == "select" or link.tensors[0] in self.inputs:
                 continue
             axis = indexed_axis(dict(link.expr.attrs))
             operand = self.exact.classes[link.operands[0]][axis]
@@ -275,6 +388,7 @@ class CandidateFacts:
         return None
 
     @cached_property
+    @follows("scheduler/transpose", "canScheduleCompileTime", 47, 83, ReasonCode.INDEXED_INNERMOST)
     def indexed_innermost(self) -> Refusal | None:
         """Why an indexed read prevents tiles of its operand from being transposed, or None."""
         for link in self.links if self.indexing is not None else ():
@@ -289,6 +403,7 @@ class CandidateFacts:
         return None
 
     @cached_property
+    @follows("scheduler/registry_utils", "hasNonUniqueBcast", 65, 76, ReasonCode.BROADCAST_NOT_UNIQUE)
     def unique_broadcasts(self) -> Refusal | None:
         """Why a broadcast axis would need two extents at once, or None."""
         for source, targets in self.exact.concretized.items():
@@ -304,10 +419,7 @@ class CandidateFacts:
 
     @cached_property
     def reference(self) -> TensorView | Refusal:
-        """The output whose loops cover every axis of all inputs and outputs, or why there is none.
-
-        Slices, pads and cats in between are allowed (nvFuser: DomainMap::areAllTargetIdsCoveredBy).
-        """
+        """The output whose loops cover every axis of all inputs and outputs, or why there is none."""
         concrete = {tv.name: self.exact.concrete(tv) for tv in (*self.outputs, *self.inputs)}
         sizes = {tv.name: _size(self.exact, concrete[tv.name]) for tv in self.outputs}
         why: Refusal | None = None
@@ -318,25 +430,26 @@ class CandidateFacts:
             why = why or refused
         return why or (reason(ReasonCode.NO_OUTPUT), self.names)
 
+    @follows("scheduler/tools/domain_map", "areAllTargetIdsCoveredBy", 197, 303, ReasonCode.OUTPUT_NOT_COVERED)
+    @follows("scheduler/tools/domain_map", "areAllInputIdsMappedTo", 132, 157, ReasonCode.INPUT_NOT_COVERED)
     def _cannot_lead(self, reference: TensorView, concrete: dict[str, tuple[int, ...]]) -> Refusal | None:
         coverage = Coverage(self.exact, self.exact.classes.get(reference.name, ()), through_resize=True)
         for output in self.outputs:
             missing = coverage.missing(concrete[output.name])
             if missing is not None:
                 return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, reference.name), self.names
-        for tensor in self.inputs:
-            missing = coverage.missing(concrete[tensor.name], self.indexed)
-            if missing is not None:
-                return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, reference.name), self.names
-        return None
+        lost = self._missing_input(self.exact.classes.get(reference.name, ()))
+        if lost is None:
+            return None
+        return self._not_covered(ReasonCode.INPUT_NOT_COVERED, *lost, reference.name), self.names
 
     @cached_property
+    @follows("scheduler/pointwise", "hasReferenceTensorView", 213, 228, ReasonCode.AXIS_LOST)
     def lost_axis(self) -> Refusal | None:
-        """Why the loops of the reference do not arrive at all axes, or None (nvFuser: hasReferenceTensorView).
+        """Why the loops of the reference do not arrive at all axes, or None.
 
-        The reference is the first of the outputs that can lead with the most axes, broadcast axes included (csrc/
-        scheduler/tools/domain_map.cpp:450-467). An axis is lost only behind a broadcast that the loops may enter from
-        its operand, so most fusions need no walk.
+        The reference is the first of the outputs that can lead with the most axes, broadcast axes included. An axis is
+        lost only behind a broadcast that the loops may enter from its operand, so most fusions need no walk.
         """
         reference = self.reference
         if not isinstance(reference, TensorView) or not self._may_lose_axes():
@@ -371,12 +484,9 @@ class CandidateFacts:
                 return True
         return False
 
-    @cached_property
-    def resize_between_outputs(self) -> Refusal | None:
-        """Why a slice, pad or cat between the reference and another output rules out common loops, or None."""
-        reference = self.reference
-        if self.resize is None or not isinstance(reference, TensorView):
-            return None
+    @follows("scheduler/resize", "canScheduleCompileTime", 160, 196, ReasonCode.RESIZE_BETWEEN_OUTPUTS)
+    def resize_between_outputs(self, reference: TensorView) -> Refusal | None:
+        """Return why a slice, pad or cat between the reference and another output rules out common loops, or None."""
         coverage = Coverage(self.exact, self.exact.concrete(reference), through_resize=False)
         for output in self.outputs:
             if coverage.missing(self.exact.concrete(output)) is not None:
@@ -388,26 +498,39 @@ class CandidateFacts:
         axis = self.exact.classes[tensor.name].index(missing)
         return reason(code, axis=axis, tensor=tensor.name, extent=self.exact.extent[missing], reference=reference)
 
+    @follows(
+        "scheduler/tools/domain_map", "isValidReference", 400, 448,
+        ReasonCode.OUTPUT_NOT_COVERED, ReasonCode.INPUT_NOT_COVERED,
+    )
     def covered_by_reduction(self, *, inputs: bool) -> Refusal | None:
-        """Why the loops of the first reduction miss an axis of an output (or input), or None."""
-        pattern = self.patterns[0]
-        exact = self.exact
-        coverage = Coverage(exact, (c for c, _ in pattern.axes), through_resize=True)
-        for output in self.outputs:
+        """Return why the loops of the first reduction miss an axis of an output (or input), or None."""
+        return self._outputs_covered or (self._inputs_covered if inputs else None)
+
+    @cached_property
+    def _outputs_covered(self) -> Refusal | None:
+        pattern, exact, part = self.patterns[0], self.exact, self._started
+        coverage = Coverage(exact, self._reduction_axes, through_resize=True)
+        is_checked = part is not None and part._outputs_covered is None  # noqa: SLF001 - of the same class
+        for output in self._further_outputs if is_checked else self.outputs:
             missing = coverage.missing(exact.concrete(output))
             if missing is not None:
                 return self._not_covered(ReasonCode.OUTPUT_NOT_COVERED, output, missing, pattern.name), self.names
-        if not inputs:
-            return None
-        for tensor in self.inputs:
-            missing = coverage.missing(exact.concrete(tensor), self.indexed)
-            if missing is not None:
-                return self._not_covered(ReasonCode.INPUT_NOT_COVERED, tensor, missing, pattern.name), self.names
         return None
 
     @cached_property
+    def _inputs_covered(self) -> Refusal | None:
+        lost = self._missing_input(self._reduction_axes)
+        if lost is None:
+            return None
+        return self._not_covered(ReasonCode.INPUT_NOT_COVERED, *lost, self.patterns[0].name), self.names
+
+    @cached_property
+    @follows("scheduler/registry_utils", "checkPatternEquivalence", 22, 57, ReasonCode.PATTERN_MISMATCH)
     def pattern_mismatch(self) -> Refusal | None:
         """Why two reductions do not reduce the same axes, or None."""
+        part = self._started
+        if part is not None and part.pattern_mismatch is None:
+            return None
         first = self.patterns[0]
         for other in self.patterns[1:]:
             if other.axes != first.axes:
@@ -424,8 +547,9 @@ class CandidateFacts:
 
         nvFuser stores such an axis with stride 0; fuser_lab makes the expansion a view of the stored result.
         """
-        after = self.flow.after
-        for output in self.outputs:
+        after, part = self.flow.after, self._started
+        is_checked = part is not None and part.expanded_after is None
+        for output in self._further_outputs if is_checked else self.outputs:
             if not after[output.name]:
                 continue
             for place, axis in enumerate(output.domain.axes):
@@ -445,15 +569,15 @@ class CandidateFacts:
         return frozenset(self.exact.classes[first.operands[0]]) if first is not None else frozenset()
 
     @cached_property
+    @follows("scheduler/tools/domain_map", "groupInputsOutputsByInnerDim", 645, 698, ReasonCode.TRANSPOSE_LIKE)
+    @follows("scheduler/utils", "getInputsOutputsWithInnerDim", 1838, 1883, ReasonCode.TRANSPOSE_LIKE)
     def inner_groups(self) -> tuple[tuple[TensorView, ...], ...]:
         """Inputs and outputs grouped by innermost axis, the largest group first; empty if there is no such grouping.
 
         Axes are classes joined through views. A tensor without an axis that is not a broadcast axis, such as a scalar
         tensor, voids the grouping. So does the operand of a gather, which joins no group, unless it begins a group.
-        nvFuser: csrc/scheduler/tools/domain_map.cpp:645-698 (groupInputsOutputsByInnerDim), csrc/scheduler/utils.cpp:
-        1838-1885 (getInputsOutputsWithInnerDim).
         """
-        near, lookups = self.neighbourhoods, self._lookups
+        near, lookups = self.neighbourhoods, self.lookups
         inner: list[tuple[TensorView, int]] = []
         for tensor in (*self.outputs, *self.inputs):
             if tensor.name not in self.exact.classes:  # an input that no expression reads
@@ -471,7 +595,7 @@ class CandidateFacts:
         return tuple(sorted(map(tuple, found.values()), key=lambda group: -len(group)))
 
     @cached_property
-    def _lookups(self) -> frozenset[str]:
+    def lookups(self) -> frozenset[str]:
         """Names of the inputs that are read at data-dependent positions only (nvFuser: isAndOnlyIsGatherLookupTv)."""
         if self.indexing is None:
             return frozenset()
@@ -479,12 +603,12 @@ class CandidateFacts:
         return frozenset(link.operands[0] for link in self.links if _is_gather(link)) - read
 
     @cached_property
+    @follows("scheduler/tools/domain_map", "hasAtLeastTwoValidGroups", 508, 587, ReasonCode.ONE_INNERMOST_AXIS)
     def transposed(self) -> Transposed | None:
         """Tensors with all axes from the two largest groups, if tiles of both are transposed into each other, or None.
 
         The first has the innermost axis of the second, and its axes are not those of the second in the same order,
         apart from broadcast axes.
-        nvFuser: csrc/scheduler/tools/domain_map.cpp:469-491, 508-587 (findReferenceFor, hasAtLeastTwoValidGroups).
         """
         if len(self.inner_groups) < 2 or not isinstance(self.reference, TensorView):
             return None

@@ -1,25 +1,32 @@
 """Rules shared by the schedulers that keep values on chip across a reduction."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import takewhile
 
-from fuser_lab.analysis.buffer_sizes import buffer_sizes
-from fuser_lab.analysis.reductions import ReductionFlow
+from fuser_lab.analysis.buffer_sizes import BufferSizes
+from fuser_lab.analysis.domain_map import ExactMap
+from fuser_lab.analysis.reductions import ReductionPattern
+from fuser_lab.analysis.resolved_broadcasts import unresolved_broadcast
 from fuser_lab.cost.device import KIB, Device
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.verdict import SchedulerType, Verdict, reason
+from fuser_lab.ir import TensorView
+from fuser_lab.rules import follows
 from fuser_lab.schedule.base import no, refused
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
 from fuser_lab.schedule.gate import common_gate
 from fuser_lab.schedule.reduction import reshape_mixes
 
-LARGE_REDUCTION = 8192  # 4 rounds of 2048 threads
 # Above this size exponentials are computed twice rather than kept.
 KEEP_EXP_BYTES = 24 * KIB
 KEEP_EXP_BYTES_HIGH_BANDWIDTH = 96 * KIB
 ACCESS_BYTES = 16  # of the widest access of one thread
-INPUTS_OF_WIDE_ACCESSES = 4  # with more inputs, accesses get narrower to save registers
+INDEX_BYTES = 8  # of the number of elements, the third result of a Welford
+SHARED_ALIGNMENT = 128  # bytes (nvFuser: csrc/base.h:63, kSharedMemoryAlignmentBytes)
 
 
+@follows("scheduler/normalization_utils", "checkOpsAndInputs", 1114, 1119, ReasonCode.NO_REDUCTION)
+@follows("scheduler/normalization_utils", "checkOpsAndInputs", 1121, 1125, ReasonCode.NO_TENSOR_INPUT)
 def refusal_of_any_size(
     scheduler: SchedulerType, facts: CandidateFacts, kind: Callable[[CandidateFacts], Refusal | None],
 ) -> Verdict | None:
@@ -46,7 +53,7 @@ def _rules(
     yield needs_buffer(facts)
     yield facts.unique_broadcasts
     yield broadcast_elsewhere(facts)
-    yield reshape_mixes(facts)
+    yield reshape_mixes(facts, facts.patterns[0])
     yield facts.covered_by_reduction(inputs=False)
     yield facts.expanded_after
 
@@ -56,21 +63,37 @@ def keep_exp_up_to(device: Device) -> int:
     return KEEP_EXP_BYTES_HIGH_BANDWIDTH if device.is_high_bandwidth else KEEP_EXP_BYTES
 
 
-def kept_bytes(flow: ReductionFlow, room: int | None = None, exp_up_to: int = 0) -> tuple[int, Sequence[str]]:
-    """Return the bytes kept per row and the tensors: the buffers, or the inputs that they are recomputed from.
+@follows("scheduler/normalization_utils", "isProjectBufferToInputs", 853, 928, ReasonCode.BUFFER_TOO_LARGE)
+def is_projected(sizes: BufferSizes, room: int | None = None, exp_up_to: int = 0, *, smaller: bool = True) -> bool:
+    """Return whether buffers are recomputed from inputs, by default only if these are smaller.
 
-    Buffers larger than ``room`` are recomputed from inputs if these are smaller. Others are too, unless this repeats
-    random numbers, or exponentials where the buffers have at most ``exp_up_to`` bytes (nvFuser:
-    scheduler/normalization_utils.cpp:851-939, isProjectBufferToInputs).
+    Buffers larger than ``room`` are recomputed. Others are too, unless this repeats random numbers, or exponentials
+    where the buffers have at most ``exp_up_to`` bytes.
     """
-    sizes = buffer_sizes(flow)
+    if not sizes.inputs or sizes.projected <= 0 or (smaller and sizes.projected >= sizes.kept):
+        return False
     fits = room is None or sizes.kept <= room
-    costly = sizes.with_random or (sizes.with_exp and sizes.kept <= exp_up_to)
-    if 0 < sizes.projected < sizes.kept and not (fits and costly):
-        return sizes.projected, sizes.projected_names
-    return sizes.kept, sizes.kept_names
+    return not (fits and (sizes.with_random or (sizes.with_exp and sizes.kept <= exp_up_to)))
 
 
+def reduction_workspace(facts: CandidateFacts, threads: int) -> int:
+    """Return the bytes of shared memory in which the threads of a block reduce, and those of static variables.
+
+    nvFuser: csrc/scheduler/utils.cpp:2959-2984 (getReductionSmemWorkspaceBit), csrc/scheduler/utils.h:60.
+    """
+    has_welford = any(link.op == "welford" for link in facts.reductions)
+    widest = max(link.out.dtype.itemsize for link in facts.reductions)
+    each = 3 * max(widest, INDEX_BYTES) if has_welford else widest
+    return aligned(threads * each) + SHARED_ALIGNMENT
+
+
+def aligned(size: int) -> int:
+    """Return a size in bytes rounded up to the alignment of arrays in shared memory."""
+    return -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+
+
+@follows("scheduler/normalization_utils", "compileTimeCheck", 1288, 1294, ReasonCode.NO_PERSISTENT_BUFFER)
+@follows("scheduler/normalization_utils", "isCacheableUnmappableTv", 1918, 2025, ReasonCode.PARTLY_REDUCED)
 def needs_buffer(facts: CandidateFacts) -> Refusal | None:
     """Return why no buffer is needed, or why none can be kept, or None."""
     if facts.buffers:
@@ -86,49 +109,51 @@ def needs_buffer(facts: CandidateFacts) -> Refusal | None:
     return reason(ReasonCode.NO_PERSISTENT_BUFFER, tensor=facts.patterns[0].name), facts.names
 
 
+@follows("scheduler/registry_utils", "hasNonNormalizePostReductionBCast", 586, 843, ReasonCode.BROADCAST_ELSEWHERE)
 def broadcast_elsewhere(facts: CandidateFacts) -> Refusal | None:
-    """Return why a result is broadcast to an axis that was not reduced, or None."""
-    exact = facts.exact
-    reduced = facts.patterns[0].reduced
-    meets = exact.concretized
-    for name, new in facts.flow.broadcasts_after():
-        for number in new:
-            for target, user in meets.get(number, {}).items():
-                if target not in reduced:
-                    extent = exact.extent[target]
-                    why = reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=name, extent=extent, user=user)
-                    return why, facts.names
-    return None
+    """Return why a result is broadcast to an axis that nothing before a reduction has, or None."""
+    lost = unresolved_broadcast(facts.flow)
+    if lost is None:
+        return None
+    extent = facts.exact.extent[lost.number]
+    return reason(ReasonCode.BROADCAST_ELSEWHERE, tensor=lost.tensor, extent=extent, user=lost.user), facts.names
 
 
-def vector_width(facts: CandidateFacts) -> int:
-    """Return how many adjacent elements of kept axes one access can have, a power of two.
+def vector_width(facts: CandidateFacts, pattern: ReductionPattern) -> int:
+    """Return how many adjacent elements one access of a reduction's operand can have, a power of two.
 
-    An access has at most 16 bytes of the widest dtype, fewer with many inputs. The innermost kept axes must be one
-    contiguous range in every input and output that has them innermost, and its length must be a multiple of the width.
+    An access has at most 16 bytes. Only inputs and outputs whose innermost axis is that of the operand, and is
+    contiguous, have wide accesses. The innermost axes, all kept or all reduced, must be one range in each of them, in
+    the same order; its length must be a multiple of the width. Of merged axes, the innermost stands for all.
+    nvFuser: csrc/scheduler/vectorize_helper.cpp:764-839 (getContigMergeOfInnerSize), 982-1086 (getLayoutConstraint),
+    csrc/scheduler/utils.cpp:1796-1883 (getInputsOutputsWithInnerDim).
     """
-    exact, pattern = facts.exact, facts.patterns[0]
-    run: list[int] = []
-    for number, reduced in reversed(pattern.axes):
-        if reduced:
-            break
-        run.append(number)
-    if not run:
-        return 1
-    widest = 1
-    most = 1 << 30
-    for tensor in (*facts.inputs, *facts.outputs):
-        widest = max(widest, tensor.dtype.itemsize)
-        order, flags = tensor.domain.allocation_order, tensor.domain.contiguity
-        numbers = exact.classes.get(tensor.name, ())
-        if not numbers or numbers[order[-1]] != run[0]:
+    exact, near = facts.exact, facts.neighbourhoods
+    reduction = next(link for link in facts.reductions if link.name == pattern.name)
+    inner = facts.innermost(reduction.tensors[0])
+    like = takewhile(lambda axis: axis[1] is pattern.inner, reversed(pattern.axes))
+    run = [near.of(number) for number, _ in like if exact.extent[number] != 1]
+    widths = []
+    for tensor in (*facts.outputs, *facts.inputs):
+        first = facts.innermost(tensor) if tensor.name in exact.classes and tensor.name not in facts.lookups else None
+        if first is None or inner is None or near.of(first) != near.of(inner):
+            continue
+        axes = _contiguous(exact, tensor)
+        if first not in axes:
             continue
         length = 1
-        for place, number in zip(range(len(order) - 1, -1, -1), run, strict=False):
-            if numbers[order[place]] != number or (flags is not None and not flags[place]):
+        for number, group in zip((number for number in axes if exact.extent[number] != 1), run, strict=False):
+            if near.of(number) != group:
                 break
             length *= exact.extent[number]
-        most = min(most, length & -length)
-    inputs = max(len(facts.inputs) // INPUTS_OF_WIDE_ACCESSES, 1)
-    wide = max(ACCESS_BYTES // widest // inputs, 1)
-    return min(1 << (wide.bit_length() - 1), most)
+        widths.append(min(ACCESS_BYTES // tensor.dtype.itemsize, length & -length or ACCESS_BYTES))
+    return min(widths, default=1)
+
+
+def _contiguous(exact: ExactMap, tensor: TensorView) -> list[int]:
+    """Return the classes of the innermost axes that are contiguous in memory, without broadcast axes, from inside."""
+    domain, numbers = tensor.domain, exact.classes[tensor.name]
+    order = domain.allocation_order
+    flags = domain.contiguity or (True,) * len(order)
+    axes = ((numbers[place], flag) for place, flag in zip(reversed(order), reversed(flags), strict=True))
+    return [number for number, _ in takewhile(lambda axis: axis[1] is not False, axes) if not exact.broadcast[number]]

@@ -1,9 +1,9 @@
 """All schedulers in nvFuser's order, asked about a candidate until one accepts."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from fuser_lab.analysis.domain_map import FusionLinks
 from fuser_lab.analysis.symbolic_axes import SymbolicAxes
@@ -13,7 +13,7 @@ from fuser_lab.cost.reasons import MONOTONE, ReasonCode
 from fuser_lab.cost.verdict import Answer, SchedulerType, Verdict, accept, reason
 from fuser_lab.errors import ArgumentTypeError
 from fuser_lab.forks import new_lock
-from fuser_lab.ir import Fusion, TensorView
+from fuser_lab.ir import Fusion
 from fuser_lab.schedule.base import Heuristics, Propose, RuledScheduler, Scheduler, heuristics_of, no
 from fuser_lab.schedule.expr_eval import ExprEval
 from fuser_lab.schedule.facts import CandidateFacts, Refusal
@@ -59,7 +59,7 @@ _EXEMPT = {ReasonCode.MATMUL_INSIDE: SchedulerType.MATMUL, ReasonCode.EVALUATED_
 MAX_FUSIONS = 8  # fusions whose answers are cached
 
 
-_Key = tuple[frozenset[str], tuple[TensorView, ...]]
+_Key = tuple[frozenset[str], tuple[str, ...]]  # the names of the expressions and of the outputs
 
 
 @dataclass(slots=True)
@@ -75,6 +75,7 @@ class _Known:
     before: "_Known | None" = None
     unchanged: frozenset[str] = frozenset()
     answers: dict[_Key, Answer] = field(default_factory=dict)
+    parts: dict[str, CandidateFacts] = field(default_factory=dict)  # of accepted candidates, by both ends
 
     def answer(self, key: _Key) -> Answer | None:
         """Return the cached answer about a candidate, or about an equal one before a rewrite."""
@@ -85,6 +86,20 @@ class _Known:
                 return found
             known = known.before if key[0] <= known.unchanged else None
         return None
+
+    def part_of(self, candidate: Candidate) -> CandidateFacts | None:
+        """Return the facts about an accepted candidate that another one contains, or None."""
+        count = len(candidate.exprs)
+        for part in map(self.parts.get, candidate.ends if count and self.parts else ()):
+            if part is not None and part.candidate.may_begin(count) and part.candidate.key < candidate.key:
+                return part
+        return None
+
+    def keep(self, facts: CandidateFacts) -> None:
+        """Keep the facts about an accepted candidate instead of those about its parts."""
+        for name in self.parts.keys() & facts.candidate.key:
+            del self.parts[name]
+        self.parts.update(dict.fromkeys(facts.candidate.ends, facts))
 
 
 def _after(before: _Known | None, fusion: Fusion) -> _Known:
@@ -188,6 +203,14 @@ class SchedulerRegistry:
         self._known: OrderedDict[int, _Known] = OrderedDict()
         self._lock = new_lock()  # the explorer computes previews in a thread
 
+    def __reduce__(self) -> tuple[Callable[..., "SchedulerRegistry"], tuple[object, ...]]:
+        """Return what copies and pickles are made of; they have their own caches."""
+        make = partial(
+            SchedulerRegistry, memory_promotion=self.memory_promotion, fuse_matmul=self.fuse_matmul,
+            schedulers=self.schedulers, kept=self.kept, symbolic=self.symbolic,
+        )
+        return make, (self.device, self.disabled)
+
     @cached_property
     def closed(self) -> "SchedulerRegistry":
         """The registry without open schedulers; this one if it has none."""
@@ -202,10 +225,14 @@ class SchedulerRegistry:
     def ask(self, candidate: Candidate) -> Answer:
         """Return the verdicts in order, ending with the first acceptance."""
         known = self._of(candidate.fusion)
-        key = (candidate.key, candidate.outputs)
+        key = (candidate.key, tuple([tensor.name for tensor in candidate.outputs]))
         answer = known.answer(key)
         if answer is None:
-            answer = known.answers[key] = self._ask(self._facts(candidate, known))
+            facts = self._facts(candidate, known, known.part_of(candidate))
+            answer = known.answers[key] = self._ask(facts)
+            facts.forget_part()
+            if answer.chosen is not None and candidate.may_begin(len(candidate.exprs)):
+                known.keep(facts)
         return answer
 
     def heuristics(self, kind: SchedulerType) -> Heuristics:
@@ -224,10 +251,10 @@ class SchedulerRegistry:
         """Return the facts about a candidate that schedulers receive."""
         return self._facts(candidate, self._of(candidate.fusion))
 
-    def _facts(self, candidate: Candidate, known: _Known) -> CandidateFacts:
+    def _facts(self, candidate: Candidate, known: _Known, part: CandidateFacts | None = None) -> CandidateFacts:
         return CandidateFacts(
             candidate, known.links, memory_promotion=self.memory_promotion, fuse_matmul=self.fuse_matmul,
-            symbolic=self.symbolic,
+            symbolic=self.symbolic, part=part,
         )
 
     def _of(self, fusion: Fusion) -> _Known:

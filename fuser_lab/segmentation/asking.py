@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from time import perf_counter
 
 from fuser_lab.cost.verdict import Answer
@@ -10,7 +11,7 @@ from fuser_lab.events import Attempt, Kind, LaterRecords, Names, Outcome, Verdic
 from fuser_lab.ir import Expr, Fusion
 from fuser_lab.segmentation.hints import refused_by_hint
 from fuser_lab.segmentation.options import SegmenterOptions
-from fuser_lab.segmentation.oracle import SchedulerOracle, candidate
+from fuser_lab.segmentation.oracle import Candidate, SchedulerOracle, candidate, grown
 from fuser_lab.segmentation.welford import PERSISTENT, keeps_rows, rewrite_answer, welfords, written_out
 
 
@@ -50,13 +51,38 @@ class Asker:
         self._oracle = oracle
         self._options = options
         self._recomputed = recomputed
+        self._accepted: dict[frozenset[Expr], Candidate] = {}  # about large groups that are not part of a larger one
+
+    def merge(
+        self, phase: str, subjects: tuple[Names, ...], groups: Sequence[frozenset[Expr]],
+    ) -> tuple[Attempt, Answer]:
+        """Return the schedulers' answer about disjoint groups together, and the attempt to merge them."""
+        start = perf_counter()
+        largest = max(groups, key=len)
+        part = self._accepted.get(largest)
+        union = None
+        if part is not None and part.may_begin(sum(map(len, groups))):
+            others = chain.from_iterable(group for group in groups if group is not largest)
+            union = grown(part, others, self._recomputed)
+        if union is None:
+            union = candidate(self._fusion, chain.from_iterable(groups), self._recomputed)
+        attempt, answer = self._answered(phase, Kind.MERGE, subjects, union, start)
+        if attempt.accepted and union.may_begin(len(union.exprs)):
+            for group in groups:
+                self._accepted.pop(group, None)
+            self._accepted[frozenset().union(*groups)] = union
+        return attempt, answer
 
     def attempt(
         self, phase: str, kind: Kind, subjects: tuple[Names, ...], exprs: Iterable[Expr],
     ) -> tuple[Attempt, Answer]:
         """Return the schedulers' answer about expressions as one group, and the attempt that records it."""
         start = perf_counter()
-        group = candidate(self._fusion, exprs, self._recomputed)
+        return self._answered(phase, kind, subjects, candidate(self._fusion, exprs, self._recomputed), start)
+
+    def _answered(
+        self, phase: str, kind: Kind, subjects: tuple[Names, ...], group: Candidate, start: float,
+    ) -> tuple[Attempt, Answer]:
         answer = refused_by_hint(group, self._options) or self._oracle.ask(group)
         outcome = Outcome.ACCEPTED if answer.chosen is not None else Outcome.REFUSED
         attempt = Attempt(

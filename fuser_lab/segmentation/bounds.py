@@ -11,9 +11,9 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import combinations
-from operator import itemgetter
+from operator import add, itemgetter, or_, sub
 
 from fuser_lab.cost.amounts import bytes_label
 from fuser_lab.cost.traffic import CostModel, traffic
@@ -46,6 +46,18 @@ class Flow:
     def parting(self) -> int:
         """Bytes moved, beyond those that every plan moves, if two units that touch it are in different segments."""
         return self.bytes * (1 if self.kept or not self.producer else 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """What a set of units adds up to: the bytes that it moves as one segment, and the amounts of its units.
+
+    ``shared`` has the flows that other units touch too, as a mask.
+    """
+
+    shared: int
+    bytes: int
+    amounts: tuple[int, ...]
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -95,8 +107,11 @@ class Space:
                 maker = self.fusion.producers.get(tensor)
                 if maker in place:
                     self.above[i] |= self.above[place[maker]] | 1 << place[maker]
-            for j in bits(self.above[i]):
-                self.below[j] |= 1 << i
+        for i, expr in reversed(tuple(enumerate(self.units))):
+            for tensor in expr.tensor_inputs:
+                maker = self.fusion.producers.get(tensor)
+                if maker in place:
+                    self.below[place[maker]] |= self.below[i] | 1 << i
         # The ends of those chains of which some reader may contain a copy.
         self._ends = {
             chain.end: number for number, chain in enumerate(self.chains)
@@ -116,10 +131,13 @@ class Space:
                     Flow(name=tensor.name, bytes=size, producer=producer, readers=readers, kept=kept),
                 )
         self.flows = tuple(flows)
+        self.touching = tuple(flow.producer | flow.readers for flow in flows)
+        self._amounts: Sequence[tuple[int, ...]] = [()] * len(self.units)
+        self._sums: dict[int, Sums] = {}
         self._launch = self.model.launch_bytes
         self._touching = [0] * len(self.units)
-        for number, flow in enumerate(self.flows):
-            for i in bits(flow.producer | flow.readers):
+        for number, touching in enumerate(self.touching):
+            for i in bits(touching):
                 self._touching[i] |= 1 << number
 
     def readers(self, tensor: TensorView) -> list[int]:
@@ -257,20 +275,63 @@ class Space:
         group = candidate(self.fusion, exprs, self._copied)
         return (refused_by_hint(group, self._options) or self._oracle.ask(group)).chosen is not None
 
-    def price(self, mask: int) -> int:
-        """Return the cost of a set as one segment, chains provided in the cheapest way."""
-        total = self._launch
-        near = 0
-        for i in bits(mask):
-            near |= self._touching[i]
-        for number in bits(near):
-            flow = self.flows[number]
-            if flow.producer & mask:
-                if flow.kept or flow.readers & ~mask:
-                    total += flow.bytes
-            else:
-                total += flow.bytes
-        return total
+    def price(self, mask: int, sums: Sums | None = None) -> int:
+        """Return the cost of a set as one segment, chains provided in the cheapest way; ``sums`` are its sums."""
+        return self._launch + (sums or self.sums(mask)).bytes
+
+    def sums(self, mask: int) -> Sums:
+        """Return what a set adds up to."""
+        known = self._sums.get(mask)
+        if known is not None:
+            return known
+        units = list(bits(mask))
+        total = shared = 0
+        for number in bits(reduce(or_, [self._touching[i] for i in units], 0)):
+            total += self._moved(number, mask)
+            if self.touching[number] & ~mask:
+                shared |= 1 << number
+        amounts = tuple(map(sum, zip(*[self._amounts[i] for i in units], strict=True)))
+        return Sums(shared=shared, bytes=total, amounts=amounts)
+
+    def _kept(self, mask: int) -> Sums:
+        if mask not in self._sums:
+            self._sums[mask] = self.sums(mask)
+        return self._sums[mask]
+
+    def _moved(self, number: int, mask: int) -> int:
+        """Return the bytes of a flow that a set moves, which touches it."""
+        flow = self.flows[number]
+        return flow.bytes if not flow.producer & mask or flow.kept or flow.readers & ~mask else 0
+
+    def joined(self, a: int, b: int) -> Sums:
+        """Return what the union of two disjoint sets adds up to, computed from their sums."""
+        first, second, union = self._kept(a), self._kept(b), a | b
+        shared, total = first.shared | second.shared, first.bytes + second.bytes
+        for number in bits(first.shared & second.shared):
+            total += self._moved(number, union) - self._moved(number, a) - self._moved(number, b)
+            if not self.touching[number] & ~union:
+                shared ^= 1 << number
+        return Sums(shared=shared, bytes=total, amounts=tuple(map(add, first.amounts, second.amounts)))
+
+    def join(self, a: int, b: int) -> int:
+        """Return the union of two disjoint sets, and keep its sums."""
+        if a and b:
+            self._sums[a | b] = self.joined(a, b)
+        return a | b
+
+    def split(self, whole: int, part: int) -> int:
+        """Return a set without a part of it, and keep its sums, computed from those of both."""
+        rest = whole & ~part
+        if rest and part:
+            first, second = self._kept(whole), self._kept(part)
+            shared, total = first.shared & ~second.shared, first.bytes - second.bytes
+            for number in bits(second.shared):
+                if self.touching[number] & rest:
+                    shared |= 1 << number
+                    total += self._moved(number, part) + self._moved(number, rest) - self._moved(number, whole)
+            amounts = tuple(map(sub, first.amounts, second.amounts))
+            self._sums[rest] = Sums(shared=shared, bytes=total, amounts=amounts)
+        return rest
 
 
 @dataclass(frozen=True, slots=True)

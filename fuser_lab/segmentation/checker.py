@@ -93,7 +93,8 @@ def _plan_problems(certificate: Certificate, plan: SegmentedFusion, oracle: Sche
         found.append("the segments are not those of the plan")
     for index, (group, claim) in enumerate(zip(plan.groups, certificate.segments, strict=False)):
         moved = traffic(plan.fusion, group.exprs, plan.recomputed)
-        if (claim.read, claim.written, claim.launch) != (moved.read, moved.written, certificate.model.launch_bytes):
+        launch = certificate.model.launch_bytes if group.exprs else 0
+        if (claim.read, claim.written, claim.launch) != (moved.read, moved.written, launch):
             found.append(f"segment {index} reads {moved.read} and writes {moved.written} bytes, which differs from the "
                          "certificate")
         own = [expr for expr in group.exprs if expr.tensor_outputs]

@@ -15,12 +15,12 @@ from fuser_lab.cost.predicted_times import TimeModel
 from fuser_lab.cost.reasons import ReasonCode
 from fuser_lab.cost.traffic import CostModel
 from fuser_lab.cost.verdict import Answer
-from fuser_lab.cost.work import Work, product_flops, total_work, work_of
+from fuser_lab.cost.work import Work, product_flops, work_of
 from fuser_lab.errors import IllegalEdit
 from fuser_lab.events import Attempt, Kind, Names, Outcome
 from fuser_lab.ir import Fusion, OpKind, TensorView
 from fuser_lab.segmentation.bottom_up import bottom_up
-from fuser_lab.segmentation.bounds import Space, bits
+from fuser_lab.segmentation.bounds import Space, Sums, bits
 from fuser_lab.segmentation.edits import glue, own_exprs
 from fuser_lab.segmentation.forwarding import Chain, forwarded_chains
 from fuser_lab.segmentation.graph import SegmentedFusion, SegmentedGroup, assemble
@@ -40,6 +40,7 @@ STATES_FOR_OPTIMAL = 20  # divisor of the budget that it gets
 CHANGES_PER_UNIT, LATER_CHANGES = 20, 5  # steps of the random walk: in the first round, and in each later round
 STATES_PER_CHANGE = 100
 EXPRS_PER_STATE = 1000  # states per expression that an open scheduler lowers
+MOST_BESIDE = 32  # segments before and after one with which it is merged because they share a tensor
 LARGE, ALIKE = 40, 0.9  # size of a refused set, and the part of it that another set shares, which is then not lowered
 ROUNDS = 3  # rounds of the search, each with the prices that the clock corrected after the previous round
 NEAR = 0.75  # a price with a smaller error is not corrected, since all other prices are as rough
@@ -172,22 +173,24 @@ class _TimedSpace(Space):
         costs = CostModel(device=model.device, bandwidth=model.bandwidth, launch=model.launch)
         super().__init__(fusion, oracle, options, costs, chains)
         self._times = model
-        self._work = [work_of([unit]) for unit in self.units]
-        self._flops = [product_flops([unit]) for unit in self.units]
+        works = [work_of([unit]) for unit in self.units]
+        self._amounts = [
+            (work.simple, work.dividing, work.special, work.reducing, product_flops([unit]))
+            for work, unit in zip(works, self.units, strict=True)
+        ]
         self._prices: dict[int, int] = {}
 
-    def price(self, mask: int) -> int:
-        """Return the predicted time of a set as one segment, as bytes."""
+    def price(self, mask: int, sums: Sums | None = None) -> int:
+        """Return the predicted time of a set as one segment, as bytes; ``sums`` are its sums."""
         known = self._prices.get(mask)
         if known is None:
-            moved = super().price(mask) - self.model.launch_bytes
-            inside = list(bits(mask))
-            flops = sum([self._flops[i] for i in inside])
+            simple, dividing, special, reducing, flops = (added := sums or self.sums(mask)).amounts
+            work = Work(simple=simple, dividing=dividing, special=special, reducing=reducing)
             if self._times.repeats:
                 work = self._times.work(self.exprs(mask))
-            else:
-                work = total_work([self._work[i] for i in inside])
-            known = self._prices[mask] = round(self._times.seconds(moved, work, flops) * self._times.bandwidth)
+            known = round(self._times.seconds(added.bytes, work, flops) * self._times.bandwidth)
+            if sums is None:
+                self._prices[mask] = known
         return known
 
     def correct(self, segmented: SegmentedFusion, times: Sequence[float]) -> bool:
@@ -340,13 +343,13 @@ class _Search:
         starts.append(min(starts, key=lambda one: one.cost).copied() if starts else Partition.single(space))
         self._exhaust(runs(starts[-1]))
         starts.append(Partition.single(space))
-        self._exhaust(merges(starts[-1]))
+        self._exhaust(merges(starts[-1], most=MOST_BESIDE))
         found = min(starts, key=lambda one: one.cost)
-        self._exhaust(merges(found))
+        self._exhaust(merges(found, most=MOST_BESIDE))
         rounds = min(self.budget.states // STATES_PER_CHANGE, changes * len(space.units))
         anyone = [0] * len(space.units)  # no two units are known to exclude each other
         found = anneal(found, anyone, rounds, lambda: self.budget.is_late)
-        self._exhaust(merges(found, anyone))
+        self._exhaust(merges(found, anyone, most=MOST_BESIDE))
         return found
 
     def _exhaust(self, attempts: Iterator[object]) -> None:

@@ -217,12 +217,16 @@ def assemble(
 ) -> SegmentedFusion:
     """Return groups of expressions as a SegmentedFusion, each asked once more for its scheduler.
 
+    A fusion that computes nothing is one segment without expressions, as in nvFuser (csrc/fusion_segmenter.cpp:
+    1644-1656).
+
     Raises
     ------
     VerificationError
         If the groups are not a legal partition.
     """
-    candidates = [candidate(fusion, exprs, recomputed) for exprs in groups]
+    parts = groups if fusion.tensor_exprs else [()]
+    candidates = [candidate(fusion, exprs, recomputed) for exprs in parts]
     order = run_order(candidates)
     if order is None:
         msg = "the segments form a cycle."

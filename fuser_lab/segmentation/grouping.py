@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fuser_lab.events import Names
 from fuser_lab.ir import Expr, Fusion, TensorView
@@ -41,13 +41,12 @@ class _Near:
     consumers: dict[GroupId, tuple[GroupId, ...]] = field(default_factory=dict)
     proposals: dict[GroupId, tuple[GroupId, ...]] = field(default_factory=dict)
 
-    def forget(self, groups: Iterable[GroupId]) -> None:
+    def forget(self, groups: set[GroupId]) -> None:
         """Remove what is remembered about some groups."""
-        for group in groups:
-            self.edges.pop(group, None)
-            self.producers.pop(group, None)
-            self.consumers.pop(group, None)
-            self.proposals.pop(group, None)
+        tables: tuple[dict[GroupId, Any], ...] = (self.edges, self.producers, self.consumers, self.proposals)
+        for table in tables:
+            for group in groups if len(groups) < len(table) else table.keys() & groups:
+                table.pop(group, None)
 
 
 class Grouping:
@@ -62,6 +61,7 @@ class Grouping:
         self.fusion = fusion
         self.recomputed = recomputed
         self.groups: dict[GroupId, frozenset[Expr]] = {}
+        self.merged: list[GroupId] = []  # groups that are part of others now
         self._owner: dict[str, GroupId] = {}
         self._next = 0
         self._read_outputs = [  # the names of the expressions that make a fusion output and read it
@@ -106,7 +106,8 @@ class Grouping:
         )
         for member in gone:
             del self._boundary[member]
-        self._near.forget(gone)
+        self.merged += gone
+        self._near.forget(set(gone))
         self._near.forget({owner[read.other] for read in chain(bounds.incoming, bounds.outgoing)})
         if self._level:
             self._follow_level(before, union)
@@ -203,6 +204,12 @@ class Grouping:
                 if owner is not None and reader is not None and reader != owner:
                     found[1 << owner | 1 << reader] = None
         return list(found)
+
+    def reads_out(self, group: GroupId) -> int:
+        """Return the number of operands elsewhere that are results of a group; one that is given twice counts twice."""
+        exprs, positions = self.fusion.exprs, self.fusion.positions
+        outgoing = dict.fromkeys((read.other, read.tensor) for read in self._bounds(group).outgoing)
+        return sum(exprs[positions[other]].inputs.count(tensor) for other, tensor in outgoing)
 
     def reads_input(self, group: GroupId) -> bool:
         """Whether a group reads a fusion input or a forwarded value (nvFuser: has an auxiliary producer)."""

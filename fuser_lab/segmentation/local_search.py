@@ -7,7 +7,9 @@ they are cheap; only a change that would save is checked for cycles and by the s
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from math import exp
 
 from fuser_lab.segmentation.bounds import Space, bits
@@ -75,14 +77,27 @@ class Partition:
         """Return the segment of a unit."""
         return self._owner[unit]
 
-    def beside(self, mask: int) -> set[int]:
-        """Return the other segments that share a tensor with a segment."""
-        return {
-            self._owner[i]
-            for flow in self.space.flows
-            if (flow.producer | flow.readers) & mask
-            for i in bits((flow.producer | flow.readers) & ~mask)
-        }
+    def beside(self, mask: int, most: int) -> set[int]:
+        """Return the other segments that share a tensor with one, at most so many per tensor before and after it."""
+        found: set[int] = set()
+        lower = (mask & -mask) - 1
+        for number in bits(self.space.sums(mask).shared):
+            others = self.space.touching[number] & ~mask
+            found.update(islice(self._owners(others & ~lower), most))
+            found.update(islice(self._owners(others & lower, last=True), most))
+        return found
+
+    def _owners(self, units: int, *, last: bool = False) -> Iterator[int]:
+        """Yield the segments of units, in the order of the units or from the last one."""
+        while units:
+            owner = self._owner[(units if last else units & -units).bit_length() - 1]
+            yield owner
+            units &= ~owner
+
+    def nearest(self, mask: int, most: int) -> set[int]:
+        """Return the other segments up to ``most`` places before and after a segment in the line."""
+        place = self._place[mask]
+        return {*self._line[max(place - most, 0) : place + most + 1]} - {mask}
 
     def replace(self, gone: Iterable[int], new: dict[int, int]) -> None:
         """Replace segments by others."""
@@ -171,29 +186,34 @@ def legal_price(space: Space, mask: int) -> int | None:
     return None if way is None else space.price(mask) + way[0]
 
 
-def merges(partition: Partition, apart: Sequence[int] | None = None) -> Iterator[tuple[int, int, bool]]:
+def merges(
+    partition: Partition, apart: Sequence[int] | None = None, *, most: int | None = None,
+) -> Iterator[tuple[int, int, bool]]:
     """Repeatedly merge the two segments that save most; yield each attempt and whether it succeeded.
 
     Only segments with a common tensor are tried; with ``apart``, which has for each unit those that exclude it, all
     other pairs as well, since they save at least a launch. A pair that was refused is not tried again until one of the
-    two has changed.
+    two has changed. With ``most``, a segment is tried with so many before and after it that share a tensor: of two that
+    are farther apart, one becomes a neighbour of the other when those between are merged.
     """
     space = partition.space
+    count = len(space.units) if most is None else most
     heap: list[tuple[int, int, int]] = []
 
     def add(a: int, b: int) -> None:
-        saved = partition.segments[a] + partition.segments[b] - space.price(a | b)
+        saved = partition.segments[a] + partition.segments[b] - space.price(a | b, space.joined(a, b))
         if saved > 0:
             first, second = (a, b) if a & -a < b & -b else (b, a)
             heappush(heap, (-saved, first, second))
 
     def near(mask: int) -> Iterable[int]:
         if apart is None:
-            return partition.beside(mask)
+            return partition.beside(mask, count)
         far = 0
         for i in bits(mask):
             far |= apart[i]
-        return [other for other in partition.segments if other != mask and not other & far]
+        others = partition.beside(mask, count) | partition.nearest(mask, count)
+        return [other for other in others if not other & far]
 
     for mask in partition.segments:
         for other in near(mask):
@@ -206,7 +226,7 @@ def merges(partition: Partition, apart: Sequence[int] | None = None) -> Iterator
             continue
         price = None
         if not partition.cycle_with((a, b), (a | b,)):
-            price = legal_price(space, a | b)
+            price = legal_price(space, space.join(a, b))
         paid = partition.segments[a] + partition.segments[b]
         accepted = price is not None and price < paid
         yield a, b, accepted
@@ -254,6 +274,7 @@ def anneal(
     best, least = dict(partition.segments), partition.cost
     cost = least
     shared = [flow for flow in space.flows if (flow.producer | flow.readers).bit_count() > 1]
+    units_of = cache(lambda flow: list(bits(flow.producer | flow.readers)))
     if not shared:
         return partition
     excludes = any(apart)
@@ -262,11 +283,11 @@ def anneal(
         if step % 64 == 0 and is_late():
             break
         flow = dice.choice(shared)
-        units = list(bits(flow.producer | flow.readers))
-        first, second = dice.sample(units, 2)
+        first, second = dice.sample(units_of(flow), 2)
         a, b = partition.owner(first), partition.owner(second)
         moved = _moved(partition, first, dice)
-        new = [mask for mask in ((moved, a & ~moved) if a == b else (a & ~moved, b | moved)) if mask]
+        rest = space.split(a, moved)
+        new = [mask for mask in ((moved, rest) if a == b else (rest, space.join(b, moved))) if mask]
         gone = {a, b}
         if set(new) == gone or (excludes and any(_excluded(mask, apart) for mask in new)):
             continue

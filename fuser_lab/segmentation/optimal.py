@@ -49,10 +49,9 @@ def segment_costs(segmented: SegmentedFusion, model: CostModel) -> tuple[Segment
     for group in segmented.groups:
         moved = traffic(segmented.fusion, group.exprs, segmented.recomputed)
         name = group.scheduler.value if group.scheduler else ""
+        launch = model.launch_bytes if group.exprs else 0
         found.append(
-            SegmentCost(
-                exprs=group.names, scheduler=name, read=moved.read, written=moved.written, launch=model.launch_bytes,
-            ),
+            SegmentCost(exprs=group.names, scheduler=name, read=moved.read, written=moved.written, launch=launch),
         )
     return tuple(found)
 

@@ -1,8 +1,11 @@
 """The segmenter's questions to schedulers: candidates and the scheduler protocol."""
 
+from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, compress
+from operator import attrgetter, not_
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -25,10 +28,27 @@ class Candidate:
     inputs: tuple[Val, ...]
     outputs: tuple[TensorView, ...]
 
+    def may_begin(self, count: int) -> bool:
+        """Whether what is said about a candidate of ``count`` expressions may begin with this part of it.
+
+        For smaller parts that takes longer than to compute everything.
+        """
+        return len(self.exprs) >= LEAST_PART and (count - len(self.exprs)) * LEAST_RATIO <= len(self.exprs)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the expressions in order."""
+        return tuple(map(_NAME, self.exprs))
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Names of the first and last expression; there must be some."""
+        return self.exprs[0].name, self.exprs[-1].name
+
     @cached_property
     def key(self) -> frozenset[str]:
         """Names of the expressions: candidates of one segmentation with equal keys are equal."""
-        return frozenset(expr.name for expr in self.exprs)
+        return frozenset(map(_NAME, self.exprs))
 
     @cached_property
     def tensor_inputs(self) -> tuple[TensorView, ...]:
@@ -57,6 +77,9 @@ class Candidate:
         return tuple(expr.out for expr, parts in found if parts is not None and parts.total.name not in self.key)
 
 
+LEAST_PART = 16  # expressions of a part with which a candidate may begin
+LEAST_RATIO = 8  # of the part's expressions to the others
+
 # A fusion holds the expressions whose ids are its key.
 _NARROWED: WeakValueDictionary[tuple[tuple[int, ...], ...], Fusion] = WeakValueDictionary()
 
@@ -73,25 +96,58 @@ def candidate(fusion: Fusion, exprs: Iterable[Expr], recomputed: frozenset[str] 
         recomputed = frozenset()
     if len(fusion.tensor_exprs) < len(fusion.exprs):
         chosen.update((expr.name, expr) for expr in _scalar_chain(fusion, chosen.values()))
-    order = sorted(chosen, key=fusion.positions.__getitem__)
-    made: set[str] = set()
-    inputs: dict[str, Val] = {}
-    outputs: list[TensorView] = []
-    names = frozenset(chosen)
-    readers, results = fusion.readers, fusion.output_names
-    for name in order:
-        expr = chosen[name]
-        for value in expr.inputs:
-            if value.name not in made and not (isinstance(value, Scalar) and value.value is not None):
-                inputs[value.name] = value
-        for value in expr.outputs:
-            made.add(value.name)
-        if name not in recomputed:
-            outputs += [
-                tv for tv in expr.tensor_outputs
-                if tv.name in results or not names.issuperset(readers.get(tv.name, ()))
-            ]
-    return Candidate(fusion, tuple([chosen[name] for name in order]), tuple(inputs.values()), tuple(outputs))
+    # Loops over all expressions run in C, because candidates may have thousands.
+    ordered = tuple(map(chosen.__getitem__, sorted(chosen, key=fusion.positions.__getitem__)))
+    made = set(map(_NAME, chain.from_iterable(map(_OUTPUTS, ordered))))
+    read = list(chain.from_iterable(map(_INPUTS, ordered)))
+    inputs = tuple([
+        value for name, value in dict(zip(map(_NAME, read), read, strict=True)).items()
+        if name not in made and not _is_constant(value)
+    ])
+    storing = [expr for expr in ordered if expr.name not in recomputed] if recomputed else ordered
+    tensors = list(chain.from_iterable(map(_TENSOR_OUTPUTS, storing)))
+    inside = map(frozenset(chosen).issuperset, map(fusion.needed_for.__getitem__, map(_NAME, tensors)))
+    return Candidate(fusion, ordered, inputs, tuple(compress(tensors, map(not_, inside))))
+
+
+_NAME, _INPUTS, _OUTPUTS = attrgetter("name"), attrgetter("inputs"), attrgetter("outputs")
+_TENSOR_OUTPUTS = attrgetter("tensor_outputs")
+
+
+def _is_constant(value: Val) -> bool:
+    return isinstance(value, Scalar) and value.value is not None
+
+
+def grown(part: Candidate, exprs: Iterable[Expr], recomputed: frozenset[str] = frozenset()) -> Candidate | None:
+    """Return a candidate with further expressions, which only read what it or they compute; None if there are others.
+
+    The result is that of `candidate`, in a time that hardly depends on the size of the part.
+    """
+    fusion = part.fusion
+    places = fusion.positions
+    if len(fusion.tensor_exprs) < len(fusion.exprs) or part.exprs[0].name in recomputed:
+        return None
+    further = sorted(exprs, key=lambda expr: places[expr.name])
+    made = {value.name for expr in further for value in expr.outputs}
+    read = {
+        value.name: value for expr in further for value in expr.inputs
+        if value.name not in made and not _is_constant(value)
+    }
+    makers = (fusion.producers.get(value) for value in read.values())
+    if any(maker is None or maker.name not in part.key for maker in makers):
+        return None
+    if any(value.name in made for value in part.inputs):
+        return None
+    ordered, key = list(part.exprs), part.key.union(expr.name for expr in further)
+    outputs = [tensor for tensor in part.outputs if tensor.name not in read or fusion.needed_for[tensor.name] - key]
+    for expr in further:
+        insort(ordered, expr, key=lambda expr: places[expr.name])
+        for tensor in expr.tensor_outputs if expr.name not in recomputed else ():
+            if fusion.needed_for[tensor.name] - key:
+                insort(outputs, tensor, key=lambda tensor: places[fusion.producers[tensor].name])
+    found = Candidate(fusion, tuple(ordered), part.inputs, tuple(outputs))
+    found.__dict__["key"] = key
+    return found
 
 
 def _scalar_chain(fusion: Fusion, exprs: Iterable[Expr]) -> set[Expr]:

@@ -59,12 +59,11 @@ class Fold:
             self._merge_all(attempt.subjects)
 
     def _merge(self, subjects: Iterable[Names]) -> None:
-        union = frozenset(name for group in subjects for name in group)
+        union = frozenset().union(*subjects)
         if not union <= self._groups.keys():
             msg = f"the log merges {', '.join(sorted(union - self._groups.keys()))}, which no group contains."
             raise SegmentationError(msg)
-        for name in union:
-            self._groups[name] = union
+        self._groups.update(dict.fromkeys(union, union))
 
     def _rewrite(self, subjects: Iterable[Names]) -> None:
         names = {name for group in subjects for name in group}

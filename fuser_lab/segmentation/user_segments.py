@@ -144,7 +144,8 @@ class SegmentationState:
         return self._begin(lifting, tuple(range(len(lifting.segmented.groups))), numbers)
 
     def _begin(self, lifting: Lifting, order: tuple[int, ...], numbers: Mapping[str, int]) -> int:
-        self._lifting, self._order = lifting, order
+        # A segment without expressions has no definition.
+        self._lifting, self._order = lifting, tuple(place for place in order if lifting.segmented.groups[place].exprs)
         # If a pass replaced the result by a copy, the copy has the result's number.
         results = [tv.name for tv in lifting.segmented.fusion.outputs]
         recorded = [tv.name for tv in lifting.definition.outputs]
@@ -157,7 +158,7 @@ class SegmentationState:
         self._first_made = 1 + max(numbers.values(), default=-1)
         made = {name: self._first_made + place for place, name in enumerate(new)}
         self._numbers = {**numbers, **made, **self.decided}
-        return len(order)
+        return len(self._order)
 
     def build_segment(self, definition: FusionBuilder, index: int) -> IndexMap:
         """Define a segment in an empty definition; return the original number of each of its inputs and outputs.

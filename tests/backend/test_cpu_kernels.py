@@ -293,16 +293,19 @@ def functions(fd: Any, x: Any, y: Any) -> Any:
     return o.mul(z, o.sin(y)), o.gt(z, x), o.max(z, [1])
 
 
-@pytest.mark.parametrize("shape", [(3, 20), (70, 600)], ids=str)
+@pytest.mark.parametrize(("shape", "called"), [((3, 20), False), ((70, 600), False), ((70, 600), True)], ids=str)
 @pytest.mark.parametrize("dtype", [D.Float, D.BFloat16], ids=lambda d: d.name)
 def test_divided_loops_compute_the_same_bits(
-    shape: tuple[int, int], dtype: DataType, monkeypatch: pytest.MonkeyPatch,
+    shape: tuple[int, int], called: bool, dtype: DataType, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fusion, inputs = build(functions, [shape, shape], dtype), [numbers(shape, dtype), numbers(shape, dtype, 1)]
     wanted = run(fusion, S.REDUCTION, inputs)
     monkeypatch.setattr(long_loops, "LONG", 100)
     monkeypatch.setattr(long_loops, "PART", 90)
-    (phase,) = generate(fusion, S.REDUCTION, "cpu").kernel_ir.phases
+    monkeypatch.setattr(long_loops, "MANY", 1 if called else 1 << 60)
+    generated = generate(fusion, S.REDUCTION, "cpu")
+    assert ("@called" in generated.source) == called
+    (phase,) = generated.kernel_ir.phases
     assert sum(isinstance(s, Loop) and s.var.startswith("r") for s in walk(phase.body)) > 3
     for got, other in zip(run(fusion, S.REDUCTION, inputs), wanted, strict=True):
         assert got.tobytes() == other.tobytes()

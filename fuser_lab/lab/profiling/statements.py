@@ -66,6 +66,7 @@ def _of_segment(segment: Segment, target: str, seconds: float) -> list[ProfiledS
     # The last line of a statement, because comments are above it.
     numbered = enumerate(generated.line_statements, 1)
     lines: dict[Place, int] = {place: number for number, place in numbered if place is not None}
+    lines |= {place: lines[first] for place, first in generated.repeats.items()}
     text = generated.source.split("\n")
     traffic: list[StatementTraffic] = [
         statement for statement in statement_traffic(generated.kernel_ir) if statement.place in lines

@@ -11,6 +11,7 @@ from fuser_lab.analysis.buffer_sizes import buffer_sizes
 from fuser_lab.analysis.coverage import Coverage
 from fuser_lab.analysis.domain_map import FusionLinks, axis_pairs, exact_map
 from fuser_lab.analysis.reductions import ReductionFlow, mixing_reshape, patterns
+from fuser_lab.dtypes import DataType
 
 
 def classes_of(fusion):
@@ -117,6 +118,22 @@ def test_buffers_are_not_recomputed_from_inputs_with_only_some_of_the_reduced_ax
     assert norm([2], [32]) == (2048, True)
     assert norm([0], [8]) == (2048, False)
     assert norm([1, 2], [16, 32]) == (4096, False)
+
+
+def test_each_buffer_is_recomputed_from_its_inputs_if_these_can_be_kept():
+    def body(fd):
+        bias = fd.ops.broadcast(tensor(fd, 32), [True, True, False])
+        operands = (fd.ops.add(tensor(fd, 8, 16, 32), bias), fd.ops.neg(tensor(fd, 8, 16, 32, dtype=DataType.Half)))
+        for x in operands:
+            wide = fd.ops.cast(x, DataType.Float)
+            fd.add_output(fd.ops.div(wide, fd.ops.sum(wide, dims=[1, 2], keepdim=True)))
+
+    flow, _, _ = flow_of(body)
+    first, second = (buffer.tensor.name for buffer in flow.buffers())
+    sizes = buffer_sizes(flow)
+    assert [buffer.name for buffer in sizes.buffers] == [first, second]
+    assert [(buffer.name, buffer.bytes, buffer.itemsize) for buffer in sizes.inputs] == [("T4", 1024, 2)]
+    assert sizes.projected_names == ("T4", first)
 
 
 def test_a_new_tensor_after_a_reduction_is_no_buffer():

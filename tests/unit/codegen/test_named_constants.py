@@ -89,4 +89,4 @@ def test_a_chain_of_products_has_one_constant() -> None:
 def test_passes_have_names() -> None:
     names = [one.name for one in KERNEL_PASSES]
     assert len(names) == len(set(names))
-    assert names.index("named_constants") < names.index("divided_loops")  # names do not cross from part to part
+    assert names.index("divided_loops") < names.index("named_constants")  # each function names its own constants

@@ -1,4 +1,4 @@
-"""Copies and pickles of a definition, and abstract inputs that no machine can hold."""
+"""Copies and pickles of a definition and of a plan, and abstract inputs that no machine can hold."""
 
 import copy
 import pickle
@@ -56,6 +56,45 @@ def test_an_open_definition_is_not_copied(copied: Callable[[FusionDefinition], F
         fd.add_output(fd.ops.exp(fd.define_tensor([4])))
         with pytest.raises(StateError, match="the definition is still open"):
             copied(fd)
+
+
+def test_a_copy_has_the_schedule_by_hand_and_changes_it_alone(
+    copied: Callable[[FusionDefinition], FusionDefinition],
+) -> None:
+    with FusionDefinition() as fd:
+        y = fd.ops.exp(fd.define_tensor([64, 32], contiguity=True))
+        fd.add_output(fd.ops.neg(y))
+    y.split(0, 8)
+    y.cache_after()
+    again = copied(fd)
+    assert len(again.sched.transforms) == 2
+    assert str(again.sched) == str(fd.sched)
+    again.sched.undo()
+    assert len(fd.sched.transforms) == 2
+
+
+@pytest.mark.parametrize("strategy", ["bottom_up", "fastest"])
+def test_the_copy_of_a_plan_is_equal_and_keeps_its_log(
+    copied: Callable[[fl.Plan], fl.Plan], strategy: str,
+) -> None:
+    plan = fl.segment(defined(), [fl.spec((4, 8))], strategy=strategy)
+    for one in (plan, plan.cut(plan.fusion.exprs[0].name)):
+        again = copied(one)
+        assert again is not one
+        assert again == one
+        assert again.hash == one.hash
+        assert list(again.decisions) == list(one.decisions)
+        assert str(again) == str(one)
+        assert [segment.source("cpu") for segment in again.segments] == [s.source("cpu") for s in one.segments]
+
+
+def test_a_plan_that_ran_is_copied_without_its_kernels(copied: Callable[[fl.Plan], fl.Plan]) -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.exp(fd.define_tensor([4])))
+    plan = fl.segment(fd)
+    x = np.arange(4, dtype=np.float32)
+    (first,) = plan.run([x])
+    assert np.array_equal(copied(plan).run([x])[0], first)
 
 
 def test_the_copy_of_a_long_chain_is_no_deep_recursion(

@@ -14,6 +14,7 @@ from thorough import tries
 
 import fuser_lab as fl
 from fuser_lab import DataType, FusionDefinition
+from fuser_lab.report import layers
 from fuser_lab.report.geometry import Room
 from fuser_lab.report.layers import Graph, Item, Net, Wire, place, solve
 from fuser_lab.report.layout import lay_out
@@ -177,6 +178,26 @@ def test_an_edit_lays_out_only_what_it_changed():
     after = place.cache_info()
     assert after.hits == before.hits  # the segment above is reused unchanged
     assert after.misses - before.misses == 2  # two new segments
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["inputs", "one input"])
+def test_the_longest_wires_have_no_bends_where_these_would_be_too_many(monkeypatch, shared):
+    monkeypatch.setattr(layers, "_MOST_BENDS", 300)
+    monkeypatch.setattr(layers, "_MOST_PIECES", 1000)
+    for steps in (30, 60, 120):
+        items = (Item(30.0, 20.0, first=True),) * steps + (Item(30.0, 20.0),) * steps
+        wires = tuple(
+            Wire(source=0 if shared else n, target=steps + n, trunk=0 if shared else n) for n in range(steps)
+        ) + tuple(Wire(source=steps + n, target=steps + n + 1, trunk=steps + n) for n in range(steps - 1))
+        graph = Graph(items=items, wires=wires, gap=GAP, rank_gap=GAP)
+        placed = place(graph)
+        assert len(solve(graph).bends) <= 300
+        assert sum(map(len, placed.routes)) <= 1000 + 4 * len(wires)
+        assert_apart(boxes_of(graph, placed))
+        for wire, route in zip(wires, placed.routes, strict=True):
+            (x, y), (u, v) = placed.centres[wire.source], placed.centres[wire.target]
+            assert route[0] == pytest.approx((x, y + 10))
+            assert route[-1] == pytest.approx((u, v - 10))
 
 
 def test_empty_graph():

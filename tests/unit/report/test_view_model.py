@@ -1,7 +1,10 @@
 import json
 import math
+import sys
 from dataclasses import replace
 
+import fuser_lab as fl
+from fuser_lab import FusionDefinition
 from fuser_lab.report.view_model import SCHEMA_VERSION, view_plan
 
 
@@ -70,3 +73,26 @@ def test_large_fusions_draw_an_input_beside_each_reader(stubs):
     assert sum(n.label == "T0" for n in view.nodes) == len(view.segments)
     first = {segment.index: segment.nodes[0] for segment in view.segments}
     assert all(e.source == f"in:T0@{first[e.segments[1]]}" for e in view.edges if e.tensor == "T0")
+
+
+def test_looking_up_a_node_or_an_edge_takes_as_many_calls_in_a_larger_plan():
+    def calls(ops):
+        with FusionDefinition() as fd:
+            z = fd.define_tensor(shape=[64])
+            for _ in range(ops):
+                z = fd.ops.neg(z)
+            fd.add_output(z)
+        view = view_plan(fl.segment(fd))
+        nodes, edges, counted = list(view.nodes), list(view.edges), []
+        view.node(nodes[0].id)
+        view.edge(edges[0].id)
+        before = sys.getprofile()
+        sys.setprofile(lambda _frame, event, _arg: counted.append(event))
+        try:
+            looked_up = [view.node(node.id) for node in nodes], [view.edge(edge.id) for edge in edges]
+        finally:
+            sys.setprofile(before)
+        assert looked_up == (nodes, edges)
+        return len(counted) / ops
+
+    assert calls(100) < 1.2 * calls(50)
