@@ -222,14 +222,8 @@ class Fusion:
         raise InputError(msg)
 
     @cached_property
-    def key(self) -> tuple[object, ...]:
-        """Content with values and axes numbered in order of appearance; equal for equal fusions."""
-        return _Canon().fusion(self)
-
-    @cached_property
     def digest(self) -> str:
         """SHA-256 of the content, as hex digits; stable between processes."""
-        # Not computed from `key`, which would stay in memory and is larger than the fusion.
         return sha256(repr(_Canon().fusion(self)).encode()).hexdigest()
 
     @cached_property
@@ -252,7 +246,7 @@ class Fusion:
 
     def __eq__(self, other: object) -> bool:
         """Compare by content, up to renaming."""
-        return self.key == other.key if isinstance(other, Fusion) else NotImplemented
+        return self.digest == other.digest if isinstance(other, Fusion) else NotImplemented
 
     def __hash__(self) -> int:
         """Hash by content."""
