@@ -92,7 +92,10 @@ class Torch:
                 return torch.zeros_like(values[0])
             if name in {"neg", "abs", "relu", "pow"} and all(v.dtype is torch.bool for v in values):
                 return function(*(v.to(torch.int64) for v in values)).to(torch.bool)
-            result = function(*values, **options)
+            try:
+                result = function(*values, **options)
+            except NotImplementedError:  # torch has no such function of booleans
+                result = function(*map(floating, values), **options)
             if is_tensor(result) and result.dtype.is_floating_point and not any(map(has_fraction, values)):
                 result = function(*map(floating, values), **options)  # torch computes with integers in float32
             result = wide(result)
