@@ -9,7 +9,6 @@ import fuser_lab as fl
 from fuser_lab.report.parts import Part, Parts
 from fuser_lab.report.view_model import view_plan
 
-
 SCRIPT = """
 with FusionDefinition() as fd:
     x = fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Float)
