@@ -27,7 +27,7 @@ def view():
 
 @pytest.mark.parametrize(("words", "selected"), [
     ("T1", "op:0"), ("x", "in:T0"), ("wave", "op:0"), ("wave -> T2", "T1|op:0|op:1"), ("S0", "segment:0"),
-    ("T3 -> output", "T3|op:2|out:0:T3"), ("nobody", ""),
+    ("T3 -> output", "T3|op:2|out:0:T3"), ("absent", ""),
 ])  # fmt: skip
 def test_text_selects_a_tensor_an_edge_or_a_segment(view, words, selected):
     assert selections.find(view, words) == selected
