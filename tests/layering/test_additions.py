@@ -221,7 +221,10 @@ REGISTRY_WIDE = (
     "unit/schedule/test_own.py", "unit/runtime/test_sanitize.py", "unit/codegen/test_named_constants.py",
     "unit/codegen/test_kernels_in_lock_step.py",
 )
-CONCERNED = "toy or every_op or every_scheduler or passes_have_names or text_and_json"
+CONCERNED = (
+    "toy or every_op or every_scheduler or passes_have_names or text_and_json or answers_that_are_none or your_own"
+    " or illegal_proposal"
+)
 
 
 def linked(source: Path, target: Path, changed: set[str], here: str = "") -> None:
