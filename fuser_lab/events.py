@@ -13,6 +13,7 @@ from fuser_lab.arguments import FLAG, TEXT, instance, listed, optional, shown, t
 from fuser_lab.errors import InputError
 from fuser_lab.json_text import json_text
 from fuser_lab.reading import UnreadableError, parsed, record_of
+from fuser_lab.scheduler_type import SchedulerType
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,11 +22,6 @@ SCHEMA_VERSION = 2
 LONGEST_SHOWN = 60  # characters of a line in a sentence
 Names = tuple[str, ...]
 Params = tuple[tuple[str, int | float | str], ...]
-# The values of `fuser_lab.cost.verdict.SchedulerType`, which this module may not import; a test compares them.
-SCHEDULER_NAMES = (
-    "expr_eval", "no_op", "matmul", "reduction", "resize", "transpose", "pointwise", "inner_persistent",
-    "outer_persistent", "inner_outer_persistent", "greedy",
-)
 
 
 class Kind(enum.Enum):
@@ -255,7 +251,9 @@ class DecisionLog:
             If ``accepted`` is neither a bool nor None.
         """
         kind_name = None if kind is None else _checked_name("kind", kind, [member.value for member in Kind])
-        asked = None if scheduler is None else _checked_name("scheduler", scheduler, SCHEDULER_NAMES)
+        asked = None if scheduler is None else _checked_name(
+            "scheduler", scheduler, [member.value for member in SchedulerType],
+        )
         tests: list[Callable[[Attempt], bool]] = []
         if phase is not None:
             tests.append(lambda a: a.phase.startswith(phase))

@@ -1,27 +1,13 @@
-"""Scheduler names, their verdicts, and the closed list of reasons."""
+"""The verdicts of schedulers, with reasons."""
 
-import enum
 from dataclasses import dataclass
 
 from fuser_lab.cost.reasons import OTHER_KIND, TEXTS, ReasonCode
+from fuser_lab.scheduler_type import SchedulerType
+
+__all__ = ["Answer", "Param", "Reason", "SchedulerType", "Verdict", "accept", "reason", "refuse"]
 
 Param = int | float | str
-
-
-class SchedulerType(enum.Enum):
-    """nvFuser's schedulers for one GPU, in the order in which they are asked."""
-
-    EXPR_EVAL = "expr_eval"
-    NO_OP = "no_op"
-    MATMUL = "matmul"
-    REDUCTION = "reduction"
-    RESIZE = "resize"
-    TRANSPOSE = "transpose"
-    POINTWISE = "pointwise"
-    INNER_PERSISTENT = "inner_persistent"
-    OUTER_PERSISTENT = "outer_persistent"
-    INNER_OUTER_PERSISTENT = "inner_outer_persistent"
-    GREEDY = "greedy"
 
 
 @dataclass(frozen=True, slots=True)

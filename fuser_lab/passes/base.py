@@ -22,6 +22,7 @@ class Pass(ABC):
     nvfuser: ClassVar[str] = ""  # nvFuser's name of it, without "Pass"; empty for passes that nvFuser does not have
     adds_scalars: ClassVar[bool] = False  # whether scalar inputs may follow those of the fusion
     only_without: ClassVar[str] = ""  # scheduler that replaces the pass: the pass runs only if it is disabled
+    example: ClassVar[str] = ""  # statements over `fd` and `DataType` that record a fusion which the pass changes
 
     @abstractmethod
     def run(self, fusion: Fusion) -> Fusion:

@@ -37,6 +37,12 @@ class ConsecutiveCasts(Pass):
 
     name: ClassVar[str] = "consecutive_casts"
     nvfuser: ClassVar[str] = "ConsecutiveCast"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6], dtype=DataType.BFloat16)
+        wide = fd.ops.cast(x, dtype=DataType.Float)
+        flat = fd.ops.reshape(wide, [24])
+        fd.add_output(fd.ops.cast(flat, dtype=DataType.BFloat16))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with every such chain shortened."""

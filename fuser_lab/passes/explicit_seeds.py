@@ -22,6 +22,9 @@ class ExplicitSeeds(Pass):
 
     name: ClassVar[str] = "explicit_seeds"
     adds_scalars: ClassVar[bool] = True
+    example: ClassVar[str] = """
+        fd.add_output(fd.ops.uniform(0.0, 1.0, [4, 6], dtype=DataType.Float))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion whose random numbers all depend on inputs."""

@@ -26,6 +26,12 @@ class FMinFMaxPromotion(Pass):
 
     name: ClassVar[str] = "fmin_fmax_promotion"
     nvfuser: ClassVar[str] = "FMinFMaxPromotion"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6])
+        most = fd.ops.max(x, [1], keepdim=True)
+        exp = fd.ops.exp(fd.ops.sub(x, most))
+        fd.add_output(fd.ops.truediv(exp, fd.ops.sum(exp, [1], keepdim=True)))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with every such maximum and minimum promoted."""

@@ -25,6 +25,11 @@ class MarkAliases(Pass):
 
     name: ClassVar[str] = "mark_aliases_prepare"
     nvfuser: ClassVar[str] = "MarkAliasesPrepare"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([2, 3])
+        y = fd.ops.mul(x, x)
+        fd.add_output(fd.ops.permute(y, [1, 0]))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with hints before its trailing views."""

@@ -22,6 +22,11 @@ class MoveGather(Pass):
 
     name: ClassVar[str] = "move_gather"
     nvfuser: ClassVar[str] = "MoveGather"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 100])
+        label = fd.define_tensor([4, 1], dtype=DataType.Int)
+        fd.add_output(fd.ops.take_along_axis(fd.ops.neg(fd.ops.exp(x)), label, 1))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion in which the lookup comes first."""

@@ -43,6 +43,11 @@ class MovePad(Pass):
     name: ClassVar[str] = "move_pad"
     nvfuser: ClassVar[str] = "MovePad"
     only_without: ClassVar[str] = "resize"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6])
+        y = fd.define_tensor([4, 6])
+        fd.add_output(fd.ops.pad(fd.ops.mul(x, fd.ops.relu(y)), [1, 1]))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with pads as early as possible."""

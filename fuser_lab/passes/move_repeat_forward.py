@@ -23,6 +23,11 @@ class MoveRepeatForward(Pass):
 
     name: ClassVar[str] = "move_repeat_forward"
     nvfuser: ClassVar[str] = "MoveRepeatForward"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6])
+        row = fd.ops.expand(fd.ops.broadcast(x, [True, False, False]), [3, 4, 6])
+        fd.add_output(fd.ops.neg(fd.ops.exp(fd.ops.reshape(row, [12, 6]))))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion in which repeats come last."""

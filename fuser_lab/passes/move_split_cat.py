@@ -24,6 +24,12 @@ class MoveSplitCat(Pass):
 
     name: ClassVar[str] = "move_split_cat"
     nvfuser: ClassVar[str] = "MoveSplitCat"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6])
+        left = fd.ops.permute(fd.ops.slice(x, [0, 0], [4, 2]), [1, 0])
+        right = fd.ops.permute(fd.ops.slice(x, [0, 2], [4, 6]), [1, 0])
+        fd.add_output(fd.ops.exp(fd.ops.cat([left, right], dim=0)))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such pairs."""

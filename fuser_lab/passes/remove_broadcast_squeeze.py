@@ -17,6 +17,11 @@ class RemoveBroadcastSqueeze(Pass):
 
     name: ClassVar[str] = "remove_broadcast_squeeze"
     nvfuser: ClassVar[str] = "RemoveBcastSqueeze"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4])
+        column = fd.ops.broadcast(x, [False, True])
+        fd.add_output(fd.ops.exp(fd.ops.squeeze(column, [1])))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such pairs."""

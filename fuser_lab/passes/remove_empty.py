@@ -23,6 +23,12 @@ class RemoveEmpty(Pass):
 
     name: ClassVar[str] = "remove_empty"
     nvfuser: ClassVar[str] = "RemoveEmpty"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([0, 4])
+        y = fd.define_tensor([3, 4])
+        fd.add_output(fd.ops.cat([x, y]))
+        fd.add_output(fd.ops.sum(x, [0]))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without computations on empty tensors."""

@@ -22,6 +22,11 @@ class SegmentInplaceUpdate(Pass):
 
     name: ClassVar[str] = "segment_inplace_update"
     nvfuser: ClassVar[str] = "SegmentInplaceUpdate"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([4, 6])
+        row = fd.define_tensor([6])
+        fd.add_output(fd.ops.add(x, row), x)
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with safe in-place updates."""

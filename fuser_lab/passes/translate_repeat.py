@@ -19,6 +19,10 @@ class TranslateRepeat(Pass):
 
     name: ClassVar[str] = "translate_repeat_to_expand"
     nvfuser: ClassVar[str] = "TranslateRepeatToExpand"
+    example: ClassVar[str] = """
+        x = fd.define_tensor([2, 3])
+        fd.add_output(fd.ops.cat([x, x, x], dim=0))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such cats."""

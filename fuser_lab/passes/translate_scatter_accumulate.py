@@ -27,6 +27,12 @@ class TranslateScatterAccumulate(Pass):
 
     name: ClassVar[str] = "translate_scatter_accumulate"
     nvfuser: ClassVar[str] = "TranslateScatterAccumulate"
+    example: ClassVar[str] = """
+        expert = fd.define_tensor([100, 1], dtype=DataType.Int)
+        zeros = fd.ops.full([100, 8], 0, DataType.Int)
+        chosen = fd.ops.scatter(zeros, expert, fd.define_scalar(1, DataType.Int), 1)
+        fd.add_output(fd.ops.sum(chosen, [0]))
+    """
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such scatters."""

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 HOUSE = (
     (
         "errors", "arguments", "collector", "forks", "json_text", "reading", "rules", "dtypes", "events",
-        "host_memory", "targets", "version",
+        "host_memory", "scheduler_type", "targets", "version",
     ),
     ("ir",),
     ("ops",),
