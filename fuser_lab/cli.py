@@ -99,10 +99,10 @@ def _ops(arguments: argparse.Namespace) -> int:
         from fuser_lab.execution.accuracy import measure_all
         from fuser_lab.report import accuracy_page
 
-        found = measure_all()
-        print(accuracy_page.accuracy_text(found))
+        accuracies = measure_all()
+        print(accuracy_page.accuracy_text(accuracies))
         if arguments.write:
-            print(accuracy_page.save(found))
+            print(accuracy_page.save(accuracies))
     else:
         print(op_page.op_text(op_page.op_rows()))
     return 0
@@ -137,15 +137,15 @@ def _price(arguments: argparse.Namespace) -> int:
         fd, inputs = corpus(arguments.corpus), None
     else:
         fd, inputs = load_repro(_read(arguments.file), name=arguments.name)
-    found = price(fd, inputs, measure=arguments.measure, strategy=arguments.strategy, target=arguments.target)
+    prices = price(fd, inputs, measure=arguments.measure, strategy=arguments.strategy, target=arguments.target)
     if arguments.issue is not None:
-        print(found.issue(arguments.issue))
+        print(prices.issue(arguments.issue))
     elif arguments.json:
-        print(json_text(found.to_dict(), indent=1))
+        print(json_text(prices.to_dict(), indent=1))
     elif arguments.markdown:
-        print(prices_markdown(found, arguments.corpus), end="")
+        print(prices_markdown(prices, arguments.corpus), end="")
     else:
-        print(found)
+        print(prices)
     return 0
 
 
@@ -180,8 +180,8 @@ def _diff(arguments: argparse.Namespace) -> int:
     if len(plans) < _FEWEST_COMPARED:
         msg = f"diff: --strategies must name two strategies or more, given {', '.join(arguments.strategies)}."
         raise InputError(msg)
-    found = diff(*plans)
-    print(json_text(found.to_dict(), indent=1) if arguments.json else found)
+    differences = diff(*plans)
+    print(json_text(differences.to_dict(), indent=1) if arguments.json else differences)
     return 0
 
 
@@ -189,35 +189,35 @@ def _agree(arguments: argparse.Namespace) -> int:
     """Compare nvFuser's plans in dumps with ours: one line per dump, then the totals."""
     rows: list[dict[str, object]] = []
     unread = 0
-    for given in arguments.files:
-        file = printable(given)
+    for source in arguments.files:
+        file = printable(source)
         try:
-            found = [(dump, dump.agreement()) for dump in load_dumps(_read(given), target=arguments.target)]
+            agreements = [(dump, dump.agreement()) for dump in load_dumps(_read(source), target=arguments.target)]
         except FuserLabError as error:
             unread += 1
             rows.append({"file": file, "error": str(error)})
             if not arguments.json:
                 print(str(error) if str(error).startswith(f"{file} ") else f"{file}: {error}", flush=True)
             continue
-        for place, (dump, agreement) in enumerate(found):
-            label = file if len(found) == 1 else f"{file}[{place}]"
+        for place, (dump, agreement) in enumerate(agreements):
+            label = file if len(agreements) == 1 else f"{file}[{place}]"
             rows.append({"file": label, **agreement.to_dict(), "notes": list(dump.notes)})
             if not arguments.json:
                 print(f"{label}: {agreement if arguments.long else agreement.line}", flush=True)
-    known = [row for row in rows if "error" not in row]
-    agreeing = sum(bool(row["agrees"]) for row in known)
-    totals = {key: sum(int(str(row[key])) for row in known) for key in AGREEMENT_COUNTS}
+    readable = [row for row in rows if "error" not in row]
+    agreeing = sum(bool(row["agrees"]) for row in readable)
+    totals = {key: sum(int(str(row[key])) for row in readable) for key in AGREEMENT_COUNTS}
     if arguments.json:
         data = {"schema": "fuser_lab.agreement", "version": 1, "dumps": rows, "agreeing": agreeing, "totals": totals}
         print(json_text(data, indent=1))
     else:
         print(
-            f"total: {agreeing} of {plural(len(known), 'dump')} agree; {totals['alike']} of "
+            f"total: {agreeing} of {plural(len(readable), 'dump')} agree; {totals['alike']} of "
             f"{plural(totals['nvfuser'], 'segment')} alike, {totals['scheduled_alike']} with the same scheduler; "
             f"{totals['pairs_alike']} of {plural(totals['pairs'], 'edge')} alike"
             + (f"; {plural(unread, 'file')} not read" if unread else ""),
         )
-    return 2 if unread else 0 if agreeing == len(known) else 1
+    return 2 if unread else 0 if agreeing == len(readable) else 1
 
 
 def _retime(arguments: argparse.Namespace) -> int:
@@ -225,12 +225,12 @@ def _retime(arguments: argparse.Namespace) -> int:
     from fuser_lab.lab.retime import retime
 
     try:
-        found = retime(arguments.ledger, arguments.row)
+        retimed = retime(arguments.ledger, arguments.row)
     except FuserLabError as error:
         print(f"fuser_lab: {printable(str(error))}", file=sys.stderr)
         return _SKIP
-    print(found)
-    return _SKIP if math.isnan(found.now) else int(found.now >= arguments.below)
+    print(retimed)
+    return _SKIP if math.isnan(retimed.now) else int(retimed.now >= arguments.below)
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -238,17 +238,17 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from fuser_lab.lab.ledger import Ledger
     from fuser_lab.lab.sweep_file import read_sweep
 
-    found = read_sweep(Path(arguments.file))
-    folder = arguments.ledger or found.ledger or "runs"
+    request = read_sweep(Path(arguments.file))
+    folder = arguments.ledger or request.ledger or "runs"
     if arguments.dry_run:
-        for task in found.sweep.tasks:
+        for task in request.sweep.tasks:
             print(task)
         return 0
     with Ledger(folder) as ledger:
         try:
-            result = found.sweep.run(ledger, arguments.scheduler, again=_AGAIN[arguments.again])
+            result = request.sweep.run(ledger, arguments.scheduler, again=_AGAIN[arguments.again])
         except KeyboardInterrupt:
-            left = len(found.sweep.missing(ledger))
+            left = len(request.sweep.missing(ledger))
             print(f"stopped; {plural(left, 'task')} left. Run the same command to continue.", file=sys.stderr)
             return _INTERRUPTED
     print(f"{result}\nledger: {printable(folder)}")
@@ -290,11 +290,11 @@ def _strategies(text: str) -> list[str]:
     return [_strategy(name.strip()) for name in text.split(",")]
 
 
-def _one_of(what: str, text: str, known: Sequence[str]) -> str:
+def _one_of(argument: str, text: str, choices: Sequence[str]) -> str:
     """Return an argument, or raise the parser's error for an unknown one."""
-    if text in known:
+    if text in choices:
         return text
-    msg = f"unknown {what} {shown(text)}; choose from {', '.join(known)}"
+    msg = f"unknown {argument} {shown(text)}; choose from {', '.join(choices)}"
     raise argparse.ArgumentTypeError(msg)
 
 

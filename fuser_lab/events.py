@@ -254,13 +254,13 @@ class DecisionLog:
         ArgumentTypeError
             If ``accepted`` is neither a bool nor None.
         """
-        wanted = None if kind is None else _known("kind", kind, [one.value for one in Kind])
-        asked = None if scheduler is None else _known("scheduler", scheduler, SCHEDULER_NAMES)
+        kind_name = None if kind is None else _checked_name("kind", kind, [member.value for member in Kind])
+        asked = None if scheduler is None else _checked_name("scheduler", scheduler, SCHEDULER_NAMES)
         tests: list[Callable[[Attempt], bool]] = []
         if phase is not None:
             tests.append(lambda a: a.phase.startswith(phase))
-        if wanted is not None:
-            tests.append(lambda a: a.kind.value == wanted)
+        if kind_name is not None:
+            tests.append(lambda a: a.kind.value == kind_name)
         if accepted is not None:
             tests.append(lambda a: a.accepted is accepted)
         if asked is not None:
@@ -355,12 +355,12 @@ def group_text(names: Names) -> str:
     return "{" + ", ".join(shown) + "}"
 
 
-def _known(argument: str, given: object, names: Sequence[str]) -> str:
+def _checked_name(argument: str, value: object, names: Sequence[str]) -> str:
     """Return a name, given as text or as a member of an enumeration; raise InputError if it is unknown."""
-    name = given.value if isinstance(given, enum.Enum) else given
+    name = value.value if isinstance(value, enum.Enum) else value
     if isinstance(name, str) and name in names:
         return name
-    msg = f"filter: unknown {argument} {shown(given)}; choose from {', '.join(map(repr, names))}."
+    msg = f"filter: unknown {argument} {shown(value)}; choose from {', '.join(map(repr, names))}."
     raise InputError(msg)
 
 

@@ -31,7 +31,6 @@ from fuser_lab.codegen.kernel_ir import (
     Send,
     Statement,
     Store,
-    Transpose,
     Uniforms,
     VectorLoad,
     VectorStore,
@@ -312,8 +311,6 @@ class _Walk:
                 self._count("meetings", self._reached())
             case Alloc(buffer=buffer) if buffer.role is not Role.SHARED:
                 self._count("scratch", buffer.size * buffer.dtype.itemsize)
-            case Transpose(rows=rows, columns=columns):
-                self._count("simple", rows * columns * self._reached())
             case Uniforms(count=count):
                 self._count("simple", _ROUND * count * self._reached())
             case _:

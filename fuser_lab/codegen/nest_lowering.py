@@ -465,8 +465,9 @@ class NestLowering:
             self._values.emit(
                 Store(buffer=running.buffer, position=running.position, value=term, origin=fold.expr.name),
             )
-        elif isinstance(running, Var):
-            self._values.emit(Let(name=running.name, value=term, update=True, origin=fold.expr.name))
+            return
+        assert isinstance(running, Var)
+        self._values.emit(Let(name=running.name, value=term, update=True, origin=fold.expr.name))
 
     def _close(self, folds: Sequence[Fold], places: Places) -> None:
         """Make results available to subsequent statements."""

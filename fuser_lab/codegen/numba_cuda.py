@@ -622,6 +622,6 @@ class CudaEmitter(Emitter):
             return self._call("remainder_float", args)
         if fn == "signbit":
             return f"(math.copysign({self.constant(operand, 1)}, {self.term(args[0])}) < 0)"
-        if fn == "philox_uniform":
-            return f"{TYPE_NAMES[term.dtype]}({self._call('philox_uniform', args)})"
-        return super().function(term)
+        if fn != "philox_uniform":
+            raise self.unsupported(term)
+        return f"{TYPE_NAMES[term.dtype]}({self._call(fn, args)})"

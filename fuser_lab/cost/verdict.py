@@ -142,10 +142,10 @@ class Answer:
         if self.chosen is not None:
             rules = ", ".join(code.value for code in self.verdicts[-1].beyond)
             return f"accepted as {self.chosen.value}" + (f", beyond nvFuser's rules {rules}" if rules else "")
-        found: dict[str, list[str]] = {}
+        schedulers: dict[str, list[str]] = {}
         decisive = self.decisive
         for verdict in decisive:
-            found.setdefault(verdict.text, []).append(verdict.scheduler.value)
-        if len(found) == 1 and len(decisive) == len(self.verdicts) > 1:
-            return f"every scheduler: {next(iter(found))}"
-        return "; ".join(f"{', '.join(names)}: {text}" for text, names in found.items())
+            schedulers.setdefault(verdict.text, []).append(verdict.scheduler.value)
+        if len(schedulers) == 1 and len(decisive) == len(self.verdicts) > 1:
+            return f"every scheduler: {next(iter(schedulers))}"
+        return "; ".join(f"{', '.join(names)}: {text}" for text, names in schedulers.items())

@@ -84,13 +84,13 @@ def _views_before(expr: Expr, fusion: Fusion) -> list[Expr]:
     """Return the views that a cast can pass, the first in order first."""
     if expr.op.name != "cast" or not expr.tensor_inputs or expr.out.dtype.itemsize > expr.inputs[0].dtype.itemsize:
         return []
-    found: list[Expr] = []
+    views: list[Expr] = []
     value, outputs = expr.tensor_inputs[0], set(fusion.outputs)
     while True:
         maker = fusion.producers.get(value)
         if maker is None or maker.op.name not in _PASSED or value in outputs or len(fusion.users[value]) > 1:
-            return found[::-1]
-        found.append(maker)
+            return views[::-1]
+        views.append(maker)
         value = maker.tensor_inputs[0]
 
 

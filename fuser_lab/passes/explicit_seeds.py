@@ -53,7 +53,7 @@ def offsets_of(fusion: Fusion) -> int:
     return sum(isinstance(v, Scalar) and v.name.startswith(_OFFSET) for v in fusion.inputs)
 
 
-def offsets_drawn(fusion: Fusion, given: int) -> int:
-    """Return how many offsets a run draws, besides a seed, after ``given`` inputs: none if these include them."""
+def offsets_drawn(fusion: Fusion, inputs: int) -> int:
+    """Return how many offsets a run draws, besides a seed, after ``inputs`` inputs: none if these include them."""
     count = offsets_of(fusion)
-    return count if count and given == len(fusion.inputs) - count - 1 else 0
+    return count if count and inputs == len(fusion.inputs) - count - 1 else 0

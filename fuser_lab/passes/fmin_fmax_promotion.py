@@ -29,9 +29,9 @@ class FMinFMaxPromotion(Pass):
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion with every such maximum and minimum promoted."""
-        found = [e for e in fusion.exprs if e.op.name in _PROMOTED]
-        outputs = {tv.name for tv in fusion.outputs} if found else set()
-        promoted = {e.name for e in found if _Rows(fusion, e).are_repaired(outputs)}
+        candidates = [e for e in fusion.exprs if e.op.name in _PROMOTED]
+        outputs = {tv.name for tv in fusion.outputs} if candidates else set()
+        promoted = {e.name for e in candidates if _Rows(fusion, e).are_repaired(outputs)}
         if not promoted:
             return fusion
         exprs = [
@@ -74,10 +74,10 @@ class _Rows:
 
     def _sources(self) -> list[TensorView]:
         """Return the operand and the tensors that it is a cast or a similar op of, with NaN at the same positions."""
-        found = [self._operand]
-        while (maker := self._fusion.producers.get(found[-1])) is not None and _keeps_nan(maker):
-            found.append(maker.tensor_inputs[0])
-        return found
+        sources = [self._operand]
+        while (maker := self._fusion.producers.get(sources[-1])) is not None and _keeps_nan(maker):
+            sources.append(maker.tensor_inputs[0])
+        return sources
 
     def are_repaired(self, outputs: Container[str]) -> bool:
         """Whether the promotion changes no output."""
@@ -107,8 +107,8 @@ class _Rows:
             expr = self._fusion.exprs[here]
             if not self._follow(expr):
                 return False
-            known = self._marked | self._before | self._after | self._unlike
-            values = [tv for tv in expr.tensor_outputs if tv.name in known]
+            classified = self._marked | self._before | self._after | self._unlike
+            values = [tv for tv in expr.tensor_outputs if tv.name in classified]
 
     def _follow(self, expr: Expr) -> bool:
         """Derive facts about an expression; False if it reads a tensor that may change in an unknown way."""

@@ -27,15 +27,15 @@ class MoveSplitCat(Pass):
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such pairs."""
-        found = {expr: whole for expr in fusion.exprs if (whole := _whole(expr, fusion.producers)) is not None}
-        if not found:
+        pairs = {expr: whole for expr in fusion.exprs if (whole := _whole(expr, fusion.producers)) is not None}
+        if not pairs:
             return fusion
         writer = Rewriter(fusion)
         for expr in fusion.exprs:
-            if expr not in found:
+            if expr not in pairs:
                 writer.keep(expr)
                 continue
-            source, between = found[expr]
+            source, between = pairs[expr]
             value = writer.tensor(source)
             for op, attrs in between:
                 value = writer.emit(writer.new_name(expr.name, _SUFFIXES[op]), op, value, **attrs)

@@ -138,19 +138,21 @@ def pass_markdown() -> str:
         "removed, added and rewrote, side by side.",
         "",
     ]
-    for one in PRESEGMENTATION.passes:
-        lines += _section(one)
+    for rewrite in PRESEGMENTATION.passes:
+        lines += _section(rewrite)
     lines += [*_LEFT_OUT]
     return "\n".join(lines)
 
 
-def _section(one: Pass) -> list[str]:
-    before = example(one.name)
-    text = " ".join((getdoc(one) or "").split()).replace("``", "`")
-    upstream = f"nvFuser: `{one.nvfuser}Pass`." if one.nvfuser else "Not in nvFuser."
-    only = f" Runs only if the scheduler `{one.only_without}` is disabled." if one.only_without else ""
-    shown = ["```", *fusion_lines(before), "```", "", "becomes", "", "```", *fusion_lines(one.run(before)), "```", ""]
-    return [f"## {one.name}", "", text, "", upstream + only, "", *shown]
+def _section(rewrite: Pass) -> list[str]:
+    before = example(rewrite.name)
+    text = " ".join((getdoc(rewrite) or "").split()).replace("``", "`")
+    upstream = f"nvFuser: `{rewrite.nvfuser}Pass`." if rewrite.nvfuser else "Not in nvFuser."
+    only = f" Runs only if the scheduler `{rewrite.only_without}` is disabled." if rewrite.only_without else ""
+    shown = [
+        "```", *fusion_lines(before), "```", "", "becomes", "", "```", *fusion_lines(rewrite.run(before)), "```", "",
+    ]
+    return [f"## {rewrite.name}", "", text, "", upstream + only, "", *shown]
 
 
 _LEFT_OUT = (

@@ -22,11 +22,11 @@ class TranslateRepeat(Pass):
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such cats."""
-        if not any(_repeated(expr, fusion) for expr in fusion.exprs):
+        if not any(_repeated_tensor(expr, fusion) for expr in fusion.exprs):
             return fusion
         writer = Rewriter(fusion)
         for expr in fusion.exprs:
-            source = _repeated(expr, fusion)
+            source = _repeated_tensor(expr, fusion)
             if source is None:
                 writer.keep(expr)
             else:
@@ -34,7 +34,7 @@ class TranslateRepeat(Pass):
         return writer.fusion_of()
 
 
-def _repeated(expr: Expr, fusion: Fusion) -> TensorView | None:
+def _repeated_tensor(expr: Expr, fusion: Fusion) -> TensorView | None:
     """Return the tensor that a cat joins with itself, or None."""
     if expr.op.name != "cat":
         return None

@@ -30,19 +30,19 @@ class TranslateScatterAccumulate(Pass):
 
     def run(self, fusion: Fusion) -> Fusion:
         """Return the fusion without such scatters."""
-        found = {expr: scatter for expr in fusion.exprs if (scatter := _scattered(expr, fusion)) is not None}
-        if not found:
+        scatters = {expr: scatter for expr in fusion.exprs if (scatter := _scatter_of(expr, fusion)) is not None}
+        if not scatters:
             return fusion
         writer = Rewriter(fusion)
         for expr in fusion.exprs:
-            if expr in found:
-                _added(writer, expr, found[expr])
+            if expr in scatters:
+                _added(writer, expr, scatters[expr])
             else:
                 writer.keep(expr)
         return writer.fusion_of()
 
 
-def _scattered(total: Expr, fusion: Fusion) -> Expr | None:
+def _scatter_of(total: Expr, fusion: Fusion) -> Expr | None:
     """Return the scatter whose result is summed, or None.
 
     As nvFuser looks from a scatter to its sum (csrc/preseg_passes/translate_scatter_accumulate.cpp:28-182): two axes,
@@ -84,8 +84,8 @@ def _is_zeros(tensor: TensorView, fusion: Fusion) -> bool:
 
 def _number(value: Val) -> int | None:
     """Return a scalar that is a known integer."""
-    known = value.value if isinstance(value, Scalar) else None
-    return int(known) if isinstance(known, bool | int) else None
+    number = value.value if isinstance(value, Scalar) else None
+    return int(number) if isinstance(number, bool | int) else None
 
 
 def _added(writer: Rewriter, total: Expr, scatter: Expr) -> None:

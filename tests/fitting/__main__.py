@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     measured = load(options.file)
     name = measured.facts.get("name", "")
-    device = next((one for one in DEVICES if one.name == name), None)
+    device = next((device for device in DEVICES if device.name == name), None)
     if device is None:
-        msg = f"fit: FILE is of {shown(name)}; rates can be fitted for {', '.join(one.name for one in DEVICES)}."
+        msg = f"fit: FILE is of {shown(name)}; rates can be fitted for {', '.join(device.name for device in DEVICES)}."
         raise InputError(msg)
     fit: Fit | PlanFit = (
         fitted(measured.rows, device) if options.plans is None

@@ -290,6 +290,15 @@ def padded(op, *, fill="", shapes=((4, 6), (4, 6)), widths=(1, 1)):
     return body
 
 
+def doubled(fd):
+    fd.add_output(fd.ops.pad(fd.ops.mul(fd.define_tensor([4, 6]), 2.0), [1, 1]))
+
+
+@pytest.mark.parametrize("op", ["neg", "relu", "sin"])
+def test_a_pad_moves_above_functions_that_keep_zeros(op):
+    assert [e.op.name for e in after("move_pad", padded(op, shapes=((4, 6),))).exprs] == ["pad", op]
+
+
 @pytest.mark.parametrize("op", ["add", "sub", "mul"])
 def test_a_pad_moves_above_what_keeps_zeros(op):
     changed = after("move_pad", padded(op))
@@ -298,9 +307,9 @@ def test_a_pad_moves_above_what_keeps_zeros(op):
 
 @pytest.mark.parametrize(
     "body",
-    [padded("div"), padded("neg", shapes=((4, 6),)), padded("cos", shapes=((4, 6),)), padded("add", fill=1.0),
-     padded("add", fill=-0.0), padded("add", widths=(1, -1)), padded("add", shapes=((4, 6), (4, 1)))],
-    ids=["div", "neg", "cos", "ones", "negative zeros", "cut", "broadcast"],
+    [padded("div"), padded("signbit", shapes=((4, 6),)), padded("cos", shapes=((4, 6),)), padded("add", fill=1.0),
+     padded("add", fill=-0.0), padded("add", widths=(1, -1)), padded("add", shapes=((4, 6), (4, 1))), doubled],
+    ids=["div", "signbit", "cos", "ones", "negative zeros", "cut", "broadcast", "number"],
 )
 def test_a_pad_stays(body):
     assert untouched("move_pad", body)
@@ -355,7 +364,7 @@ def test_a_cat_one_of_whose_pads_moves_is_a_sum():
 def test_a_cat_stays(kept):
     def body(fd):
         x, y = fd.define_tensor([2, 4]), fd.define_tensor([3, 4])
-        moved = {"operands": x, "pads": fd.ops.neg(x), "values": fd.ops.relu(x)}[kept]
+        moved = {"operands": x, "pads": fd.ops.cos(x), "values": fd.ops.relu(x)}[kept]
         if kept == "values":
             fd.add_output(moved)
         fd.add_output(fd.ops.cat([moved, y], 0))
