@@ -81,7 +81,7 @@ class Candidates(Shown):
 
 
 def ranked(
-    problem: Problem, changes: Sequence[LoopChange], kept: Kept | None, nest: int, candidates: Sequence[Values],
+    problem: Problem, changes: Sequence[LoopChange], results: Kept | None, nest: int, candidates: Sequence[Values],
     tried: Iterable[Values] = (),
 ) -> Candidates:
     """Return the candidates of a nest that are different kernels, predicted fastest first; nothing is compiled.
@@ -93,8 +93,8 @@ def ranked(
     ----------
     problem
         The kernel.
-    changes, kept
-        Parameters set by hand and kept ones, with which the kernel runs.
+    changes, results
+        Parameters set by hand and kept results of `fl.tune`, with which the kernel runs.
     nest
         Number of the nest.
     candidates
@@ -110,9 +110,9 @@ def ranked(
         for values in several:
             change = LoopChange(target=problem.target, nest=nest, values=values)
             with contextlib.suppress(CodegenError, ScheduleError):
-                yield values, problem.lowered([*others, change] if values else others, kept)
+                yield values, problem.lowered([*others, change] if values else others, results)
 
-    running = problem.lowered(changes, kept)
+    running = problem.lowered(changes, results)
     seconds, source = math.nan, ""
     if is_predicted:
         prediction = prediction_of(features_of(problem.fusion, running, device), device)
