@@ -14,8 +14,7 @@ from fuser_lab import __version__, examples
 from fuser_lab.api import diff, load_repro, report, segment
 from fuser_lab.api import example as load_example
 from fuser_lab.arguments import shown
-from fuser_lab.cost.device import DEVICES, THIS_CPU, Device
-from fuser_lab.cost.measurements import Measurement, load
+from fuser_lab.cost.device import DEVICES, THIS_CPU
 from fuser_lab.definition.spec import TensorSpec
 from fuser_lab.dumps import AGREEMENT_COUNTS, load_dumps
 from fuser_lab.errors import FuserLabError, InputError
@@ -151,65 +150,10 @@ def _price(arguments: argparse.Namespace) -> int:
 
 
 def _fit(arguments: argparse.Namespace) -> int:
-    """Fit the model of a kernel's time to measurements, and print how well it predicts."""
-    if not arguments.files:
-        return _fit_this_cpu(arguments)
-    if arguments.this_cpu:
-        msg = "fit: give either FILE or --this-cpu, not both."
-        raise InputError(msg)
-    if arguments.candidates:
-        return _fit_candidates(arguments)
-    from fuser_lab.cost.fitting import Fit, fitted
-    from fuser_lab.cost.kernel_time import keep_model, model_record
-    from fuser_lab.cost.plan_fitting import PlanFit, fitted_together, read_plans
-
-    if len(arguments.files) > 1:
-        msg = f"fit: the rates of a device are fitted to one FILE, given {len(arguments.files)}."
-        raise InputError(msg)
-    device, rows = _measurements(arguments.files[0])
-    fit: Fit | PlanFit = (
-        fitted(rows, device) if arguments.plans is None
-        else fitted_together(rows, read_plans(Path(arguments.plans)), device)
-    )
-    data = {"schema": "fuser_lab.fit", "version": 1, **model_record(fit.model)}
-    print(json_text(data, indent=1) if arguments.json else fit)
-    if arguments.write:
-        print(keep_model(fit.model), file=sys.stderr)
-    return 0
-
-
-def _measurements(file: str) -> tuple[Device, Sequence[Measurement]]:
-    """Return the device and the kernels of a file."""
-    measurements = load(Path(file))
-    name = measurements.facts.get("name", "")
-    device = next((device for device in DEVICES if device.name == name), None)
-    if device is None:
-        msg = f"fit: FILE is of {shown(name)}; rates can be fitted for {', '.join(device.name for device in DEVICES)}."
-        raise InputError(msg)
-    return device, measurements.rows
-
-
-def _fit_candidates(arguments: argparse.Namespace) -> int:
-    """Fit the model that ranks the candidates of `fl.tune`, and print how well it ranks those of other fusions."""
-    from fuser_lab.cost.candidate_fitting import fitted_candidates
-    from fuser_lab.cost.candidate_model import keep_record
-
-    fit = fitted_candidates([_measurements(file) for file in arguments.files])
-    data = {"schema": "fuser_lab.fit_candidates", "version": 1, **fit.record()}
-    print(json_text(data, indent=1) if arguments.json else fit)
-    if arguments.write:
-        print(keep_record(fit.record()), file=sys.stderr)
-    return 0
-
-
-def _fit_this_cpu(arguments: argparse.Namespace) -> int:
     """Measure this CPU, store its rates, and print how well they predict."""
     from fuser_lab.calibration import fit_this_cpu
     from fuser_lab.runtime.this_cpu import processor_name, rates_file
 
-    if not arguments.this_cpu or arguments.write:
-        msg = "fit: give FILE, or --this-cpu, which always stores its rates."
-        raise InputError(msg)
     fit = fit_this_cpu(arguments.seconds)
     if arguments.json:
         print(json_text({"schema": "fuser_lab.fit", "version": 1, "device": THIS_CPU, **asdict(fit)}, indent=1))
@@ -418,18 +362,11 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--markdown", action="store_true", help="print the page docs/prices.md")
     form.add_argument("--json", action="store_true", help="print JSON")
     prices.set_defaults(call=_price)
-    text = "fit the model of a kernel's time to measurements of a device, and print how well it predicts other kernels"
+    text = "fit the model of a kernel's time to measurements of this CPU, and print how well it predicts other kernels"
     fit = commands.add_parser("fit", help=text)
-    text = "a file written by python -m tests.benchmarks.measure_kernels; gzipped if its name ends in .gz"
-    fit.add_argument("files", nargs="*", metavar="FILE", help=text)
-    text = "also fit to plans: a file written by python -m tests.benchmarks.plans_on_gpu"
-    fit.add_argument("--plans", metavar="PLANS", help=text)
-    text = "fit the model that ranks the candidates of fl.tune instead, to the files of one or more devices"
-    fit.add_argument("--candidates", action="store_true", help=text)
-    text = "measure this CPU instead, and store its rates for --target 'this CPU'"
-    fit.add_argument("--this-cpu", action="store_true", help=text)
-    fit.add_argument("--seconds", type=float, default=20.0, help="time to measure this CPU; 20 by default")
-    fit.add_argument("--write", action="store_true", help="store the rates in the package, as those of the device")
+    text = "measure this CPU, and store the rates for --target 'this CPU'"
+    fit.add_argument("--this-cpu", action="store_true", required=True, help=text)
+    fit.add_argument("--seconds", type=float, default=20.0, help="time to measure; 20 by default")
     fit.add_argument("--json", action="store_true", help="print the rates as JSON")
     fit.set_defaults(call=_fit)
     text = "compare the plans in nvFuser's dumps (NVFUSER_DUMP=segmented_fusion) with ours; exit status 0 if all agree"

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.cost.amounts import bytes_label, seconds_label, three_digits
-from fuser_lab.cost.fitting import within
 from fuser_lab.cost.host_plan import begun_phases
 from fuser_lab.cost.host_time import HostCaches, HostColumns, HostPhase, HostRates, Numbers, host_columns, phase_seconds
 from fuser_lab.errors import InputError
 
 FEWEST: Final = 20  # kernels
+WITHIN: Final = 0.2  # of the measured time
 FOLDS: Final = 5  # folds of the cross-validation; no form of kernel is in both parts of a fold
 # Typical seconds and seconds per unit of a core: where the search for the best rates begins.
 TYPICAL: Final = {
@@ -155,6 +155,11 @@ def fitted_host(samples: Sequence[HostSample], caches: HostCaches, product: floa
         within=within(left_out, rows.times),
         typical=float(np.exp(np.median(np.abs(np.log(factors))))),
     )
+
+
+def within(predicted: Numbers, measured: Numbers) -> float:
+    """Return the share of predicted times within 20 % of the measured ones."""
+    return float(np.mean(np.abs(predicted / measured - 1) <= WITHIN))
 
 
 def _rows(samples: Sequence[HostSample], rates: HostRates) -> _Rows:

@@ -13,7 +13,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +20,6 @@ import numpy.typing as npt
 
 from fuser_lab.cost.amounts import seconds_label
 from fuser_lab.cost.device import DEFAULT, DEVICES, Device
-from fuser_lab.json_text import json_text
 
 Numbers = npt.NDArray[np.float64]
 Columns = Mapping[str, npt.NDArray[Any]]
@@ -269,7 +267,7 @@ def columns(kernels: Sequence[KernelFeatures]) -> Columns:
 def predicted_seconds(kernels: Columns, rates: Rates, device: Device) -> Numbers:
     """Return the times of kernels under the model."""
     waves = _waves(kernels, device)
-    terms = np.stack(list(busy_times(kernels, rates, device).values()))
+    terms = np.stack(list(_busy_times(kernels, rates, device).values()))
     exponent = rates.sharpness + rates.overlap * (1 - 1 / waves)
     largest = np.maximum(terms.max(axis=0), 1e-12)
     busy = largest * ((terms / largest) ** exponent).sum(axis=0) ** (1 / exponent)
@@ -278,16 +276,16 @@ def predicted_seconds(kernels: Columns, rates: Rates, device: Device) -> Numbers
 
 
 def _waves(kernels: Columns, device: Device) -> Numbers:
-    slots = device.sms * resident_blocks(kernels, device)
+    slots = device.sms * _resident_blocks(kernels, device)
     waves: Numbers = np.maximum(np.maximum(kernels["blocks"], 1.0) / slots, 1.0)
     return waves
 
 
-def busy_times(kernels: Columns, rates: Rates, device: Device) -> dict[str, Numbers]:
+def _busy_times(kernels: Columns, rates: Rates, device: Device) -> dict[str, Numbers]:
     """Return the busy seconds of each resource of a device, such as memory; resources work in parallel."""
     k = kernels
     blocks = np.maximum(k["blocks"], 1.0)
-    slots = device.sms * resident_blocks(k, device)
+    slots = device.sms * _resident_blocks(k, device)
     waves = _waves(k, device)
     uneven = 1 + rates.tail * np.where(blocks > slots, np.ceil(blocks / slots) * slots / blocks - 1, 0.0)
     idle = 1 / np.minimum(blocks / device.sms, 1.0)  # multiprocessors without a block issue nothing
@@ -321,7 +319,7 @@ def _outside_registers(k: Columns) -> Numbers:
     return spilled
 
 
-def resident_blocks(k: Columns, device: Device) -> Numbers:
+def _resident_blocks(k: Columns, device: Device) -> Numbers:
     """Return how many blocks fit on a multiprocessor: as compiled, or as threads and shared memory allow."""
     of_threads = _RESIDENT_THREADS // np.maximum(k["threads"], 1)
     of_shared = np.where(k["shared"] > 0, device.shared_per_sm // np.maximum(k["shared"], 1), _MOST_BLOCKS)
@@ -330,30 +328,13 @@ def resident_blocks(k: Columns, device: Device) -> Numbers:
     return blocks
 
 
-def model_record(model: KernelModel) -> dict[str, Any]:
-    """Return a model as plain data, with the name of its device."""
-    intervals = {name: asdict(interval) for name, interval in (model.intervals or {}).items()}
-    return {
-        "device": model.device.name, "source": model.source, "rates": asdict(model.rates), "intervals": intervals,
-        "together": asdict(model.together),
-    }
-
-
 def model_from(record: Mapping[str, Any], device: Device) -> KernelModel:
-    """Return the model that `model_record` wrote."""
+    """Return the model of a device that a file of ``rates`` has."""
     return KernelModel(
         device=device, source=record["source"], rates=Rates(**record["rates"]),
         intervals={name: Interval(**bounds) for name, bounds in record["intervals"].items()},
         together=PlanRates(**record["together"]),
     )
-
-
-def keep_model(model: KernelModel) -> Path:
-    """Store a model in the package as the model of its device, and return the path."""
-    place = Path(str(files(__package__).joinpath("rates", f"{model.device.name}.json")))
-    place.parent.mkdir(exist_ok=True)
-    place.write_text(json_text(model_record(model), indent=1) + "\n", encoding="utf-8")
-    return place
 
 
 @functools.cache

@@ -63,21 +63,19 @@ def panel(plan: EditablePlan, chosen: int, number: int, *, ranked: bool = False)
 
 
 def _ranking(segment: Any, event: dict[str, Any], *, ranked: bool) -> Element:
-    """Return the candidates of the first nest that are predicted to be the fastest, or a button that asks for them."""
+    """Return the first nest's candidates, predicted fastest first, or a button that asks for them."""
     if not ranked:
         return element("div", _button("Rank other parameters", event | {"rank": True}), css="fx-actions")
     ranking = segment.candidates()
-    heads = element("tr", *(element("th", name, scope="col") for name in ("parameters", "predicted", "because", "")))
+    heads = element("tr", *(element("th", name, scope="col") for name in ("parameters", "predicted ratio", "")))
     rows = [
         element(
-            "tr", element("td", element("code", candidate.text)), element("td", f"{candidate.ratio:.2f}", css="fx-num"),
-            element("td", f"{candidate.verdict}: {candidate.because}" if candidate.because else candidate.verdict),
+            "tr", element("td", element("code", candidate.text)), element("td", candidate.ratio_text, css="fx-num"),
             element("td", _button("Use", event | {"nest": 0, "values": dict(candidate.values)})),
         )
         for candidate in ranking.ranked[:_MOST_RANKED]
     ]
-    caption = f"Predicted time relative to this kernel, from {ranking.source}; fl.tune measures in this order."
-    table = element("table", element("caption", caption), element("thead", heads), element("tbody", *rows))
+    table = element("table", element("caption", ranking.note), element("thead", heads), element("tbody", *rows))
     table.set("class", "fx-table")
     return element("div", table, css="fx-scroll")
 

@@ -7,16 +7,16 @@ of two plans is faster, with the gaps between kernels and what the L2 cache stil
 import gzip
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.cost.device import Device
-from fuser_lab.cost.fitting import fitted, good_rows, intervals, within
+from fuser_lab.cost.host_fitting import within
 from fuser_lab.cost.kernel_time import (
     NAMES,
     Columns,
@@ -28,10 +28,11 @@ from fuser_lab.cost.kernel_time import (
     columns,
     predicted_seconds,
 )
-from fuser_lab.cost.measurements import Measurement
 from fuser_lab.cost.plan_time import KernelInPlan, in_plan, read_again, share_kept
 from fuser_lab.errors import InputError
 from fuser_lab.reading import UnreadableError, content_of, decoded, parsed, record_of
+from tests.fitting.kernels import fitted, good_rows, intervals
+from tests.fitting.measurements import Measurement
 
 FEWEST: Final = 30  # plans
 FOLDS: Final = 4
@@ -73,20 +74,6 @@ def read_plans(path: Path) -> tuple[MeasuredPlan, ...]:
     except UnreadableError as error:
         msg = f"fit: {path} does not hold plans as python -m tests.benchmarks.plans_on_gpu --out FILE writes them."
         raise InputError(msg) from error
-
-
-def _plan(record: Mapping[str, Any]) -> MeasuredPlan:
-    return MeasuredPlan(
-        fusion=record["fusion"], plan=record["plan"],
-        kernels=tuple(
-            KernelInPlan(
-                features=KernelFeatures(**kernel["features"]), reads=tuple(map(tuple, kernel["reads"])),
-                writes=tuple(map(tuple, kernel["writes"])),
-            )
-            for kernel in record["kernels"]
-        ),
-        **{name: record[name] for name in ("median", "low", "high")},
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

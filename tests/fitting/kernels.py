@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fuser_lab.cost.device import Device
+from fuser_lab.cost.host_fitting import within
 from fuser_lab.cost.kernel_time import (
     NAMES,
     Columns,
@@ -23,12 +24,11 @@ from fuser_lab.cost.kernel_time import (
     columns,
     predicted_seconds,
 )
-from fuser_lab.cost.measurements import Measurement
 from fuser_lab.errors import InputError
+from tests.fitting.measurements import Measurement
 
 FEWEST = 30  # measurements
 FOLDS = 5  # folds of the cross-validation; no fusion is in both parts of a fold
-WITHIN = 0.2  # of the measured time
 _PRIOR = 3.0  # factor from the data sheet's rate at which the prior's residual is one
 _OUTLIER = 0.15  # residuals beyond this count linearly
 _MOST = 30.0  # largest factor by which a fitted rate may differ from the data sheet's
@@ -121,12 +121,6 @@ def good_rows(rows: Sequence[Measurement]) -> list[Measurement]:
     return [row for row in rows if row.is_good and row.features.gathered <= _GATHERED * row.features.read]
 
 
-def fitted_rates(rows: Sequence[Measurement], device: Device) -> Rates:
-    """Return the rates of a device that are fitted to measured kernels, without a validation."""
-    start, measured = Rates.of(device), np.array([row.median for row in rows])
-    return _least_squares(columns([row.features for row in rows]), measured, start, start, device)
-
-
 def fitted(rows: Sequence[Measurement], device: Device) -> Fit:
     """Return the model of a device that is fitted to measurements.
 
@@ -199,11 +193,6 @@ def _least_squares(kernels: Columns, measured: Numbers, sheet: Rates, first: Rat
         residuals, begin, bounds=(-most, most), loss="soft_l1", f_scale=_OUTLIER, max_nfev=60, xtol=1e-4, ftol=1e-5,
     )
     return rates(solution.x)
-
-
-def within(predicted: Numbers, measured: Numbers) -> float:
-    """Return the share of predicted times within 20 % of the measured ones."""
-    return float(np.mean(np.abs(predicted / measured - 1) <= WITHIN))
 
 
 def intervals(
