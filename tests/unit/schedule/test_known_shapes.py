@@ -12,7 +12,7 @@ from fuser_lab.schedule.registry import SchedulerRegistry
 
 # Their counts hold only after a rewrite before segmentation, or with one of its options.
 OTHERWISE = {
-    "copy_input_into_input": Type.NO_OP,  # a pass inserts the copy
+    "copy_input_into_input": Type.EXPR_EVAL,  # a pass inserts the copy
     "repeat_as_cat": Type.RESIZE,  # a pass turns the cat of one tensor with itself into a reshape
     "repeat_two_axes": Type.RESIZE,
     "slices_pointwise_only": Type.RESIZE,  # unless Resize is switched off
