@@ -3,15 +3,15 @@
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fuser_lab.codegen.generate import Problem
 from fuser_lab.codegen.kernel_features import kernel_features
 from fuser_lab.codegen.kernel_ir import Kernel
+from fuser_lab.codegen.pipeline import lower
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.candidate_model import MARGIN, because, candidate_model
 from fuser_lab.errors import CodegenError, ScheduleError
 from fuser_lab.schedule.parameters import LoopChange, Values
-from fuser_lab.schedule.tuned_parameters import Kept
 from fuser_lab.targets import target_of
 
 
@@ -42,8 +42,7 @@ class RankedCandidate:
 
 
 def ranked(
-    problem: Problem, changes: Sequence[LoopChange], kept: Kept | None, nest: int, candidates: Sequence[Values],
-    tried: Iterable[Values] = (),
+    request: KernelRequest, nest: int, candidates: Sequence[Values], tried: Iterable[Values] = (),
 ) -> tuple[RankedCandidate, ...]:
     """Return candidates that are different kernels, those that are predicted to be the fastest first.
 
@@ -52,10 +51,8 @@ def ranked(
 
     Parameters
     ----------
-    problem
-        The kernel. No model ranks those of a target without blocks: they keep their order.
-    changes, kept
-        Parameters set by hand and kept ones, with which the kernel runs.
+    request
+        The kernel that runs. No model ranks those of a target without blocks: they keep their order.
     nest
         Number of the nest.
     candidates
@@ -63,14 +60,14 @@ def ranked(
     tried
         Values that give kernels which are left out as well.
     """
-    runs = problem.lowered(changes, kept)
-    others = [one for one in changes if (one.target, one.nest) != (problem.target, nest)]
+    runs = lower(request)
+    others = [change for change in request.changes if (change.target, change.nest) != (request.target, nest)]
 
     def made(several: Iterable[Values]) -> Iterator[tuple[Values, Kernel]]:
         for values in several:
-            change = LoopChange(target=problem.target, nest=nest, values=values)
+            change = LoopChange(target=request.target, nest=nest, values=values)
             with contextlib.suppress(CodegenError, ScheduleError):
-                yield values, problem.lowered([*others, change] if values else others, kept)
+                yield values, lower(replace(request, changes=[*others, change] if values else others))
 
     seen, kernels = {_code(runs), *(_code(kernel) for _, kernel in made(tried))}, list[tuple[Values, Kernel]]()
     for values, kernel in made(candidates):
@@ -78,10 +75,10 @@ def ranked(
         if code not in seen:
             seen.add(code)
             kernels.append((values, kernel))
-    if not target_of(problem.target).has_blocks:
+    if not target_of(request.target).has_blocks:
         return tuple(RankedCandidate(values=values, because="no model ranks kernels of a CPU") for values, _ in kernels)
-    model, device = candidate_model(), problem.device
-    base, *features = (kernel_features(problem.fusion, one) for one in (runs, *(kernel for _, kernel in kernels)))
+    model, device = candidate_model(), request.device
+    base, *features = (kernel_features(request.fusion, one) for one in (runs, *(kernel for _, kernel in kernels)))
     ratios = model.ratios(base, features, device)
     found = (
         RankedCandidate(values=values, ratio=float(ratio), because=because(model, base, here, device))

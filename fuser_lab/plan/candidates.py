@@ -4,11 +4,12 @@ import math
 from dataclasses import dataclass
 
 from fuser_lab.codegen.candidates import RankedCandidate, ranked
-from fuser_lab.codegen.generate import Problem
 from fuser_lab.codegen.kernel_features import kernel_features
+from fuser_lab.codegen.pipeline import lower
 from fuser_lab.cost.candidate_model import candidate_model
 from fuser_lab.cost.kernel_time import kernel_model
 from fuser_lab.errors import InputError
+from fuser_lab.plan.requests import request_of
 from fuser_lab.plan.segment_edit import ScheduledSegment
 from fuser_lab.report import html
 from fuser_lab.report.shown import Shown
@@ -100,19 +101,14 @@ def candidates_of(segment: ScheduledSegment, target: str, nest: int) -> Candidat
         has = f"from 0 to {len(nests) - 1}" if nests else "none, because the schedule set by hand has no parameters"
         msg = f"candidates: nest must be {has}; given {nest}."
         raise InputError(msg)
-    assert segment.scheduler is not None
-    oracle, choice = segment.plan.oracle, nests[nest]
-    problem = Problem(
-        fusion=segment.fusion, scheduler=segment.scheduler, target=target, strides={}, alignment={},
-        device=oracle.device, propose=oracle.proposer(segment.scheduler),
-    )
+    choice, request = nests[nest], request_of(segment, target)
     here = next((change.values for change in segment.changes if (change.target, change.nest) == (target, nest)), ())
     values = [tuple(sorted({**dict(here), **dict(suggestion)}.items())) for suggestion in suggestions(choice)]
     seconds = math.nan
     if target_of(target).has_blocks:
-        runs = kernel_features(segment.fusion, problem.lowered(segment.changes, oracle.kept))
-        seconds = kernel_model(oracle.device).seconds(runs)
+        runs = kernel_features(segment.fusion, lower(request))
+        seconds = kernel_model(request.device).seconds(runs)
     return Candidates(
         nest=choice, seconds=seconds, source=candidate_model().source,
-        ranked=ranked(problem, segment.changes, oracle.kept, nest, values),
+        ranked=ranked(request, nest, values),
     )

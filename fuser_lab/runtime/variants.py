@@ -9,14 +9,13 @@ from typing import Any
 from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
 from fuser_lab.codegen.kernel_ir import ALIGNED
 from fuser_lab.codegen.layout import Layout, layout_of
-from fuser_lab.codegen.varying import SharedKernels
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.cost.device import Device
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.dtypes import DataType
 from fuser_lab.errors import CodegenError, CompilationError, EvaluationWarning, warn
 from fuser_lab.forks import new_lock
 from fuser_lab.ir import Fusion, OpKind, TensorView
-from fuser_lab.ir.transform import Transform
 from fuser_lab.runtime.ahead import compile_ahead
 from fuser_lab.runtime.aliased_buffers import InputView, input_views
 from fuser_lab.runtime.arrays import shared_with_torch
@@ -27,10 +26,7 @@ from fuser_lab.runtime.memory import Call, Memory
 from fuser_lab.runtime.parts import PlanParts
 from fuser_lab.runtime.steps import Segment, Step
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
-from fuser_lab.schedule.base import Propose
-from fuser_lab.schedule.parameters import LoopChange
 from fuser_lab.schedule.registry import SchedulerRegistry
-from fuser_lab.schedule.tuned_parameters import Kept
 from fuser_lab.segmentation import segment as segment_fusion
 from fuser_lab.targets import target_of, with_blocks
 
@@ -47,18 +43,14 @@ _KEPT_IDLE = 2  # idle environments with storage, per variant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelOptions:
-    """Options for the kernels of a plan; `fuser_lab.runtime.executor.prepare` describes the fields.
+    """What is asked for each segment of a plan; `fuser_lab.runtime.executor.prepare` describes the fields.
 
     ``nested`` prepares a segment as a separate plan on the same device.
     """
 
+    requests: Sequence[KernelRequest]
     allow_fallback: bool
     evaluate_refused: bool = False
-    changes: Mapping[int, Sequence[LoopChange]] = field(default_factory=dict)
-    schedules: Mapping[int, Sequence[Transform]] = field(default_factory=dict)
-    shared: SharedKernels | None = None
-    proposals: Mapping[int, Propose] = field(default_factory=dict)
-    kept: Kept | None = None
     nested: "Callable[[Fusion, Sequence[Segment]], NestedRun] | None" = None
 
 
@@ -177,47 +169,41 @@ class Variants:
         # Kernels get the address of the base; the offset of the view is part of its layout.
         alignment.update((view.name, alignment[view.base]) for view in views)
         return tuple(
-            replace(self._step(number, segment, scheduler, known, alignment), runs=number in live)
-            for number, (segment, scheduler) in enumerate(self._parts.segments)
+            replace(self._step(request, known, alignment), runs=number in live)
+            for number, request in enumerate(self._options.requests)
         )
 
     def _step(
-        self, number: int, segment: Fusion, scheduler: SchedulerType | None,
-        strides: Mapping[str, tuple[int, ...] | Layout], alignment: Mapping[str, int],
+        self, request: KernelRequest, strides: Mapping[str, tuple[int, ...] | Layout], alignment: Mapping[str, int],
     ) -> Step:
+        segment, scheduler, memory = request.fusion, request.scheduler, self._memory
+        tensors = (*segment.tensor_inputs, *segment.outputs)
+        request = replace(
+            request, target=memory.target, device=memory.gpu, alignment=alignment,
+            strides={tv.name: strides[tv.name] for tv in tensors if tv.name in strides},
+        )
         reason = evaluated_because(segment, scheduler)
         # On a GPU, evaluating single elements would copy them to the host, wait for it, and prevent a CUDA graph. On
         # the CPU it takes 40 us for three ops, and a kernel 3. Compiling it takes 100 ms, but once: machine code stays
         # on disk, and programs with such segments (counters, factors, losses) run them at every step.
         is_single = scheduler is SchedulerType.NO_OP and _computes(segment)
         if scheduler is None or (reason and not is_single):
-            return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
-        options, memory = self._options, self._memory
-        tensors = (*segment.tensor_inputs, *segment.outputs)
-        here = {tv.name: strides[tv.name] for tv in tensors if tv.name in strides}
-        if number in options.schedules:
-            kernel = generate(
-                segment, scheduler, self._lowers_loops.name, strides=here, alignment=alignment,
-                loops=options.schedules[number],
-            )
-            other = self._lowers_loops.name != memory.target
-            return Step(fusion=segment, scheduler=scheduler, generated=kernel, in_lock_step=other)
+            return Step(request=request, generated=None, evaluated_because=reason)
+        if request.loops:
+            kernel = generate(replace(request, target=self._lowers_loops.name))
+            return Step(request=request, generated=kernel, in_lock_step=self._lowers_loops.name != memory.target)
         try:
-            kernel = generate(
-                segment, SchedulerType.POINTWISE if is_single else scheduler, memory.target, strides=here,
-                alignment=alignment, changes=options.changes.get(number, ()), device=memory.gpu,
-                shared=options.shared, propose=options.proposals.get(number), kept=options.kept,
-            )
+            kernel = generate(replace(request, scheduler=SchedulerType.POINTWISE) if is_single else request)
         except CodegenError as error:
             if is_single:
-                return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=reason)
-            if not options.allow_fallback:
+                return Step(request=request, generated=None, evaluated_because=reason)
+            if not self._options.allow_fallback:
                 raise
             made = ", ".join(tv.name for tv in segment.outputs)
             msg = f"the segment of {made} has no {memory.target} kernel, so the array library evaluates it: {error}"
             warn(msg, EvaluationWarning)
-            return Step(fusion=segment, scheduler=scheduler, generated=None, evaluated_because=str(error))
-        return Step(fusion=segment, scheduler=scheduler, generated=kernel, strides=here, alignment=alignment)
+            return Step(request=request, generated=None, evaluated_because=str(error))
+        return Step(request=request, generated=kernel)
 
     def _ready_calls(self, steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[tuple[Call, ...], ...]]:
         """Return the steps with their calls; a kernel that a compiler refuses is evaluated if the options allow it."""

@@ -17,7 +17,7 @@ from backend.lookups import LOOKUPS
 from backend.matrix import DTYPES, RECORDS, Form, forms, fusion_of
 
 import fuser_lab as fl
-from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because, generate
+from fuser_lab.codegen.generate import GeneratedKernel, evaluated_because
 from fuser_lab.cost.device import DEVICES, Device
 from fuser_lab.errors import FuserLabError
 from fuser_lab.plan.clock import given_strides, layouts_and_idle, read_layouts
@@ -28,6 +28,7 @@ from tests.benchmarks.second import SECOND
 from tests.forms.check import made
 from tests.forms.corpus import read
 from tests.forms.trace import Untraced
+from tests.kernels import generate
 from tests.unit.ops.sampling import ENTRIES
 from tests.unit.ops.sampling import build as sample_of
 

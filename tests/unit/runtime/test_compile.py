@@ -15,11 +15,11 @@ from backend.fusions import D, S, build
 from machine import allowed
 from numba.core.registry import cpu_target
 
-from fuser_lab.codegen.generate import generate
 from fuser_lab.runtime import cpu_kernels, store
 from fuser_lab.runtime.compile import _MACHINE_CODE, content_key, defined_in, functions_of, source_path
 from fuser_lab.runtime.recent import Recent
 from fuser_lab.runtime.storage import Lifetime, plan_storage
+from tests.kernels import generate
 from tests.memory_bound import resident
 
 PROGRAM = """
@@ -29,7 +29,7 @@ import numpy as np
 from backend.fusions import D, S, build
 from numba.core.registry import cpu_target
 from fuser_lab.runtime import cpu_kernels
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import prepare
 made, compiled = [], cpu_kernels.compiled
 cpu_kernels.compiled = lambda definition: made.append(definition) or compiled(definition)
 fusion = build(lambda fd, x: fd.ops.sum(fd.ops.exp(x), [1]), [(700, 300)], D.Float)
@@ -221,7 +221,7 @@ def test_a_cycle_of_references_may_end_kernels_in_any_order(tmp_path: Path) -> N
 _HALVES = """
 import numpy as np
 from backend.fusions import D, S, build
-from fuser_lab.runtime.executor import prepare
+from tests.kernels import prepare
 fusion = build(lambda fd, x: fd.ops.cast(fd.ops.exp(x), D.Half), [(5,)], D.Half)
 (got,) = prepare(fusion, [(fusion, S.POINTWISE)], allow_fallback=False).run([np.zeros(5, np.float16)])
 print(got.dtype, *got)
