@@ -11,6 +11,8 @@ from fuser_lab.codegen.kernel_ir import Kernel
 from fuser_lab.codegen.request import KernelRequest, Strides
 from fuser_lab.cost.verdict import SchedulerType
 from fuser_lab.ir import Fusion
+from fuser_lab.plan import Segment
+from fuser_lab.plan.requests import request_of
 from fuser_lab.runtime import executor
 from fuser_lab.runtime.executor import PreparedPlan
 from fuser_lab.schedule.parameters import LoopChange
@@ -41,6 +43,11 @@ def prepare(
     for number, given in (changes or {}).items():
         requests[number] = replace(requests[number], changes=given)
     return executor.prepare(fusion, requests, target, **options)
+
+
+def kernel_of(segment: Segment, target: str, strides: Strides) -> GeneratedKernel:
+    """The kernel of a plan's segment for inputs of these strides."""
+    return codegen.generate(replace(request_of(segment, target), strides=strides))
 
 
 def _request(

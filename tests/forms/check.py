@@ -281,9 +281,9 @@ def _kept(request: KernelRequest, form: Form) -> Kept:
         shapes = ((2 * shapes[0][0], *shapes[0][1:]), *shapes[1:])
     result = KeptResult(
         machine=machine, label=str(machine), scheduler=request.scheduler.value, program=request.fusion.program,
-        kernel="another" if form.is_open else kernel_digest(request), shapes=shapes, ops=(), dtypes=(), before=2.0, after=1.0,
-        changes=tuple((change.nest, change.values) for change in form.changes), than="the heuristics' choice",
-        date="2026-01-01", version="0",
+        kernel="another" if form.is_open else kernel_digest(request), shapes=shapes, ops=(), dtypes=(), before=2.0,
+        after=1.0, changes=tuple((change.nest, change.values) for change in form.changes),
+        than="the heuristics' choice", date="2026-01-01", version="0",
     )
     return Kept(results=(result,), host=host)
 
