@@ -42,14 +42,8 @@ class MovesMore(Exception):  # noqa: N818 - no error: the answer to a question
 def write(fusion: Fusion, request: KernelRequest, chooser: Chooser) -> Kernel:
     """Return the Kernel IR of a segment; each loop nest is one phase, or two if reductions are cut into parts.
 
-    Parameters
-    ----------
-    fusion
-        The segment's ops as kernels compute them; see `fuser_lab.codegen.pipeline`.
-    request
-        What is asked.
-    chooser
-        Parameters set by hand, proposed and kept.
+    ``fusion`` has the segment's ops as kernels compute them, and the chooser has the parameters set by hand, proposed
+    and kept.
 
     Raises
     ------
@@ -88,8 +82,7 @@ def write(fusion: Fusion, request: KernelRequest, chooser: Chooser) -> Kernel:
     if written is None:
         written = lowering.phases(segment, nothing)
     workspace = dict.fromkeys(b for phase in written.phases for b in phase.buffers if b.role is Role.WORKSPACE)
-    ops = {expr.name: expr for expr in (*segment.exprs, *fusion.exprs)}
-    ops |= {expr.name: expr for expr in request.fusion.exprs}
+    ops = {expr.name: expr for expr in (*segment.exprs, *fusion.exprs, *request.fusion.exprs)}
     return Kernel(
         name=request.function,
         target=request.target,

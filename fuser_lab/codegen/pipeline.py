@@ -1,7 +1,7 @@
 """The way from a request to the source of its kernel, in steps that can be looked at one by one."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import TypeVar
 
@@ -25,38 +25,34 @@ from fuser_lab.targets import target_of
 _Of = TypeVar("_Of")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What a step of the pipeline makes: the ops of the segment, Kernel IR, or source."""
+def steps_of(request: KernelRequest) -> Iterator[tuple[str, Fusion | Kernel | Source]]:
+    """Yield the name of each step from a request to source, and what it makes: ops, Kernel IR or source.
 
-    name: str
-    made: Fusion | Kernel | Source
-
-    @property
-    def text(self) -> str:
-        """The ops, or the kernel as source."""
-        if isinstance(self.made, Kernel):
-            return printed(self.made).text
-        return self.made.text if isinstance(self.made, Source) else str(self.made)
-
-
-def steps_of(request: KernelRequest) -> Iterator[Step]:
-    """Yield the steps from a request to source; each is computed when it is asked for."""
+    A step is computed when it is asked for; `text_of` prints what it makes.
+    """
     fusion = decompose(request.fusion)
-    yield Step(name="decompose", made=fusion)
+    yield "decompose", fusion
     if request.loops:
         kernel = _lowered_loop_by_loop(fusion, request)
     else:
         fusion = accurate(fusion)
-        yield Step(name="accurate", made=fusion)
+        yield "accurate", fusion
         fusion = with_sums_of_rows(fusion)
-        yield Step(name="sums_of_rows", made=fusion)
-        # Finds nests, chooses the parameters of each, writes its loops, and runs the passes over them.
-        kernel = write(fusion, request, Chooser(request.changes_here, request.propose, _kept(request)))
-        yield Step(name="write", made=kernel)
+        yield "sums_of_rows", fusion
+        # Finds the nests, chooses the parameters of each, writes its loops and runs the passes over them.
+        here = [change for change in request.changes if change.target == request.target]
+        kernel = write(fusion, request, Chooser(here, request.propose, _kept(request)))
+        yield "write", kernel
         kernel = with_sizes(kernel) if request.shared is None else request.shared.kernel(kernel)
-    yield Step(name="sizes", made=kernel)
-    yield Step(name="print", made=printed(kernel))
+    yield "sizes", kernel
+    yield "print", printed(kernel)
+
+
+def text_of(made: Fusion | Kernel | Source) -> str:
+    """Return what a step makes as text: ops, or source."""
+    if isinstance(made, Fusion):
+        return str(made)
+    return (printed(made) if isinstance(made, Kernel) else made).text
 
 
 def _lowered_loop_by_loop(fusion: Fusion, request: KernelRequest) -> Kernel:
@@ -79,18 +75,8 @@ def printed(kernel: Kernel) -> Source:
 
 
 def lower(request: KernelRequest) -> Kernel:
-    """Return the Kernel IR of a segment, which takes sizes as arguments (`fuser_lab.codegen.sizes`).
-
-    Raises
-    ------
-    MovesMore
-        If the phases move more than the request allows.
-    ScheduleError
-        If parameters set by hand are illegal, or loops cannot be lowered.
-    CodegenError
-        If no nest of loops can compute the segment.
-    """
-    return next(step.made for step in steps_of(request) if step.name == "sizes" and isinstance(step.made, Kernel))
+    """Return the Kernel IR of a segment, which takes sizes as arguments; errors are those of its steps."""
+    return next(made for name, made in steps_of(request) if name == "sizes" and isinstance(made, Kernel))
 
 
 def kernel_digest(request: KernelRequest) -> str:

@@ -89,11 +89,6 @@ class KernelRequest:
         return hash(self.key)
 
     @property
-    def changes_here(self) -> tuple[LoopChange, ...]:
-        """Parameters set by hand for the target."""
-        return tuple(change for change in self.changes if change.target == self.target)
-
-    @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the inputs."""
         return tuple(tensor.shape for tensor in self.fusion.tensor_inputs)

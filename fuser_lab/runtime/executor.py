@@ -17,8 +17,8 @@ from fuser_lab.runtime.parts import parts_of
 from fuser_lab.runtime.ready import DirectRun
 from fuser_lab.runtime.repeats import ready_runs_of, repeated
 from fuser_lab.runtime.run_memory import RunMemory, is_exhausted
-from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Segment, Step
-from fuser_lab.runtime.variants import KernelOptions, NestedRun, Variant, Variants
+from fuser_lab.runtime.steps import BoundRun, CancelFlag, Cancelled, Step
+from fuser_lab.runtime.variants import NestedRun, Variant, Variants
 from fuser_lab.targets import CPU, Later, find, names
 
 
@@ -34,10 +34,10 @@ class PreparedPlan:
         self.memory = memory
         self.target = memory.target
         self._parts = parts_of(fusion, self.segments)
-        options = KernelOptions(
-            requests=requests, allow_fallback=allow_fallback, evaluate_refused=evaluate_refused, nested=self._nested,
+        self._variants = Variants(
+            self._parts, requests, memory, self._nested, allow_fallback=allow_fallback,
+            evaluate_refused=evaluate_refused,
         )
-        self._variants = Variants(self._parts, memory, options)
         self._run_memory = RunMemory(self._parts, memory, self._release, keeps_layouts=any(r.loops for r in requests))
         self._ready = ready_runs_of(self._parts, memory)
 
@@ -210,9 +210,8 @@ class PreparedPlan:
             return
         raise self._run_memory.exhausted(max(step.fusion.tensors.values(), key=lambda tv: tv.nbytes))
 
-    def _nested(self, fusion: Fusion, segments: Sequence[Segment]) -> NestedRun:
+    def _nested(self, fusion: Fusion, requests: Sequence[KernelRequest]) -> NestedRun:
         """Return a function that runs a segment of this plan that is cut into smaller segments."""
-        requests = [KernelRequest(fusion=part, scheduler=scheduler) for part, scheduler in segments]
         return PreparedPlan(fusion, requests, self.memory, allow_fallback=True, evaluate_refused=True).run
 
     def _release(self) -> None:

@@ -24,7 +24,7 @@ from fuser_lab.runtime.environment import Environment
 from fuser_lab.runtime.evaluate import evaluate_segment
 from fuser_lab.runtime.memory import Call, Memory
 from fuser_lab.runtime.parts import PlanParts
-from fuser_lab.runtime.steps import Segment, Step
+from fuser_lab.runtime.steps import Step
 from fuser_lab.runtime.storage import Lifetime, StoragePlan, plan_storage
 from fuser_lab.schedule.registry import SchedulerRegistry
 from fuser_lab.segmentation import segment as segment_fusion
@@ -41,20 +41,8 @@ _KEPT_NAMES = 8 * KEPT_VARIANTS  # given layouts that are known to belong to one
 _KEPT_IDLE = 2  # idle environments with storage, per variant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelOptions:
-    """What is asked for each segment of a plan; `fuser_lab.runtime.executor.prepare` describes the fields.
-
-    ``nested`` prepares a segment as a separate plan on the same device.
-    """
-
-    requests: Sequence[KernelRequest]
-    allow_fallback: bool
-    evaluate_refused: bool = False
-    nested: "Callable[[Fusion, Sequence[Segment]], NestedRun] | None" = None
-
-
 NestedRun = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]  # runs a separate plan on inputs, into outputs
+Nested = Callable[[Fusion, Sequence[KernelRequest]], NestedRun]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,10 +61,18 @@ class Variant:
 
 
 class Variants:
-    """The variants of a plan, compiled when first used; the least recently used is evicted."""
+    """The variants of a plan, compiled when first used; the least recently used is evicted.
 
-    def __init__(self, parts: PlanParts, memory: Memory, options: KernelOptions) -> None:
-        self._parts, self._memory, self._options = parts, memory, options
+    ``nested`` prepares a segment as a separate plan on the same device; `fuser_lab.runtime.executor.prepare` describes
+    the other options.
+    """
+
+    def __init__(
+        self, parts: PlanParts, requests: Sequence[KernelRequest], memory: Memory, nested: Nested, *,
+        allow_fallback: bool, evaluate_refused: bool,
+    ) -> None:
+        self._parts, self._requests, self._memory, self._nested = parts, requests, memory, nested
+        self._allow_fallback, self._evaluate_refused = allow_fallback, evaluate_refused
         target = target_of(memory.target)
         self._on_host = target.on_host
         # Loops over blocks and threads: the CPU evaluates the GPU kernel in lock step.
@@ -170,7 +166,7 @@ class Variants:
         alignment.update((view.name, alignment[view.base]) for view in views)
         return tuple(
             replace(self._step(request, known, alignment), runs=number in live)
-            for number, request in enumerate(self._options.requests)
+            for number, request in enumerate(self._requests)
         )
 
     def _step(
@@ -197,7 +193,7 @@ class Variants:
         except CodegenError as error:
             if is_single:
                 return Step(request=request, generated=None, evaluated_because=reason)
-            if not self._options.allow_fallback:
+            if not self._allow_fallback:
                 raise
             made = ", ".join(tv.name for tv in segment.outputs)
             msg = f"the segment of {made} has no {memory.target} kernel, so the array library evaluates it: {error}"
@@ -220,7 +216,7 @@ class Variants:
                     found.append((step, tuple(self._memory.calls(step.generated))))
                     continue
                 except CompilationError as error:
-                    if not self._options.evaluate_refused and step.scheduler is not SchedulerType.NO_OP:
+                    if not self._evaluate_refused and step.scheduler is not SchedulerType.NO_OP:
                         raise
                     warn(f"{error} The array library evaluates the segment.", EvaluationWarning)
                     step = replace(step, generated=None, evaluated_because=str(error))  # noqa: PLW2901
@@ -229,8 +225,8 @@ class Variants:
 
     def _evaluation(self, step: Step) -> Call:
         segment, memory, needed = step.fusion, self._memory, self._parts.needed
-        if step.scheduler is SchedulerType.GREEDY and not self._on_host and self._options.nested is not None:
-            return self._in_parts(segment, self._options.nested)
+        if step.scheduler is SchedulerType.GREEDY and not self._on_host:
+            return self._in_parts(segment)
         tensors = [v.name for v in segment.inputs if isinstance(v, TensorView)]
         scalars = [v.name for v in segment.inputs if not isinstance(v, TensorView)]
         on_host = self._on_host
@@ -249,10 +245,10 @@ class Variants:
 
         return call
 
-    def _in_parts(self, segment: Fusion, nested: Callable[[Fusion, Sequence[Segment]], NestedRun]) -> Call:
+    def _in_parts(self, segment: Fusion) -> Call:
         """Return a function that runs a segment op by op with torch, and with kernels for ops that torch lacks."""
         whole, parts = without_greedy(segment, self._memory.gpu)
-        run, memory = nested(whole, parts), self._memory
+        run, memory = self._nested(whole, parts), self._memory
         needed = [tv.name if tv.name in self._parts.needed else None for tv in segment.outputs]
         # A run does not write into tensors that have an element at several positions.
         expanded = [layout_of(tv).size < tv.numel for tv in segment.outputs]
@@ -270,11 +266,13 @@ class Variants:
         return call
 
 
-def without_greedy(segment: Fusion, device: Device) -> tuple[Fusion, tuple[Segment, ...]]:
+def without_greedy(segment: Fusion, device: Device) -> tuple[Fusion, tuple[KernelRequest, ...]]:
     """Return a segment of Greedy, for which there is no kernel, cut into segments without Greedy."""
     oracle = SchedulerRegistry(device, frozenset({SchedulerType.GREEDY}))
     found = segment_fusion(segment, oracle)
-    return found.fusion, tuple((group.candidate.narrowed, group.scheduler) for group in found.groups)
+    return found.fusion, tuple(
+        KernelRequest(fusion=group.candidate.narrowed, scheduler=group.scheduler) for group in found.groups
+    )
 
 
 def _kernels_of(steps: Sequence[Step]) -> tuple[GeneratedKernel, ...]:
