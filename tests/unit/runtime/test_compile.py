@@ -28,12 +28,13 @@ begin = time.perf_counter()
 import numpy as np
 from backend.fusions import D, S, build
 from numba.core.registry import cpu_target
+from fuser_lab.codegen.request import KernelRequest
 from fuser_lab.runtime import cpu_kernels
-from tests.kernels import prepare
+from fuser_lab.runtime.executor import prepare
 made, compiled = [], cpu_kernels.compiled
 cpu_kernels.compiled = lambda definition: made.append(definition) or compiled(definition)
 fusion = build(lambda fd, x: fd.ops.sum(fd.ops.exp(x), [1]), [(700, 300)], D.Float)
-plan = prepare(fusion, [(fusion, S.REDUCTION)], allow_fallback=False)
+plan = prepare(fusion, [KernelRequest(fusion=fusion, scheduler=S.REDUCTION)], allow_fallback=False)
 (got,) = plan.run([np.zeros((700, 300), np.float32)])
 assert (got == 300).all()
 print(json.dumps({"compiled": len(made), "seconds": time.perf_counter() - begin}))
